@@ -51,6 +51,20 @@ def test_the_failed_tasks_are_named_from_the_ledgers_records(place: Path, monkey
     assert chapter(told(place, "m1"), "failed") == failed
 
 
+def test_one_pass_finds_the_records_of_every_participant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger_kit.add(place, ledger_kit.records(epoch=4))
+    with ledger_kit.opened(place) as ledger:
+        for epoch in (3, 4):
+            settlement = settling.draft(ledger, epoch).settlement
+            found = settling.records_by_participant(ledger, settlement)
+            assert sorted(found) == ["m1", "m2"]
+            for key, rows in found.items():
+                assert [row.seq for row in rows] == [known.seq for known in settling.records_about(ledger, settlement, key)]
+        seqs = sorted(row.seq for rows in found.values() for row in rows)
+        before = settling.records_by_participant(ledger, settlement, last_seq=seqs[0])
+        assert [row.seq for rows in before.values() for row in rows] == seqs[:1], "what came later is left out"
+
+
 def test_an_open_epoch_beside_what_is_shown_is_said(place: Path) -> None:
     assert "is not settled" not in output("explain", place, "m1")
     ledger_kit.add(place, ledger_kit.records(epoch=4))

@@ -7,17 +7,21 @@ import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ledger_kit
 import small_folder
 from assay.errors import BadInput
+from assay.ledger import settling
+from assay.ledger.batch import StoredRecord
 from assay.scheme.load import presets
+from assay.serve import history, report
 from assay.serve import pages as drawn
-from assay.serve import report
 from assay.serve.links import beside, participant_page, task_page
 from assay.serve.season import read
+from assay.settle.inputs import Scored
 from cli_kit import output
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -99,6 +103,7 @@ def test_the_pages_of_every_preset_stand_alone_and_tell_the_story(preset: str, t
     standing_alone(target)
     for key in season.participants:
         story = season.story(key)
+        assert story == season.settlement.explain(key), "its records alone tell the same as all records"
         page = Page((target / participant_page(key)).read_text())
         for chapter in story.chapters:
             for sentence in chapter.text:
@@ -178,16 +183,66 @@ def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> No
     assert [link.epoch for link in season.proof.chain] == [3, 4]
     assert season.proof.states["settlement"] in epoch_page.words
     assert season.proof.key in epoch_page.words
-    assert [document["epoch"] for document in season.history] == [3, 4]
+    assert season.epochs == (3, 4)
     output("verify", str(tmp_path / "site" / "epoch.receipt"), "--key", season.proof.key)
     earlier = read(folder, 3)
     assert earlier.settlement.epoch == 3
-    assert [document["epoch"] for document in earlier.history] == [3]
+    assert earlier.epochs == (3,)
+
+
+def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    found = ledger_kit.records()
+    found[0]["outcome"] = "fail"
+    ledger_kit.add(folder, found)
+    settle(folder, 3)
+    by_records = dict(drawn.pages(read(folder)))
+    monkeypatch.setattr("assay.ledger.eligible.MANY", 0)
+    season = read(folder)
+    assert isinstance(season.settlement.inputs.evidence, Scored)
+    by_sums = dict(drawn.pages(season))
+    for name in ("participant-m1.html", "participant-m1.json", "validators.html"):
+        assert by_sums[name] == by_records[name]
+
+
+def test_a_board_reads_few_epochs_and_no_record_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    for epoch in range(3, 8):
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
+        settle(folder, epoch)
+    monkeypatch.setattr("assay.ledger.eligible.MANY", 0)
+    monkeypatch.setattr("assay.serve.board.TREND", 3)
+    monkeypatch.setattr(history, "_KEPT", history._Kept())
+    parsed, passes = list[int](), list[int]()
+
+    def counted(document: dict[str, Any]) -> dict[str, history.EpochRow]:
+        parsed.append(document["epoch"])
+        return rows_of(document)
+
+    def passing(*arguments: Any) -> dict[str, list[StoredRecord]]:
+        passes.append(1)
+        return by_participant(*arguments)
+
+    rows_of, by_participant = history.rows_of, settling.records_by_participant
+    monkeypatch.setattr(history, "rows_of", counted)
+    monkeypatch.setattr(settling, "records_by_participant", passing)
+    season = read(folder)
+    drawn.page(season, "index.html")
+    assert (parsed, passes) == ([5, 6], [])
+    for name in drawn.names(season):
+        drawn.page(season, name)
+    assert sorted(parsed) == [3, 4, 5, 6]
+    assert passes == [1]
+    drawn.page(read(folder), "participant-m1.html")
+    assert sorted(parsed) == [3, 4, 5, 6], "a settled epoch never changes, so its rows are kept"
+    monkeypatch.setattr(history, "ROWS", 4)
+    kept = history._Kept()
+    for number in range(4):
+        kept.put(str(number), rows_of(season.document))
+    assert [number for number in range(4) if kept.get(str(number))] == [2, 3]
 
 
 def settle(folder: Path, epoch: int) -> None:
-    from assay.ledger import settling
-
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, epoch)
 

@@ -35,6 +35,7 @@ from assay.ledger.counting import Aside, CountedView
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
+from assay.ledger.store.view import LATEST
 from assay.records import Evidence, record
 from assay.settle import Settlement, pipeline
 
@@ -50,6 +51,7 @@ __all__ = [
     "is_settled",
     "newest",
     "records_about",
+    "records_by_participant",
     "replay",
     "rests",
     "settle",
@@ -232,13 +234,29 @@ def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> l
         return [record(json.loads(row.body) | {"seq": row.seq}) for _, row in rows]
 
 
+def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int = LATEST) -> dict[str, list[StoredRecord]]:
+    """Participant → the records that its result rests on, as they are stored, in order of acceptance; read in one pass.
+
+    last_seq: records that were accepted after this one are left out: they came after the settlement. Raises StoreError.
+    """
+    with ledger.counted() as view:
+        found: dict[str, list[StoredRecord]] = {}
+        for name, _, row in _behind(view, eligible.inputs_document(settlement.inputs), settlement.document, last_seq):
+            found.setdefault(name, []).append(row)
+        return found
+
+
 def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
     """The records that the result of one participant rests on, each with its epoch."""
+    return ((of, row) for name, of, row in _behind(view, document, settlement) if name == participant)
+
+
+def _behind(view: View, document: Json, settlement: Json, last_seq: int = LATEST) -> Iterator[tuple[str, int, StoredRecord]]:
+    """(participant, epoch, record) of each record that a result rests on; document: of the settlement's inputs."""
     epoch = settlement["epoch"]
     without = _left_out(view, epoch, settlement["task_set"])
-    for name, of, row in eligible.records_behind_results(view.records(0, epoch), document, settlement, without):
-        if name == participant:
-            yield of, row
+    records = (row for row in view.records(0, epoch) if row.seq <= last_seq)
+    return eligible.records_behind_results(records, document, settlement, without)
 
 
 def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:

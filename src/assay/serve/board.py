@@ -21,6 +21,8 @@ LONG = 20
 """Rows above which a board is dense and has a find box."""
 SHADES = 6
 """How many shares of the strip have a shade of their own."""
+TREND = 30
+"""Epochs that the small line of a share shows: the board of a long season reads no more of them."""
 
 
 def board(season: Season) -> Json:
@@ -39,7 +41,7 @@ def board(season: Season) -> Json:
         "has_trend": any(row["spark"] for row in rows),
         "has_kept": reward == "weights" and _decays(season),
         "has_runs": reward == "ranking" and any(row["runs"] > 1 for row in rows),
-        "epochs": len(season.history),
+        "epochs": min(TREND, len(season.epochs)),
         "tasks": len(season.settlement.inputs.tasks),
         "notes": [*_notes(season, rows)],
         "none_summary": _summary(season),
@@ -87,7 +89,7 @@ def _rows(season: Season) -> Iterator[Json]:
     places = [*_places(season, ranking)]
     shared = Counter(places)
     histories = _shares(season) if weights else {}
-    span = plural(len(season.history), "epoch")
+    span = plural(min(TREND, len(season.epochs)), "epoch")
     for place, at, key in zip(places, range(1, len(ranking) + 1), ranking, strict=True):
         agreed, standing = season.agreed[key], sure.get(key)
         only = season.scheme.reward.kind == "ranking" and season.scheme.payout is None
@@ -137,9 +139,9 @@ def _places(season: Season, ranking: list[str]) -> Iterator[int]:
 
 
 def _shares(season: Season) -> dict[str, list[int | None]]:
-    """Participant → its share (nanos) in each epoch of the history."""
-    by_epoch = [{row["participant"]: nanos(row["share"]) for row in document["weights"]} for document in season.history]
-    return {key: [shares.get(key) for shares in by_epoch] for key in season.document["ranking"]}
+    """Participant → its share (nanos) in each of the last epochs."""
+    epochs = [rows for _, rows in season.history(TREND)]
+    return {key: [rows[key].share if key in rows else None for rows in epochs] for key in season.document["ranking"]}
 
 
 def _decays(season: Season) -> bool:

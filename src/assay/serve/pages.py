@@ -146,7 +146,7 @@ def _common(season: Season) -> Json:
             "lede": lede(season),
             "receipt": season.proof is not None,
             "newest": season.newest,
-            "epochs": len(season.history),
+            "epochs": len(season.epochs),
         },
     }
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from assay.exact import NANO, WEI, coins, half_even, nanos
+from assay.exact import NANO, WEI, coins, half_even, nanos, text
 from assay.records import Evidence, Tests
 from assay.serve.draw import fraction, percent, share, when
+from assay.serve.history import EpochRow
 from assay.serve.links import participant_page
 from assay.serve.season import Json, Season
 from assay.settle.reward import burnt
@@ -377,7 +378,7 @@ def _outcome(runs: Sequence[str], trials: int) -> str:
 
 def _history(season: Season, key: str) -> Json | None:
     """Score and share by epoch, drawn and as a table; None where there is one epoch only."""
-    if len(season.history) < 2:
+    if len(season.epochs) < 2:
         return None
     rows = [*_epochs(season, key)]
     drawn = rows[-BARS:]
@@ -415,21 +416,18 @@ def _labels(rows: Sequence[Json]) -> list[str]:
 
 
 def _epochs(season: Season, key: str) -> Iterator[Json]:
-    for document in season.history:
-        agreed = next((row for row in document["agreed"] if row["participant"] == key), None)
-        weight = next((row for row in document["weights"] if row["participant"] == key), None)
-        has = agreed is not None and agreed["status"] == "agreed"
-        score = "–" if agreed is None or not has else agreed["score"]
+    for epoch, rows in season.history():
+        row = rows.get(key) or EpochRow("no record", None, None)
         yield {
-            "epoch": document["epoch"],
-            "now": document["epoch"] == season.settlement.epoch,
-            "rank": str(document["ranking"].index(key) + 1) if has else "–",
-            "score": score,
-            "sv": fraction(score) if has else 0.0,
-            "state": "no record" if agreed is None else agreed["status"],
-            "kept": "–" if weight is None else share(weight["kept"]),
-            "share": "–" if weight is None else percent(weight["share"]),
-            "share_n": 0 if weight is None else nanos(weight["share"]),
-            "before": 0 if weight is None else nanos(weight["capped"]),
-            "u16": "–" if weight is None else str(weight["u16"]),
+            "epoch": epoch,
+            "now": epoch == season.settlement.epoch,
+            "rank": "–" if row.rank is None else str(row.rank),
+            "score": "–" if row.score is None else text(row.score),
+            "sv": 0.0 if row.score is None else fraction(row.score),
+            "state": row.status,
+            "kept": "–" if row.kept is None else share(row.kept),
+            "share": "–" if row.share is None else percent(row.share),
+            "share_n": row.share or 0,
+            "before": row.capped or 0,
+            "u16": "–" if row.u16 is None else str(row.u16),
         }

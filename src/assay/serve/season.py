@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from assay.competition import Competition, open_competition
 from assay.errors import BadInput
-from assay.records import Evidence, Participant, Validator
+from assay.records import Evidence, Participant, Validator, record
 from assay.scheme.model import Scheme
+from assay.serve.history import EpochRow, Past, rows_of
 from assay.serve.links import participant_page
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
+from assay.settle.score import holding
 from assay.settle.story import Chapter, Explanation, called, without_score
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
+    from assay.ledger.batch import StoredRecord
     from assay.uncertainty import Standing
 
 __all__ = ["EpochProof", "Json", "Link", "Season", "read"]
@@ -65,13 +68,13 @@ class Season:
 
     folder: Path
     settlement: Settlement
-    earlier: tuple[Json, ...] = ()
-    """The settlement documents of the epochs before, oldest first."""
+    past: Past | None = None
+    """The epochs before, and the records that the settlement rests on; None without a ledger."""
     proof: EpochProof | None = None
     newest: int | None = None
     """The highest epoch that has evidence, if it is later than the one shown."""
-    about: Mapping[str, Sequence[Evidence]] = field(default_factory=dict)
-    """Participant → its records, where the settlement was computed from sums."""
+    others: Mapping[int, str] = field(default_factory=dict)
+    """Epoch → where its pages are, seen from those of this one; of each epoch that a reader may step to."""
 
     @property
     def scheme(self) -> Scheme:
@@ -131,28 +134,53 @@ class Season:
         """Participant without an agreed score → why."""
         return without_score(self.settlement)
 
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        """The settled epochs up to the one shown, ascending; only this one without a ledger."""
+        return (*(() if self.past is None else (epoch for epoch, _ in self.past.receipts)), self.settlement.epoch)
+
     @cached_property
-    def history(self) -> tuple[Json, ...]:
-        """The settlement documents up to the epoch shown, oldest first; only this one without a ledger."""
-        return (*self.earlier, self.document)
+    def rows(self) -> dict[str, EpochRow]:
+        """Participant → its row of the epoch shown."""
+        return rows_of(self.document)
+
+    def history(self, last: int | None = None) -> list[tuple[int, dict[str, EpochRow]]]:
+        """Of each epoch up to the one shown, or of so many of the last, the participants' rows, oldest first."""
+        before = None if last is None else last - 1
+        return [*(() if self.past is None else self.past.rows(before)), (self.settlement.epoch, self.rows)]
+
+    @cached_property
+    def documents(self) -> tuple[Json, ...]:
+        """The settlement documents up to the epoch shown, oldest first. Each has every vote: a long ledger has many of them."""
+        return (*(() if self.past is None else self.past.documents(self.epochs[:-1])), self.document)
 
     def story(self, key: str) -> Explanation:
         """Why a participant has its numbers; raises BadInput for a stranger."""
-        return self.settlement.explain(key, self.about.get(key))
+        known = self._summed is not None or not isinstance(self.settlement.inputs.evidence, Scored)
+        return self.settlement.explain(key, self.records(key) if known else None)
 
     def records(self, key: str) -> Sequence[Evidence]:
-        """The records about a participant; none where only sums are known."""
-        evidence = self.settlement.inputs.evidence
-        if isinstance(evidence, Scored):
-            return self.about.get(key, ())
+        """The records about a participant's submission; none where only sums are known."""
+        if self._summed is not None:
+            return [record(json.loads(stored.body) | {"seq": stored.seq}) for stored in self._summed.get(key, ())]
         return self._records.get(key, ())
 
     @cached_property
+    def _summed(self) -> dict[str, list[StoredRecord]] | None:
+        """Participant → its records as the ledger has them, where the settlement was computed from sums of these."""
+        if self.past is None or not isinstance(self.settlement.inputs.evidence, Scored):
+            return None
+        return self.past.records(self.settlement)
+
+    @cached_property
     def _records(self) -> dict[str, list[Evidence]]:
-        evidence = self.settlement.inputs.evidence
+        evidence, frame = self.settlement.inputs.evidence, self.settlement.frame
+        column_of = holding(frame)
         found: dict[str, list[Evidence]] = {}
-        for record in () if isinstance(evidence, Scored) else evidence:
-            found.setdefault(record.participant, []).append(record)
+        for about in () if isinstance(evidence, Scored) else evidence:
+            column = frame.column.get(about.participant) if about.by_participant else column_of(about)
+            if column is not None:
+                found.setdefault(frame.participants[column], []).append(about)
         return found
 
 
@@ -174,22 +202,14 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
     settlement = settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
     newest = settling.newest(ledger)
     with ledger.store.reading() as view:
-        receipts = [receipt for receipt in view.receipts() if receipt.epoch <= settlement.epoch]
-        earlier = []
-        for receipt in receipts:
-            kept = view.settlement(receipt.epoch)
-            if receipt.epoch < settlement.epoch and kept is not None:
-                earlier.append(json.loads(kept.document))
-    about: dict[str, Sequence[Evidence]] = {}
-    if isinstance(settlement.inputs.evidence, Scored):
-        about = {key: settling.records_about(ledger, settlement, key) for key in settlement.frame.participants}
+        before = tuple((receipt.epoch, receipt.digest) for receipt in view.receipts() if receipt.epoch < settlement.epoch)
+        past = Past(competition.path, before, view.last_seq())
     return Season(
         competition.path,
         settlement,
-        tuple(earlier),
+        past,
         _proof(ledger, settlement),
         newest if newest is not None and newest > settlement.epoch else None,
-        about,
     )
 
 
