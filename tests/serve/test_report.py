@@ -14,7 +14,9 @@ import ledger_kit
 import small_folder
 from assay.errors import BadInput
 from assay.scheme.load import presets
+from assay.serve import pages as drawn
 from assay.serve import report
+from assay.serve.links import beside, participant_page, task_page
 from assay.serve.season import read
 from cli_kit import output
 
@@ -97,11 +99,11 @@ def test_the_pages_of_every_preset_stand_alone_and_tell_the_story(preset: str, t
     standing_alone(target)
     for key in season.participants:
         story = season.story(key)
-        page = Page((target / f"p-{season.settlement.frame.column[key]}.html").read_text())
+        page = Page((target / participant_page(key)).read_text())
         for chapter in story.chapters:
             for sentence in chapter.text:
                 assert sentence in page.words
-        assert json.loads((target / f"p-{season.settlement.frame.column[key]}.json").read_text()) == story.document()
+        assert json.loads((target / beside(participant_page(key), "json")).read_text()) == story.document()
 
 
 @pytest.mark.parametrize("strategy", ["linear", "direct", "softmax", "quadratic", "ranked", "winner-takes-all"])
@@ -200,9 +202,9 @@ def test_a_report_replaces_a_report_and_nothing_else(tmp_path: Path) -> None:
     assert [file.name for file in other.iterdir()] == ["notes.txt"]
     site = tmp_path / "site"
     report.write_folder(season, site)
-    (site / "p-99.html").write_text("of somebody who left")
+    (site / "participant-left.html").write_text("of somebody who left")
     report.write_folder(season, site)
-    assert not (site / "p-99.html").exists()
+    assert not (site / "participant-left.html").exists()
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".")] == []
 
 
@@ -221,3 +223,28 @@ def test_the_command_says_where_to_look(tmp_path: Path) -> None:
     said = output("report", str(EXAMPLES / "season"), "-o", str(tmp_path / "site"), "--json")
     assert json.loads(said)["start"] == str(tmp_path / "site" / "index.html")
     assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_a_page_s_name_follows_from_the_key_alone(tmp_path: Path) -> None:
+    keys = ["atlas", "a" * 65, "a" * 66, "../x", "x", "", "é", "e", "-x-", "<b>", "a b", "a-b"]
+    named = {participant_page(key) for key in keys}
+    assert len(named) == len(keys)
+    assert participant_page("atlas") == "participant-atlas.html"
+    assert participant_page("../x") == "participant-..-x~d6b96a97d147.html"
+    assert task_page("a b") == f"task-{participant_page('a b').removeprefix('participant-')}"
+    assert all(re.fullmatch(r"participant-[A-Za-z0-9._~-]{1,64}\.html", name) for name in named)
+    taken = participant_page("a b").removeprefix("participant-").removesuffix(".html")
+    assert participant_page(taken) not in named, "a key cannot be chosen so that it has the name of another page"
+
+
+def test_one_page_is_drawn_without_the_others(tmp_path: Path) -> None:
+    season = read(EXAMPLES / "season")
+    report.write_folder(season, tmp_path / "site")
+    every = [*drawn.names(season)]
+    assert len(every) == len({*every})
+    assert "participant-atlas.html" in every
+    for name in every:
+        assert drawn.page(season, name) == (tmp_path / "site" / name).read_bytes()
+    for name in ("participant-nobody.html", "participant-nobody.json", "../index.html", "", ".json"):
+        with pytest.raises(KeyError):
+            drawn.page(season, name)

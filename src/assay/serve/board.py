@@ -11,10 +11,11 @@ from itertools import pairwise
 
 from assay.exact import BPS, NANO, WEI, coins, nanos
 from assay.serve.draw import NARROW, fraction, percent, share, spark
+from assay.serve.links import participant_page
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["board", "csv_rows", "lede", "outliers", "page_of"]
+__all__ = ["board", "csv_rows", "lede", "outliers"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -78,11 +79,6 @@ def lede(season: Season) -> str:
     return f"{judged}. {shared}"
 
 
-def page_of(season: Season, key: str) -> str:
-    """The file name of a participant's page: its number in the registry, since a key may have any character."""
-    return f"p-{season.settlement.frame.column[key]}.html"
-
-
 def _rows(season: Season) -> Iterator[Json]:
     document, sure = season.document, season.standings
     weights = {row["participant"]: row for row in document["weights"]}
@@ -99,7 +95,7 @@ def _rows(season: Season) -> Iterator[Json]:
             "key": key,
             "rank": f"{place}{'=' if shared[place] > 1 else ''}" if only else str(at),
             "name": season.name(key),
-            "href": page_of(season, key),
+            "href": participant_page(key),
             "uid": season.participants[key].uid,
             "score": agreed["score"] if agreed["bps"] is None else str(agreed["bps"]),
             "x": fraction(agreed["score"]),
@@ -313,7 +309,7 @@ def _unscored(season: Season) -> Iterator[Json]:
         yield {
             "key": key,
             "name": season.name(key),
-            "href": page_of(season, key),
+            "href": participant_page(key),
             "status": chapter.facts["status"],
             "why": why,
             "todo": " ".join(to_do),

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from assay.errors import CannotSettle
 from assay.exact import canonical
-from assay.serve.board import board, csv_rows, lede, outliers, page_of
+from assay.serve.board import board, csv_rows, lede, outliers
 from assay.serve.draw import cut, pc, short
 from assay.serve.epoch import epoch
+from assay.serve.links import beside, participant_page, task_page
 from assay.serve.participant import participant
 from assay.serve.season import Json, Season
 from assay.serve.validators import validators
@@ -25,8 +27,11 @@ from assay.serve.validators import validators
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["POLICY", "assets", "pages", "render"]
+__all__ = ["POLICY", "Query", "assets", "names", "page", "pages", "participant_page", "render", "task_page"]
 
+Query = Mapping[str, str]
+NOTHING: Query = MappingProxyType({})
+"""Of a page as it first is: nothing is asked."""
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
@@ -34,32 +39,73 @@ POLICY = (
 """The content security policy of every page: nothing from elsewhere, nothing inline."""
 
 
+def names(season: Season) -> Iterator[str]:
+    """The name of every file of a season. Participants' names depend on their keys alone."""
+    yield from _single(season)
+    for name in season.by_page:
+        yield name
+        yield beside(name, "json")
+
+
+def page(season: Season, name: str, query: Query = NOTHING) -> bytes:
+    """One file of a season, drawn without the others; raises KeyError for a name that `names` does not have.
+
+    query: what the reader asks of the page, as a URL has it. Raises CannotSettle without the extra `serve`.
+    """
+    single = _single(season)
+    if name in single:
+        return single[name](season, query)
+    if (key := season.by_page.get(name)) is not None:
+        return _participant(season, key)
+    if name.endswith(".json") and (key := season.by_page.get(f"{name.removesuffix('.json')}.html")) is not None:
+        return canonical(season.story(key).document())
+    raise KeyError(name)
+
+
 def pages(season: Season) -> Iterator[tuple[str, bytes]]:
-    """Every page of a season: file name → content, HTML and JSON. Raises CannotSettle without the extra `serve`."""
-    common, scheme = _common(season), season.scheme
-    yield "index.html", render("board.html", common | _page("board", scheme.name, board=board(season), outliers=outliers(season)))
-    yield "board.json", canonical(season.document)
-    yield "board.csv", _csv(csv_rows(season))
-    for key in season.participants:
-        name, person = page_of(season, key), participant(season, key)
-        beside = name.replace(".html", ".json")
-        title = f"{person['name']} · {scheme.name}"
-        yield name, render("participant.html", common | _page("participant", title, p=person, json=beside))
-        yield beside, canonical(person["story"])
-    judges = "Validators" if scheme.stakes else "Runs"
-    yield (
-        "validators.html",
-        render("validators.html", common | _page("validators", f"{judges} · {scheme.name}", v=validators(season))),
-    )
-    title = f"Epoch {season.settlement.epoch} · {scheme.name}"
-    yield "epoch.html", render("epoch.html", common | _page("epoch", title, e=epoch(season)))
-    if season.proof is not None:
-        yield "epoch.receipt", canonical(season.proof.receipt)
+    """Every file of a season: name → content. Raises CannotSettle without the extra `serve`."""
+    for name in names(season):
+        yield name, page(season, name)
 
 
-def _page(page: str, title: str, **view: object) -> Json:
-    """What one page prints beside what is common to all."""
-    return {"page": page, "title": title, **view}
+def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
+    """The files of which a season has one: name → what draws it."""
+    files: dict[str, Callable[[Season, Query], bytes]] = {
+        "index.html": _board,
+        "board.json": lambda season, query: canonical(season.document),
+        "board.csv": lambda season, query: _csv(csv_rows(season)),
+        "validators.html": _validators,
+        "epoch.html": _epoch,
+    }
+    if (proof := season.proof) is not None:
+        files["epoch.receipt"] = lambda season, query: canonical(proof.receipt)
+    return files
+
+
+def _board(season: Season, query: Query) -> bytes:
+    view = _page(season, "board", season.scheme.name, board=board(season), outliers=outliers(season))
+    return render("board.html", view)
+
+
+def _participant(season: Season, key: str) -> bytes:
+    person = participant(season, key)
+    title = f"{person['name']} · {season.scheme.name}"
+    return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
+
+
+def _validators(season: Season, query: Query) -> bytes:
+    title = f"{'Validators' if season.scheme.stakes else 'Runs'} · {season.scheme.name}"
+    return render("validators.html", _page(season, "validators", title, v=validators(season)))
+
+
+def _epoch(season: Season, query: Query) -> bytes:
+    title = f"Epoch {season.settlement.epoch} · {season.scheme.name}"
+    return render("epoch.html", _page(season, "epoch", title, e=epoch(season)))
+
+
+def _page(season: Season, page: str, title: str, **view: object) -> Json:
+    """What one page prints, with what is common to all."""
+    return _common(season) | {"page": page, "title": title, **view}
 
 
 def assets() -> Iterator[tuple[str, bytes]]:

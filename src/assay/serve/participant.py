@@ -11,8 +11,8 @@ from typing import Any
 
 from assay.exact import NANO, WEI, coins, half_even, nanos
 from assay.records import Evidence, Tests
-from assay.serve.board import page_of
 from assay.serve.draw import fraction, percent, share, when
+from assay.serve.links import participant_page
 from assay.serve.season import Json, Season
 from assay.settle.reward import burnt
 from assay.settle.score import accepted, holding
@@ -61,7 +61,7 @@ def participant(season: Season, key: str) -> Json:
     view["next"] = {
         "title": "First place" if first else f"To pass {season.name(above.facts['above'])}",
         "text": [*above.text],
-        "href": None if first else page_of(season, above.facts["above"]),
+        "href": None if first else participant_page(above.facts["above"]),
         "after": [] if first else [*_after(above.facts)],
         "failed": [] if first else _failed(story),
     }

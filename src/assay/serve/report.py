@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.errors import BadInput
-from assay.serve.pages import assets, pages
+from assay.serve.pages import assets, page, pages
 from assay.serve.season import Season
 
 __all__ = ["write_file", "write_folder"]
 
 MARK = "assay-report"
 """A file that says that a folder is a report, so that a later report may replace it."""
-_LINK = re.compile(rb'<a [^>]*href="(?:p-\d+|validators|epoch|index|board)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
+_LINK = re.compile(rb'<a [^>]*href="(?:participant-[^"]*|task-[^"]*|\w+)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 
@@ -61,18 +61,18 @@ def write_file(season: Season, target: Path) -> None:
     """Write the board to one HTML file that needs no other: style and icon are in it, and it has no links to other pages."""
     if target.is_dir():
         raise BadInput("is a folder", file=target, hint="name a file that ends in .html")
-    page = dict(pages(season))["index.html"]
+    board = page(season, "index.html")
     files = dict(assets())
     style = _FONT.sub(b"", files["style.css"])
     encoded = base64.b64encode(style)
     icon = base64.b64encode(files["icon.svg"])
-    page = re.sub(rb'<link rel="preload"[^>]*>\n', b"", page)
-    page = re.sub(rb'<script src="assay.js"[^>]*></script>\n', b"", page)
-    page = page.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
-    page = page.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
-    page = page.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")
-    page = _LINK.sub(rb"<span>\1</span>", page)
+    board = re.sub(rb'<link rel="preload"[^>]*>\n', b"", board)
+    board = re.sub(rb'<script src="assay.js"[^>]*></script>\n', b"", board)
+    board = board.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
+    board = board.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
+    board = board.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")
+    board = _LINK.sub(rb"<span>\1</span>", board)
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f".{target.name}.part")
-    half.write_bytes(page)
+    half.write_bytes(board)
     os.replace(half, target)

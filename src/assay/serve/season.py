@@ -16,6 +16,7 @@ from assay.competition import Competition, open_competition
 from assay.errors import BadInput
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
+from assay.serve.links import participant_page
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
 from assay.settle.story import Chapter, Explanation, called, without_score
@@ -86,6 +87,11 @@ class Season:
     def participants(self) -> dict[str, Participant]:
         """Key → participant."""
         return {participant.key: participant for participant in self.settlement.inputs.participants}
+
+    @cached_property
+    def by_page(self) -> dict[str, str]:
+        """The name of each participant's page → its key."""
+        return {participant_page(key): key for key in self.participants}
 
     @cached_property
     def validators(self) -> dict[str, Validator]:

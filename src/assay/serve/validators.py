@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from assay.exact import NANO, half_even
-from assay.serve.board import page_of
 from assay.serve.draw import NARROW, fraction, share
+from assay.serve.links import participant_page
 from assay.serve.participant import outcomes
 from assay.serve.season import Json, Season
 
@@ -132,7 +132,7 @@ def _grid(season: Season) -> Json | None:
             else:
                 cells.append({"t": "", "sub": "not judged", "cls": ""})
         score = agreed["score"] if agreed["status"] == "agreed" else "–"
-        rows.append({"name": season.name(key), "href": page_of(season, key), "cells": cells, "agreed": score})
+        rows.append({"name": season.name(key), "href": participant_page(key), "cells": cells, "agreed": score})
     return {"names": [season.called[key] for key in season.validators], "rows": rows}
 
 
@@ -147,7 +147,7 @@ def _outliers(season: Season) -> Iterator[Json]:
             yield {
                 "v": season.called[vote["validator"]],
                 "p": season.name(row["participant"]),
-                "href": page_of(season, row["participant"]),
+                "href": participant_page(row["participant"]),
                 "m": measure,
                 "x": fraction(vote["score"]),
                 "med": fraction(middle),

@@ -1,0 +1,41 @@
+"""The names of pages, and links between them. A name follows from a key alone, so it is the same in every epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+__all__ = ["beside", "participant_page", "task_page"]
+
+PLAIN = 64
+"""A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
+SLUG = 40
+DIGITS = 12
+_PLAIN = re.compile(rf"[A-Za-z0-9._-]{{1,{PLAIN}}}")
+_OTHER = re.compile(r"[^A-Za-z0-9._]+")
+
+
+def participant_page(key: str) -> str:
+    """The file name of a participant's page: "participant-atlas.html"."""
+    return f"participant-{_slug(key)}.html"
+
+
+def task_page(task: str) -> str:
+    """The file name of a task's page: "task-decode-packet-capture.html"."""
+    return f"task-{_slug(task)}.html"
+
+
+def beside(page: str, ending: str) -> str:
+    """The name of a file beside a page: its JSON or CSV."""
+    return f"{page.removesuffix('.html')}.{ending}"
+
+
+def _slug(key: str) -> str:
+    """The key itself, or its plain characters and the beginning of its SHA-256.
+
+    A plain key has no "~", so nobody can take the name of somebody else's page by the choice of a key.
+    """
+    if _PLAIN.fullmatch(key):
+        return key
+    plain = _OTHER.sub("-", key[:SLUG]).strip("-")
+    return f"{plain}~{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:DIGITS]}"
