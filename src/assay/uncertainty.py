@@ -29,8 +29,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput, CannotSettle
+from assay.exact import NANO
 
-__all__ = ["NEEDS", "Cells", "Interval", "Pairing", "Run", "Runs", "Standing", "available", "leaderboard", "paired", "wilson"]
+__all__ = [
+    "NEEDS",
+    "Cells",
+    "Interval",
+    "Pairing",
+    "Run",
+    "Runs",
+    "Standing",
+    "available",
+    "leaderboard",
+    "paired",
+    "separation",
+    "wilson",
+]
 
 NEEDS = "intervals and the ≈ mark need scipy: pip install 'assay[stats]'"
 """The reason for the reader if `available()` is false."""
@@ -148,6 +162,29 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
         totals = int(passed[row].sum()), int(runs[row].sum())
         standings.append(Standing(participant, *totals, count, rate, low, high, p_next, tied_with_next))
     return standings
+
+
+def separation(rates: Sequence[Sequence[int]]) -> list[float | None]:
+    """How much each task separates the participants: the correlation of its pass rate with the rest of the score, −1 … 1.
+
+    rates: pass rates in nanos, shape [participants, tasks]. The rest of a participant's score is the mean of its other tasks, so
+    a task is not compared with itself. If every rate is 0 or 1, this is test theory's item–rest (point-biserial) correlation.
+    None where it is not defined: fewer than three participants or two tasks, or nobody differs on the task or on the rest.
+    Raises BadInput if the rows differ in length or a rate is outside 0 … 1.
+    """
+    if len({len(row) for row in rates}) > 1 or any(not 0 <= rate <= NANO for row in rates for rate in row):
+        raise BadInput("not a table of pass rates", field="rates", hint="give nanos from 0 to 1, the same tasks for everybody")
+    count, tasks = len(rates), len(rates[0]) if rates else 0
+    if count < 3 or tasks < 2:
+        return [None] * tasks
+    table: _Ints = np.array(rates, dtype=np.int64)
+    rest = table.sum(axis=1, keepdims=True) - table
+    own, other = (count * part - part.sum(axis=0) for part in (table, rest))  # exact, so equal rates have no variance at all
+    own_f, other_f = own.astype(np.float64), other.astype(np.float64)
+    spread = np.sqrt((own_f * own_f).sum(axis=0) * (other_f * other_f).sum(axis=0))
+    both = (own_f * other_f).sum(axis=0)
+    defined = own.any(axis=0) & other.any(axis=0)
+    return [max(-1.0, min(1.0, float(both[at] / spread[at]))) if defined[at] else None for at in range(tasks)]
 
 
 class _Table:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import seal_kit as kit
-from assay.enclave.service.http import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
 from assay.enclave.service.lifecycle import Service
 from assay.enclave.service.process import make_server
+from assay.peers.guard import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
 
 GET = b"GET /status HTTP/1.1\r\nHost: x\r\n\r\n"
 SMALL = ConnectionLimits(connections=6, address_connections=3, requests=4, address_requests=2, kept=1, body=10.0)

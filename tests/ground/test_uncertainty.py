@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from assay import uncertainty
 from assay.errors import BadInput, CannotSettle
-from assay.uncertainty import Interval, Pairing, Runs, leaderboard, paired, wilson
+from assay.exact import NANO
+from assay.uncertainty import Interval, Pairing, Runs, leaderboard, paired, separation, wilson
 
 Z95 = Decimal("1.95996398454005423552459443052")  # the 97.5 % point of the normal distribution
 DOCS = Path(__file__).parents[2] / "docs"
@@ -269,6 +270,45 @@ def test_without_scipy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(CannotSettle, match=r"assay\[stats\]"):
             refused()
     assert wilson(1, 2).low > 0
+
+
+def correlation_by_hand(own: list[Fraction], rest: list[Fraction]) -> float | None:
+    """Pearson's correlation from its definition, exact up to the last root."""
+    n = len(own)
+    one, other = ([value - sum(values) / n for value in values] for values in (own, rest))
+    spread = sum(value * value for value in one) * sum(value * value for value in other)
+    return None if not spread else float(sum(a * b for a, b in zip(one, other, strict=True))) / math.sqrt(spread)
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda tasks: st.lists(st.lists(st.integers(0, 3), min_size=tasks, max_size=tasks), min_size=3, max_size=8)
+    )
+)
+def test_separation_is_the_correlation_of_a_task_with_the_other_tasks(thirds: list[list[int]]) -> None:
+    rates = [[passed * (NANO // 3) for passed in row] for row in thirds]
+    found = separation(rates)
+    for at, value in enumerate(found):
+        own = [Fraction(row[at]) for row in rates]
+        rest = [Fraction(sum(row) - row[at]) for row in rates]
+        expected = correlation_by_hand(own, rest)
+        assert (value is None) == (expected is None)
+        if value is not None and expected is not None:
+            assert value == pytest.approx(expected, abs=1e-12)
+            assert -1 <= value <= 1
+
+
+def test_a_task_that_the_better_pass_separates_and_one_that_all_pass_does_not() -> None:
+    rates = [[NANO, NANO, NANO], [NANO, NANO, 0], [NANO, 0, 0]]
+    assert separation(rates) == [None, pytest.approx(0.5), pytest.approx(0.5)]  # everybody passes the first
+    weaker = [[NANO, NANO, NANO, 0], [NANO, NANO, 0, 0], [NANO, 0, 0, NANO]]
+    assert separation(weaker)[-1] == pytest.approx(-(3**0.5) / 2)
+    assert separation(rates[:2]) == [None] * 3
+    assert separation([]) == []
+    with pytest.raises(BadInput, match="pass rates"):
+        separation([[0, NANO], [0]])
+    with pytest.raises(BadInput, match="pass rates"):
+        separation([[NANO + 1]])
 
 
 def test_real_trials_thirteen_agents_on_eighty_tasks(scipy: None, shared: Path) -> None:

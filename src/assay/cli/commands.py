@@ -21,6 +21,7 @@ COMMANDS = {
     "registry": ("registry:app", "Fetch participants and validators from a chain."),
     "explain": ("explain:explain", "Explain each number of one participant."),
     "report": ("report:report", "Write a competition's pages as static files: the board, participants, validators, the epoch."),
+    "serve": ("serve:serve", "Serve a season: its pages, and the API with which people hand in and validators send evidence."),
     "emission": ("emission:emission", "Combine the competitions of a subnet into one split of its weights."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),

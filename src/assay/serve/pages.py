@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING
 from assay.errors import CannotSettle
 from assay.exact import canonical
 from assay.serve.board import board, csv_rows, lede, outliers
+from assay.serve.bounty import bounty, has_bounty
 from assay.serve.draw import cut, pc, short
 from assay.serve.epoch import epoch, steps
 from assay.serve.links import beside, participant_page, task_page
 from assay.serve.participant import participant
 from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
+from assay.serve.task import task, task_document, tasks
 from assay.serve.validators import validators
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def names(season: Season) -> Iterator[str]:
     """The name of every file of a season. Participants' names depend on their keys alone."""
     yield from _single(season)
     yield from (board_page(number) for number in page_numbers(len(season.document["ranking"])) if number > 1)
-    for name in season.by_page:
+    for name in (*season.by_page, *season.tasks.pages):
         yield name
         yield beside(name, "json")
 
@@ -60,6 +62,10 @@ def page(season: Season, name: str, query: Query | None = None) -> bytes:
         return _board(season, query, int(numbered[1]))
     if (key := season.by_page.get(name)) is not None:
         return _participant(season, key)
+    if (of := season.tasks.pages.get(name)) is not None:
+        return _task(season, of)
+    if name.endswith(".json") and (of := season.tasks.pages.get(f"{name.removesuffix('.json')}.html")) is not None:
+        return canonical(task_document(season, of))
     if name.endswith(".json") and (key := season.by_page.get(f"{name.removesuffix('.json')}.html")) is not None:
         return canonical(season.story(key).document())
     raise KeyError(name)
@@ -80,6 +86,11 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]
         "validators.html": _validators,
         "epoch.html": _epoch,
     }
+    if has_bounty(season):
+        files["bounty.html"] = _bounty
+    if season.tasks.names:
+        files["tasks.html"] = _tasks
+        files["tasks.json"] = lambda season, query: canonical([task_document(season, name) for name in season.tasks.names])
     if (proof := season.proof) is not None:
         files["epoch.receipt"] = lambda season, query: canonical(proof.receipt)
     return files
@@ -94,6 +105,19 @@ def _participant(season: Season, key: str) -> bytes:
     person = participant(season, key)
     title = f"{person['name']} · {season.scheme.name}"
     return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
+
+
+def _bounty(season: Season, query: Query | None) -> bytes:
+    return render("bounty.html", _page(season, "bounty", f"Bounty · {season.scheme.name}", b=bounty(season)))
+
+
+def _tasks(season: Season, query: Query | None) -> bytes:
+    return render("tasks.html", _page(season, "tasks", f"Tasks · {season.scheme.name}", v=tasks(season)))
+
+
+def _task(season: Season, name: str) -> bytes:
+    beside_it = beside(task_page(name), "json")
+    return render("task.html", _page(season, "tasks", f"{name} · {season.scheme.name}", t=task(season, name), json=beside_it))
 
 
 def _validators(season: Season, query: Query | None) -> bytes:
@@ -139,6 +163,8 @@ def _common(season: Season) -> Json:
         "description": lede(season),
         "nav": [
             ("index.html", "Board", "board"),
+            *([("bounty.html", "Bounty", "bounty")] if has_bounty(season) else []),
+            *([("tasks.html", "Tasks", "tasks")] if season.tasks.names else []),
             ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
             ("epoch.html", f"Epoch {number}", "epoch"),
         ],

@@ -20,7 +20,7 @@ from assay.settle.score import accepted, holding
 from assay.settle.story import Explanation
 from assay.settle.story.telling import ordinal, plural
 
-__all__ = ["outcomes", "participant"]
+__all__ = ["outcomes", "participant", "shown_outcome"]
 
 _STEP: Json = {"scale": "", "ticks": (), "last": False, "quiet": False, "exact": False}
 """What a step of the waterfall is where it says nothing else."""
@@ -360,11 +360,11 @@ def _task_row(task: str, columns: Sequence[Json], seen: Mapping[tuple[str, str],
             passed += runs.count("pass")
             counted += trials
         count = f"{runs.count('pass')} of {trials}" if trials > 1 and runs else ""
-        cells.append({"o": _outcome(runs, trials), "cls": column["cls"], "n": count})
+        cells.append({"o": shown_outcome(runs, trials), "cls": column["cls"], "n": count})
     return {"task": task, "cells": cells, "sum": f"{passed} of {counted}", "passed": passed}
 
 
-def _outcome(runs: Sequence[str], trials: int) -> str:
+def shown_outcome(runs: Sequence[str], trials: int) -> str:
     """What a cell shows of a task's trials by one validator."""
     real = [outcome for outcome in runs if outcome != "error"]
     if not runs:

@@ -26,6 +26,7 @@ from assay.settle.story import Chapter, Explanation, called, without_score
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.batch import StoredRecord
+    from assay.serve.task import TaskTable
     from assay.uncertainty import Standing
 
 __all__ = ["EpochProof", "Json", "Link", "Season", "read"]
@@ -175,6 +176,13 @@ class Season:
         if self._summed is not None:
             return [record(json.loads(stored.body) | {"seq": stored.seq}) for stored in self._summed.get(key, ())]
         return self._records.get(key, ())
+
+    @cached_property
+    def tasks(self) -> TaskTable:
+        """The trials that stand, by task."""
+        from assay.serve.task import TaskTable
+
+        return TaskTable(self)
 
     @cached_property
     def _summed(self) -> dict[str, list[StoredRecord]] | None:

@@ -41,7 +41,7 @@ from assay.scheme.bounty import PROBLEM_BYTES, Bounty, read_bounty
 if TYPE_CHECKING:
     import uvicorn
 
-    from assay.enclave.service.http import ConnectionGuard
+    from assay.peers.guard import ConnectionGuard
 
 
 BACKLOG = 600
@@ -146,7 +146,7 @@ def serve(make: Callable[[], Service], competition: Path, address: str, *, tell:
 
 
 async def _serve(make: Callable[[], Service], place: Listener, tell: Callable[[str], None]) -> None:
-    from assay.enclave.service.http import ConnectionGuard
+    from assay.peers.guard import ConnectionGuard
 
     asyncio.get_running_loop().set_exception_handler(lambda _, context: tell(f"internal error: {_listen_error(context)}"))
     service = make()

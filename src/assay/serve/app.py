@@ -1,0 +1,177 @@
+"""The service as one ASGI application: its pages, its API under /v1, and what holds for every request.
+
+    /                          the competitions, or the board of the only one
+    /NAME/…                    the pages of a competition; /NAME/epoch-12/… those of an earlier epoch
+    /v1/…                      the API; /v1/openapi.json describes it
+
+Every answer says what a browser may do with it; no page takes anything from elsewhere, and nothing that a stranger wrote is
+taken for HTML. An error is one problem document (RFC 9457) with the sentences of the command line, and no stack trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Match
+
+import assay
+from assay.errors import AssayError
+from assay.peers.guard import ConnectionGuard
+from assay.serve import evidence, public, submissions
+from assay.serve.http import JSON, HttpProblem, answer, problem
+from assay.serve.pages import POLICY, assets
+from assay.serve.site import ServedCompetition, Site
+
+__all__ = ["make_app"]
+
+Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+MEDIA = {"json": JSON, "receipt": JSON, "csv": "text/csv", "js": "text/javascript", "html": "text/html; charset=utf-8"}
+_HEADERS = (
+    (b"content-security-policy", f"{POLICY}; frame-ancestors 'none'".encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+)
+ANSWER_SECONDS = 120.0
+"""A request must be answered within this time; one that waits for news ends earlier by itself."""
+DESCRIPTION = """\
+Everybody may read. A request that changes something is signed (RFC 9421) by a key: a validator's, from the registry, or a
+participant's, from its registration. Errors are problem documents (RFC 9457).
+"""
+
+
+def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable[[str], None] = lambda line: None) -> Asgi:
+    """The application. guard: decides which connections stay. tell: takes one line for an operator about an internal error."""
+    app = FastAPI(
+        title="Assay",
+        summary="Hand in, judge, look and verify: one season of one or several competitions.",
+        description=DESCRIPTION,
+        version=assay.__version__,
+        openapi_url="/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        servers=[{"url": address} for address in site.addresses],
+    )
+    _problems(app, site, tell)
+    for room in (public, evidence, submissions):
+        app.include_router(room.routes(site))
+    _pages(app, site)
+    inner = _bounded(app, site)
+    return inner if guard is None else guard.app(inner, _busy)
+
+
+def _pages(app: FastAPI, site: Site) -> None:
+    """The pages and the files that they name."""
+    static = dict(assets())
+
+    @app.get("/", include_in_schema=False)
+    async def home() -> Response:
+        if len(site.competitions) == 1:
+            return RedirectResponse(f"/{next(iter(site.competitions))}/")
+        return RedirectResponse("/v1/competitions")
+
+    @app.get("/{segment}/", include_in_schema=False)
+    async def board(request: Request, segment: str) -> Response:
+        return await drawn(request, site.competition(segment), "index.html", None)
+
+    @app.get("/{segment}/epoch-{epoch:int}/{name:path}", include_in_schema=False)
+    async def earlier(request: Request, segment: str, epoch: int, name: str) -> Response:
+        return await drawn(request, site.competition(segment), name or "index.html", epoch)
+
+    @app.get("/{segment}/{name:path}", include_in_schema=False)
+    async def shown(request: Request, segment: str, name: str) -> Response:
+        if segment == "v1":  # an address of the API, with another method
+            there = any(route.matches(request.scope)[0] is Match.PARTIAL for route in app.routes)
+            raise HTTPException(405 if there else 404)
+        return await drawn(request, site.competition(segment), name, None)
+
+    async def drawn(request: Request, served: ServedCompetition, name: str, epoch: int | None) -> Response:
+        media = MEDIA.get(name.rpartition(".")[2]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+        if name in static:
+            return answer(request, static[name], media, seconds=3600)
+        data = await run_in_threadpool(served.page, name, epoch, dict(request.query_params))
+        return answer(request, data, media)
+
+
+def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
+    """Answer every exception with a problem document. Of an internal error only its class and place are told."""
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, AssayError)
+        served = site.competitions.get(request.path_params.get("segment", ""))
+        return problem(error, folder=None if served is None else served.folder)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            return problem(HttpProblem(405, f"{request.method} is not possible here", hint="see /v1/openapi.json"))
+        return problem(HttpProblem(error.status_code, "there is nothing at this address", hint="see /v1/openapi.json"))
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"][1:]))
+        message = first["msg"][:1].lower() + first["msg"][1:]
+        return problem(HttpProblem(400, message, field=place, hint="see /v1/openapi.json"))
+
+    async def internal(request: Request, error: Exception) -> Response:
+        last = error.__traceback__
+        while last is not None and last.tb_next is not None:
+            last = last.tb_next
+        place = "" if last is None else f" at {last.tb_frame.f_code.co_filename}:{last.tb_lineno}"
+        tell(f"internal error: {type(error).__name__}{place}, {request.method} {request.url.path[:200]}")
+        return problem(HttpProblem(500, "the service has an internal error", hint="tell its operator; nothing was accepted"))
+
+    app.add_exception_handler(AssayError, ours)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(Exception, internal)
+
+
+def _bounded(app: Asgi, site: Site) -> Asgi:
+    """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
+
+    async def bounded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        begun = False
+        public_read = scope["method"] in ("GET", "HEAD") and not any(name == b"signature" for name, _ in scope["headers"])
+
+        async def sending(message: Any) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                if public_read:
+                    message["headers"].append((b"access-control-allow-origin", b"*"))
+            await send(message)
+
+        try:
+            request = Request(scope)
+            scope.setdefault("state", {})["address"] = site.origin(request.headers.get("host", ""))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await app(scope, receive, sending)
+        except HttpProblem as error:
+            await problem(error)(scope, receive, sending)
+        except TimeoutError:
+            if not begun:
+                late = HttpProblem(503, "the answer takes too long", hint="try again later", retry=30)
+                await problem(late)(scope, receive, sending)
+        except Exception:  # noqa: BLE001  (it was answered and told; here it would get into a server's log)
+            return
+
+    return bounded
+
+
+async def _busy(scope: Any, receive: Any, send: Any) -> None:
+    await problem(HttpProblem(429, "too much is asked at once", hint="try again", retry=1))(scope, receive, send)

@@ -1,0 +1,102 @@
+"""The client of a service: signed requests, each with a total deadline, and the service's refusals as errors of Assay."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from assay.errors import AssayError, BadInput, Unreachable, brief, printable
+from assay.ledger.keys import PrivateKey
+from assay.peers import NoAnswer
+from assay.peers.http import Peer, PeerAnswer
+from assay.serve.signed import sign_request
+
+__all__ = ["Client"]
+
+ANSWER_BYTES = 64 * 2**20
+SECONDS = 60.0
+RATE = 16_384
+"""Bytes of a body that extend the deadline by one second."""
+
+
+class Client:
+    """A service at an address, `http://127.0.0.1:8400/term-challenge`: the competition is the last part. A context manager.
+
+    key: signs requests; None can only read. Every method raises Unreachable if the service does not answer or is busy, and
+    BadInput with the service's own sentences if it refuses.
+    """
+
+    def __init__(self, address: str, key: PrivateKey | None = None, *, seconds: float = SECONDS) -> None:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            hint = "write it as the service prints it: http://127.0.0.1:8400/term-challenge"
+            raise BadInput(f"{brief(address, 100)} is not the address of a service", hint=hint)
+        self.base, self.segment = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+        self.key = key
+        self._peer = Peer(self.base, seconds=seconds, rate=RATE, proxies=True)
+
+    def __enter__(self) -> Self:
+        if not self.segment:
+            self.segment = self._only()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._peer.close()
+
+    def _only(self) -> str:
+        """The competition of a service that has one."""
+        rows = self._read(self._asked("GET", "/v1/competitions", None, {}))["competitions"]
+        segments = [str(row["board"]).strip("/") for row in rows]
+        if len(segments) != 1:
+            hint = f"add it to the address: {self.base}/{segments[0]}" if segments else "is it the right address?"
+            raise BadInput(f"the service has {len(segments)} competitions: {', '.join(segments):.300}", hint=hint)
+        return segments[0]
+
+    def get(self, path: str) -> Any:
+        """What is at a path below the competition's part of the API, as JSON; signed if there is a key."""
+        return self._read(self._asked("GET", f"/v1/{self.segment}/{path}", None, {}))
+
+    def send(self, method: str, path: str, body: bytes, media: str) -> Any:
+        """Send a body, signed, and return the answer as JSON (None if there is none)."""
+        return self._read(self._asked(method, f"/v1/{self.segment}/{path}", body, {"Content-Type": media}))
+
+    def download(self, path: str) -> bytes:
+        """The bytes at a path below the competition's part of the API."""
+        return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}).body
+
+    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> PeerAnswer:
+        url = f"{self.base}{path}"
+        if self.key is not None:
+            headers = headers | sign_request(self.key, method, url, sha256(body or b"").digest())
+        if body is not None:
+            headers["Content-Length"] = str(len(body))
+        try:
+            answer = self._peer.ask(method, url, headers=headers, body=body, most=ANSWER_BYTES)
+        except NoAnswer as error:
+            raise Unreachable(f"{self.base} does not answer: {error}", hint="is it running there? try again later") from None
+        if not 200 <= answer.status < 300:
+            raise self._refusal(answer)
+        return answer
+
+    def _read(self, answer: PeerAnswer) -> Any:
+        if not answer.body:
+            return None
+        try:
+            return json.loads(answer.body)
+        except ValueError:
+            raise Unreachable(f"{self.base} did not answer with JSON", final=True, hint="is it a service of Assay?") from None
+
+    def _refusal(self, answer: PeerAnswer) -> AssayError:
+        """The error that a refusal is: in the service's own words, if it is a problem document."""
+        try:
+            document = json.loads(answer.body[:65_536])
+            what, hint = str(document["detail"]), str(document.get("hint", ""))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            what, hint = f"{self.base} answers with status {answer.status}", "is it the address of a service of Assay?"
+        what, hint = printable(what)[:2000], printable(hint)[:2000]
+        if answer.status in (408, 429) or answer.status >= 500:
+            return Unreachable(what, hint=hint)
+        return BadInput(what, hint=hint)

@@ -1,0 +1,142 @@
+"""The routes of validators: what to judge now, the evidence they send, what they are judging. SPEC 3.0, 6.
+
+Evidence is acknowledged when it is on the disk. The same batch once more is the same answer, so a validator that saw no answer
+sends it again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from assay.errors import BadInput, printable
+from assay.exact import canonical
+from assay.ledger import batch as batches
+from assay.ledger.intake import accept
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, receive, signed
+from assay.serve.site import ServedCompetition, Site, now
+
+__all__ = ["routes"]
+
+BATCHES = "application/vnd.assay.batches"
+HEARTBEAT_BYTES = 64 * 1024
+Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
+
+
+class JudgingEntry(BaseModel):
+    """What a validator judges now: a submission of a participant, its task if the kind has tasks, and how far it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    participant: Annotated[str, Field(max_length=256)]
+    submission: Annotated[str, Field(max_length=256)] = ""
+    task: Annotated[str, Field(max_length=256)] = ""
+    done: Annotated[int, Field(ge=0, le=10**9)] = 0
+    total: Annotated[int, Field(ge=0, le=10**9)] = 0
+    since: Annotated[str, Field(max_length=40, description="RFC 3339, UTC")] = ""
+
+
+class HeartbeatBody(BaseModel):
+    """A validator's heartbeat: what it is judging, at most 64 things."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
+
+
+class BatchOutcome(BaseModel):
+    """What became of a batch: `accepted` has records that are new in the ledger, `known` has none, `refused` says why."""
+
+    batch: str = ""
+    outcome: Literal["accepted", "known", "refused"]
+    epoch: int = 0
+    records: int = 0
+    new: int = 0
+    conflicts: int = 0
+    detail: str = ""
+    hint: str = ""
+
+
+class EvidenceOutcome(BaseModel):
+    """What became of each batch, in the order in which they were sent."""
+
+    batches: list[BatchOutcome]
+
+
+def routes(site: Site) -> APIRouter:
+    """The routes of validators."""
+    router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
+
+    @router.post(
+        "/{segment}/evidence",
+        response_model=EvidenceOutcome,
+        openapi_extra={"requestBody": {"required": True, "content": {BATCHES: {"schema": {"type": "string"}}}}},
+    )
+    async def evidence(request: Request, segment: Segment) -> Response:
+        """Hand in signed batches of one validator, as `assay evidence sign` writes them, an empty line between two.
+
+        Each is stored or refused by itself. What is `accepted` or `known` is on the disk.
+        """
+        served = site.competition(segment)
+        validator, asked = await signed(request, served, served.validator_of)
+        with await receive(request, batches.BATCH_BYTES, asked.body_sha256) as body:
+            outcomes = await run_in_threadpool(_accept_all, served, validator, body.read())
+        return answer(request, canonical({"batches": outcomes}), JSON)
+
+    @router.post(
+        "/{segment}/heartbeat",
+        status_code=204,
+        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": HeartbeatBody.model_json_schema()}}}},
+    )
+    async def heartbeat(request: Request, segment: Segment) -> Response:
+        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent."""
+        served = site.competition(segment)
+        validator, asked = await signed(request, served, served.validator_of)
+        with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
+            content = _heartbeat(body.read())
+        _, notebook = served.books()
+        await run_in_threadpool(notebook.beat, validator, now(), [entry.model_dump() for entry in content.judging])
+        return Response(status_code=204)
+
+    return router
+
+
+def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[dict[str, Any]]:
+    """Check, store and acknowledge batches; a wrong one does not stop the others. Raises StoreError."""
+    outcomes = []
+    for part in data.split(b"\n\n"):
+        try:
+            outcomes.append(_accept(served, validator, part.rstrip(b"\n") + b"\n"))
+        except (BadInput, HttpProblem) as error:
+            where = f"{error.field}: " if error.field else ""
+            outcomes.append({"outcome": "refused", "detail": printable(where + error.what), "hint": printable(error.hint)})
+    return outcomes
+
+
+def _accept(served: ServedCompetition, validator: str, data: bytes) -> dict[str, Any]:
+    """Check, store and acknowledge a batch of this validator. Raises BadInput, HttpProblem, StoreError."""
+    store, _ = served.books()
+    batch = batches.read(data)
+    if batch.statement.validator != validator:
+        what = f"the batch is of {batch.statement.validator!r}, and the request is signed by {validator!r}"
+        raise HttpProblem(403, what, hint="a validator hands in its own batches", stage="validator")
+    stored = accept(store, batch, served.rules())
+    return {
+        "batch": batch.digest,
+        "outcome": "accepted" if stored.new else "known",
+        "epoch": batch.statement.epoch,
+        "records": len(batch.records),
+        "new": stored.new,
+        "conflicts": stored.conflicting,
+    }
+
+
+def _heartbeat(data: bytes) -> HeartbeatBody:
+    try:
+        return HeartbeatBody.model_validate_json(data)
+    except ValueError:
+        raise BadInput("is not a heartbeat", field="body", hint="see HeartbeatBody in /v1/openapi.json") from None

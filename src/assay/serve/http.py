@@ -1,0 +1,239 @@
+"""What every route of the service shares: problems (RFC 9457), answers with ETags and compression, and bodies with bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import zstandard
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from assay.errors import AssayError, CannotSettle, Refused, Unreachable, printable
+from assay.exact import canonical
+from assay.ledger.store import StoreError
+from assay.serve.signed import SignedRequest, check_request
+
+if TYPE_CHECKING:
+    from assay.ledger.keys import PublicKey
+    from assay.serve.site import ServedCompetition
+
+__all__ = ["JSON", "PROBLEMS", "HttpProblem", "Received", "answer", "problem", "receive", "signed"]
+
+Name = TypeVar("Name")
+
+JSON = "application/json"
+PROBLEM = "application/problem+json"
+_TEXT = re.compile("text/|application/(json|xml|problem|atom|x-ndjson)|image/svg")
+PACKED_FROM = 1024
+"""Bytes of an answer from which on it is compressed."""
+RETRY_SECONDS = 5
+"""After so many seconds a client may try again what a busy service refused."""
+
+
+class HttpProblem(AssayError):
+    """A request that the service refuses: an HTTP status, and the sentences that a command of Assay would print."""
+
+    def __init__(
+        self, status: int, what: str, *, hint: str = "", field: str = "", stage: str = "", retry: int | None = None
+    ) -> None:
+        super().__init__(what, hint=hint, field=field, stage=stage)
+        self.status, self.retry = status, retry
+
+
+def problem(error: AssayError, *, folder: Path | None = None) -> Response:
+    """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
+    status, retry = _status(error)
+    where = error.where
+    if folder is not None:
+        where = where.replace(f"{folder}/", "")
+    if os.path.isabs(where) or "://" in where:
+        where = ""
+    document: dict[str, Any] = {
+        "type": f"urn:assay:problem:{error.reason_code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": printable(error.what),
+    }
+    if error.hint:
+        document["hint"] = printable(error.hint)
+    if where:
+        document["where"] = printable(where)
+    headers = {"Cache-Control": "no-store"} | ({} if retry is None else {"Retry-After": str(retry)})
+    return Response(canonical(document), status, headers, PROBLEM)
+
+
+class ProblemDocument(BaseModel):
+    """A problem document of RFC 9457, with the same sentences as the command line."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    hint: str = ""
+    where: str = ""
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {PROBLEM: {"schema": ProblemDocument.model_json_schema()}},
+    }
+}
+"""What every route may answer instead, for OpenAPI."""
+
+
+async def signed(request: Request, served: ServedCompetition, whose: Callable[[PublicKey], Name]) -> tuple[Name, SignedRequest]:
+    """Who signed a request, and its signature, which is used up by that. whose: tells by the key, or raises.
+
+    The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay).
+    """
+    query = request.scope["query_string"]
+    path = request.scope.get("raw_path") or request.scope["path"].encode()
+    url = request.state.address + path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    asked = check_request(request.method, url, request.headers)
+    name = await run_in_threadpool(whose, asked.key)
+    await run_in_threadpool(served.spend, asked)
+    return name, asked
+
+
+def _status(error: AssayError) -> tuple[int, int | None]:
+    """The HTTP status of an error, and after how many seconds to try again."""
+    if isinstance(error, HttpProblem):
+        return error.status, error.retry
+    if isinstance(error, StoreError | Unreachable):
+        return 503, RETRY_SECONDS
+    if isinstance(error, CannotSettle):
+        return 404, None
+    if error.stage == "signature":
+        return 401, None
+    return (409 if isinstance(error, Refused) else 400), None
+
+
+def answer(
+    request: Request,
+    data: bytes,
+    media: str,
+    *,
+    seconds: int = 0,
+    headers: Mapping[str, str] | None = None,
+    forever: bool = False,
+) -> Response:
+    """An answer with an ETag (304 where the client has it), compressed as the client asks. seconds: how long it may be kept.
+
+    forever: what is under this address never changes.
+    """
+    digest = sha256(data).hexdigest()[:32]
+    tag = f'W/"{digest}"'
+    keep = "public, max-age=31536000, immutable" if forever else f"public, max-age={seconds}" if seconds else "no-cache"
+    fields = {"ETag": tag, "Cache-Control": keep, "Vary": "Accept-Encoding"} | dict(headers or {})
+    known = {given.strip().removeprefix("W/") for given in request.headers.get("if-none-match", "").split(",")}
+    if tag.removeprefix("W/") in known or "*" in known:
+        return Response(status_code=304, headers=fields)
+    encoding = _encoding(request.headers.get("accept-encoding", "")) if len(data) >= PACKED_FROM and _TEXT.match(media) else ""
+    if encoding:
+        data = _packed(data, encoding)
+        fields["Content-Encoding"] = encoding
+    return Response(data, 200, fields, media)
+
+
+def _encoding(accepted: str) -> str:
+    """The compression to use for a header Accept-Encoding; "" for none."""
+    names = {}
+    for part in accepted.lower().split(","):
+        name, _, weight = part.partition(";")
+        names[name.strip()] = weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return next((name for name in ("zstd", "gzip") if names.get(name)), "")
+
+
+@lru_cache(maxsize=256)
+def _packed(data: bytes, encoding: str) -> bytes:
+    if encoding == "zstd":
+        return zstandard.ZstdCompressor(level=9).compress(data)
+    return gzip.compress(data, 6, mtime=0)
+
+
+SPOOL = 2**20
+"""Bytes of a body that stay in memory; the rest goes to the disk."""
+BODY_RATE = 16_384
+"""Bytes a second that a client must send at least, after the first BODY_SECONDS."""
+BODY_SECONDS = 20.0
+
+
+class Received:
+    """A body as it came, with its SHA-256; a context manager that removes the temporary file."""
+
+    def __init__(self, file: tempfile.SpooledTemporaryFile[bytes], size: int, digest: bytes) -> None:
+        self.file, self.size, self.sha256 = file, size, digest
+
+    def read(self) -> bytes:
+        """The whole body."""
+        self.file.seek(0)
+        return self.file.read()
+
+    def path(self) -> Path:
+        """A path under which the body can be opened as long as this is open (Linux)."""
+        self.file.rollover()
+        self.file.flush()
+        return Path(f"/proc/self/fd/{self.file.fileno()}")
+
+    def __enter__(self) -> Received:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+async def receive(request: Request, most: int, sha: bytes | None = None) -> Received:
+    """The body of a request, streamed to a file without a name. most: bytes; sha: the SHA-256 that it must have.
+
+    Raises HttpProblem: 413 if it is larger, 408 if it comes too slowly or not whole, 400 if it is another one than was signed.
+    """
+    declared = request.headers.get("content-length", "")
+    if re.fullmatch("[0-9]{1,18}", declared, re.ASCII) is not None and int(declared) > most:
+        raise HttpProblem(413, f"the body is larger than {most} bytes", hint="send less at once", field="body")
+    file: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=SPOOL)  # noqa: SIM115  (closed by Received)
+    hasher, size, loop = sha256(), 0, asyncio.get_running_loop()
+    begun = loop.time()
+    pieces = aiter(request.stream())
+    try:
+        while True:
+            left = begun + BODY_SECONDS + size / BODY_RATE - loop.time()
+            async with asyncio.timeout(max(left, 0.0)):
+                piece = await anext(pieces, None)
+            if piece is None:
+                break
+            size += len(piece)
+            if size > most:
+                raise HttpProblem(413, f"the body is larger than {most} bytes", hint="send less at once", field="body")
+            hasher.update(piece)
+            if size > SPOOL:
+                await asyncio.to_thread(file.write, piece)
+            else:
+                file.write(piece)
+        if sha is not None and hasher.digest() != sha:
+            what = "the body is not the one that was signed: its digest differs"
+            raise HttpProblem(400, what, field="body", hint="send it again")
+    except TimeoutError:
+        file.close()
+        raise HttpProblem(408, "the body came too slowly", hint="send it again", field="body") from None
+    except ClientDisconnect:
+        file.close()
+        raise HttpProblem(408, "the body did not come whole", hint="send it again", field="body") from None
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    return Received(file, size, hasher.digest())

@@ -1,0 +1,288 @@
+"""What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
+
+Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
+which key, invitations, commitments and uploads. Several processes, on PostgreSQL several hosts, share it. Rows that nobody can
+ask for again are removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from assay.errors import BadInput
+from assay.ledger.store import transaction
+from assay.ledger.store.engine import make_engine, shown
+from assay.scheme.fields import instant_text
+
+__all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
+
+Json = dict[str, Any]
+_SCHEMA = MetaData()
+_Number = BigInteger().with_variant(Integer, "sqlite")
+
+_nonces = Table(
+    "serve_nonces",
+    _SCHEMA,
+    Column("key", Text, primary_key=True),
+    Column("nonce", Text, primary_key=True),
+    Column("until", _Number, nullable=False, index=True),
+)
+_heartbeats = Table(
+    "serve_heartbeats",
+    _SCHEMA,
+    Column("validator", Text, primary_key=True),
+    Column("at", _Number, nullable=False),
+    Column("judging", LargeBinary, nullable=False),
+)
+_keys = Table(
+    "serve_keys",
+    _SCHEMA,
+    Column("key", Text, primary_key=True),
+    Column("participant", Text, nullable=False, unique=True),
+    Column("at", Text, nullable=False),
+)
+_invitations = Table(
+    "serve_invitations",
+    _SCHEMA,
+    Column("code", Text, primary_key=True),
+    Column("participant", Text),
+    Column("uses", _Number, nullable=False),
+    Column("until", Text, nullable=False),
+)
+_commitments = Table(
+    "serve_commitments",
+    _SCHEMA,
+    Column("id", _Number, primary_key=True),
+    Column("participant", Text, nullable=False, index=True),
+    Column("digest", Text, nullable=False),
+    Column("epoch", _Number, nullable=False),
+    Column("at", Text, nullable=False),
+    UniqueConstraint("participant", "digest"),
+)
+_uploads = Table(
+    "serve_uploads",
+    _SCHEMA,
+    Column("id", _Number, primary_key=True),
+    Column("participant", Text, nullable=False, index=True),
+    Column("archive", Text, nullable=False),
+    Column("submission", Text, nullable=False),
+    Column("epoch", _Number, nullable=False),
+    Column("at", Text, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a validator said that it is judging, and when it said so."""
+
+    validator: str
+    at: datetime
+    judging: tuple[Json, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A code by which somebody may register: for one participant of the registry, or (None) as a new one.
+
+    code: its SHA-256, as 64 hex digits; the code itself is stored nowhere. until: RFC 3339.
+    """
+
+    code: str
+    participant: str | None
+    uses: int
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionCommitment:
+    """The digest that a participant committed to, and the epoch and time in which it came."""
+
+    participant: str
+    digest: str
+    epoch: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What a participant handed in: the archive's digest, the submission's, the epoch in which it was accepted, the time."""
+
+    participant: str
+    archive: str
+    submission: str
+    epoch: int
+    at: str
+
+
+class Notebook:
+    """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
+
+    What must outlast a power failure is on the disk when a method returns. Nonces and heartbeats only outlast the process: they
+    matter for minutes.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._name = shown(place)
+        self._engine, self._quick = make_engine(place), make_engine(place)
+        _relax(self._quick)
+        with self._changing(self._engine) as connection:
+            _SCHEMA.create_all(connection)
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._engine.dispose()
+        self._quick.dispose()
+
+    @contextmanager
+    def _changing(self, engine: Engine) -> Iterator[Connection]:
+        """A transaction that writes. On PostgreSQL it does not wait for the ledger's writers."""
+        sqlite = engine.dialect.name == "sqlite"
+        with transaction(engine, self._name, writing=sqlite, isolation="READ COMMITTED") as connection:
+            yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with transaction(self._engine, self._name, writing=False) as connection:
+            yield connection
+
+    def spend(self, key: str, nonce: str, now: datetime, window: timedelta) -> bool:
+        """Note that a key used a nonce; False if it was used within the window before. Older nonces are forgotten."""
+        with self._changing(self._quick) as connection:
+            connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
+            if connection.execute(select(_nonces.c.nonce).where(_nonces.c.key == key, _nonces.c.nonce == nonce)).first():
+                return False
+            row = {"key": key, "nonce": nonce, "until": int((now + window).timestamp())}
+            try:
+                with connection.begin_nested():
+                    connection.execute(insert(_nonces).values(row))
+            except IntegrityError:  # another process was faster
+                return False
+        return True
+
+    def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
+        """Note what a validator judges now."""
+        values = {"at": int(at.timestamp()), "judging": json.dumps(list(judging)).encode()}
+        with self._changing(self._quick) as connection:
+            if not connection.execute(update(_heartbeats).where(_heartbeats.c.validator == validator).values(values)).rowcount:
+                connection.execute(insert(_heartbeats).values(values | {"validator": validator}))
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """The last heartbeat of each validator."""
+        with self._reading() as connection:
+            rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
+        return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
+
+    def participant_of(self, key: str) -> str | None:
+        """The participant that registered with a key (as `PublicKey.id` spells it); None if there is none."""
+        with self._reading() as connection:
+            found = connection.execute(select(_keys.c.participant).where(_keys.c.key == key)).scalar()
+        return None if found is None else str(found)
+
+    def register(self, participant: str, key: str, at: datetime) -> None:
+        """Note the key of a participant; raises BadInput if the participant has another, or the key is another's."""
+        with self._changing(self._engine) as connection:
+            rows = connection.execute(select(_keys).where((_keys.c.key == key) | (_keys.c.participant == participant))).all()
+            if [(row.key, row.participant) for row in rows] == [(key, participant)]:
+                return
+            if rows:
+                mine = rows[0].key == key
+                what = f"this key is registered for {rows[0].participant!r}" if mine else f"{participant!r} has another key"
+                raise BadInput(what, field="key", hint="use that key, or ask the operator")
+            connection.execute(insert(_keys).values(key=key, participant=participant, at=instant_text(at)))
+
+    def registered(self) -> int:
+        """How many keys registered."""
+        with self._reading() as connection:
+            return int(connection.execute(select(func.count()).select_from(_keys)).scalar_one())
+
+    def invite(self, invitation: Invitation) -> None:
+        """Store an invitation."""
+        with self._changing(self._engine) as connection:
+            row = {name: getattr(invitation, name) for name in Invitation.__slots__}
+            connection.execute(insert(_invitations).values(row))
+
+    def redeem(self, code: str, now: datetime) -> Invitation:
+        """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""
+        with self._changing(self._engine) as connection:
+            row = connection.execute(select(_invitations).where(_invitations.c.code == code).with_for_update()).first()
+            if row is None:
+                raise BadInput("there is no such invitation", field="code", hint="copy the whole code, or ask for a new one")
+            if row.uses < 1 or row.until < instant_text(now):
+                why = "was used" if row.uses < 1 else f"ended at {row.until}"
+                raise BadInput(f"the invitation {why}", field="code", hint="ask the operator for a new one")
+            connection.execute(update(_invitations).where(_invitations.c.code == code).values(uses=row.uses - 1))
+        return Invitation(row.code, row.participant, row.uses - 1, row.until)
+
+    def commit(self, commitment: SubmissionCommitment) -> SubmissionCommitment:
+        """Store a commitment, and return it as it is stored: the first time counts."""
+        with self._changing(self._engine) as connection:
+            where = (_commitments.c.participant == commitment.participant) & (_commitments.c.digest == commitment.digest)
+            row = connection.execute(select(_commitments).where(where)).first()
+            if row is None:
+                connection.execute(insert(_commitments).values(**_row(commitment)))
+        return commitment if row is None else SubmissionCommitment(row.participant, row.digest, row.epoch, row.at)
+
+    def commitment(self, participant: str, digest: str) -> SubmissionCommitment | None:
+        """A participant's commitment to a digest."""
+        where = (_commitments.c.participant == participant) & (_commitments.c.digest == digest)
+        with self._reading() as connection:
+            row = connection.execute(select(_commitments).where(where)).first()
+        return None if row is None else SubmissionCommitment(row.participant, row.digest, row.epoch, row.at)
+
+    def upload(self, upload: Upload) -> None:
+        """Note what was handed in and accepted."""
+        with self._changing(self._engine) as connection:
+            connection.execute(insert(_uploads).values(**_row(upload)))
+
+    def uploads(self, participant: str | None = None, last: int = 1000) -> list[Upload]:
+        """The uploads of a participant (None: of all), the newest first, at most `last` of them."""
+        query = select(_uploads).order_by(_uploads.c.id.desc()).limit(last)
+        if participant is not None:
+            query = query.where(_uploads.c.participant == participant)
+        with self._reading() as connection:
+            rows = connection.execute(query).all()
+        return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+
+def _row(value: SubmissionCommitment | Upload) -> Json:
+    return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def _relax(engine: Engine) -> None:
+    """Commit without waiting for the disk: the rows survive the process, but perhaps not a power failure."""
+    if engine.dialect.name == "sqlite":
+
+        @event.listens_for(engine, "connect")
+        def _connected(connection: Any, record: object) -> None:
+            connection.execute("PRAGMA synchronous = NORMAL")
+
+        return
+
+    @event.listens_for(engine, "begin")
+    def _begun(connection: Connection) -> None:
+        connection.exec_driver_sql("SET LOCAL synchronous_commit = off")

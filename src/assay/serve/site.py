@@ -1,0 +1,292 @@
+"""What the service serves: one competition, or those of a subnet file, each with its ledger and its pages.
+
+A served competition keeps nothing that a restart would lose: what it draws comes from the folder and the ledger, and what it
+must remember is in `Notebook`, in the ledger's database.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from assay.competition import open_competition
+from assay.errors import BadInput, brief
+from assay.ledger import config
+from assay.ledger.access import Ledger, open_ledger, open_store
+from assay.ledger.intake import IntakeRules, intake_rules
+from assay.ledger.keys import PublicKey, public
+from assay.ledger.store import Store
+from assay.scheme import subnet
+from assay.scheme.model import Scheme
+from assay.serve.http import HttpProblem
+from assay.serve.notebook import Notebook
+from assay.serve.pages import page
+from assay.serve.season import Season, read
+from assay.serve.signed import SKEW, WINDOW, SignedRequest
+
+__all__ = ["ServedCompetition", "Site", "now", "open_site"]
+
+SEASONS = 4
+"""Epochs of a competition that stay in memory."""
+PAGE_BYTES = 64 * 2**20
+"""Bytes of drawn pages that stay in memory, for all epochs of a competition."""
+_RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml")
+
+
+def now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class _Registry:
+    """What the folder says about who may write, for one state of its files."""
+
+    state: tuple[object, ...]
+    rules: IntakeRules
+    validators: Mapping[PublicKey, str]
+    participants: Mapping[PublicKey, str]
+
+
+@dataclass
+class _Shelf:
+    """Pages that were drawn, the most recently used last; of a certain state of the competition."""
+
+    state: tuple[object, ...] = ()
+    seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
+    pages: OrderedDict[tuple[object, ...], bytes] = field(default_factory=OrderedDict)
+    size: int = 0
+
+
+class ServedCompetition:
+    """One competition that is served: its folder, its rules, its ledger (None without one). Threads share it.
+
+    Raises BadInput if the folder or its ledger cannot be read, and StoreError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = open_competition(folder).scheme.name
+        self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
+        """Its part of an address."""
+        self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
+        self._known: _Registry | None = None
+        with ExitStack() as stack:
+            self.store: Store | None = None
+            self.notebook: Notebook | None = None
+            if config.exists(folder):
+                settings = config.read(folder)
+                self.store = stack.enter_context(closing(open_store(settings)))
+                self.notebook = stack.enter_context(closing(Notebook(settings.place)))
+            self._open = stack.pop_all()
+
+    def close(self) -> None:
+        """Close its database."""
+        self._open.close()
+
+    @property
+    def scheme(self) -> Scheme:
+        """The rules as they are now in the folder."""
+        return open_competition(self.folder).scheme
+
+    def ledger(self) -> Ledger:
+        """Its ledger, opened anew: a context manager. Raises HttpProblem (409) if it has none."""
+        if self.store is None:
+            raise self._without_ledger()
+        return open_ledger(self.folder)
+
+    def books(self) -> tuple[Store, Notebook]:
+        """Where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
+        if self.store is None or self.notebook is None:
+            raise self._without_ledger()
+        return self.store, self.notebook
+
+    def _without_ledger(self) -> HttpProblem:
+        return HttpProblem(409, f"the competition {self.name!r} has no ledger", hint="its operator makes one: assay ledger init")
+
+    def rules(self) -> IntakeRules:
+        """Which evidence is accepted; read again when a file of the folder has changed. Raises BadInput."""
+        return self._registry().rules
+
+    def _registry(self) -> _Registry:
+        state = self._files()
+        known = self._known
+        if known is None or known.state != state:
+            rules = intake_rules(self.folder)
+            validators = {key: name for name, key in rules.validators.items() if isinstance(key, PublicKey)}
+            participants = {key: name for name in rules.participants if (key := _key_of(name)) is not None}
+            known = self._known = _Registry(state, rules, validators, participants)
+        return known
+
+    def _files(self) -> tuple[object, ...]:
+        """What changes when a file of the folder does."""
+        return tuple(_stamp(self.folder / name) for name in _RULES)
+
+    def validator_of(self, key: PublicKey) -> str:
+        """The validator with a key, as the registry spells it. Raises HttpProblem (403) for a stranger."""
+        if (validator := self._registry().validators.get(key)) is not None:
+            return validator
+        hint = "the operator adds validators to validators.csv; use the key of one of them"
+        raise HttpProblem(403, f"{key.id} is not the key of a validator of {self.name!r}", hint=hint, stage="validator")
+
+    def participant_of(self, key: PublicKey) -> str:
+        """The participant with a key, from participants.csv or by registration. Raises HttpProblem (403) for a stranger."""
+        _, notebook = self.books()
+        known = self._registry()
+        if (participant := known.participants.get(key)) is not None:
+            return participant
+        registered = notebook.participant_of(key.id)
+        if registered in known.rules.participants:
+            return str(registered)
+        hint = f"register first: assay register --url ADDRESS/{self.segment}, with the same --key"
+        raise HttpProblem(403, f"{key.id} is not the key of a participant of {self.name!r}", hint=hint, stage="participant")
+
+    def spend(self, request: SignedRequest) -> None:
+        """Use the nonce of a signed request. Raises HttpProblem (409) if it was used before: the request is a copy."""
+        _, notebook = self.books()
+        if not notebook.spend(request.key.id, request.nonce, now(), WINDOW + 2 * SKEW):
+            raise HttpProblem(409, "this request came before: its nonce was used", hint="sign it again", stage="replay")
+
+    def _state(self) -> tuple[object, ...]:
+        """What changes when a page may look different."""
+        if self.store is None:
+            evidence = self.folder / "evidence"
+            return (*self._files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+        with self.store.reading() as view:
+            settled = view.settled_epoch()
+            return (*self._files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
+
+    def _current(self) -> _Shelf:
+        state = self._state()
+        with self._lock:
+            if self._shelf.state != state:
+                self._shelf = _Shelf(state)
+            return self._shelf
+
+    def season(self, epoch: int | None = None) -> Season:
+        """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does."""
+        shelf = self._current()
+        with self._drawing:
+            season = shelf.seasons.get(epoch)
+            if season is None:
+                season = shelf.seasons[epoch] = read(self.folder, epoch)
+                while len(shelf.seasons) > SEASONS:
+                    shelf.seasons.popitem(last=False)
+            shelf.seasons.move_to_end(epoch)
+        return season
+
+    def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
+        """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
+
+        def draw() -> bytes:
+            try:
+                return page(self.season(epoch), name, query)
+            except KeyError:
+                raise HttpProblem(404, f"there is no page {brief(name, 80)}", hint="begin at the board") from None
+
+        return self.drawn((name, epoch, *sorted(query.items())), draw)
+
+    def drawn(self, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
+        """What `draw` gives, or gave for this name since the competition last changed."""
+        shelf = self._current()
+        with self._lock:
+            if name in shelf.pages:
+                shelf.pages.move_to_end(name)
+                return shelf.pages[name]
+        data = draw()
+        with self._lock:
+            if name not in shelf.pages:
+                shelf.pages[name] = data
+                shelf.size += len(data)
+            while shelf.size > PAGE_BYTES:
+                shelf.size -= len(shelf.pages.popitem(last=False)[1])
+        return data
+
+
+class Site:
+    """The competitions of a service, and the addresses under which it is reached. A context manager.
+
+    addresses: `http://127.0.0.1:8400` and so on, without a slash; the first is the one to print. A request for another host is
+    refused, so that a signature for one service is worth nothing at another.
+    """
+
+    def __init__(self, competitions: Mapping[str, ServedCompetition], addresses: list[str]) -> None:
+        self.competitions, self.addresses = dict(competitions), list(addresses)
+        self.started = now()
+
+    @property
+    def address(self) -> str:
+        """The address to print."""
+        return self.addresses[0]
+
+    def origin(self, host: str) -> str:
+        """The address that a header Host means. Raises HttpProblem (421) for another service's."""
+        for address in self.addresses:
+            if address.partition("://")[2].lower() == host.lower():
+                return address
+        hint = f"ask {self.address}; an operator names the public address with --address"
+        raise HttpProblem(421, f"this service is not {brief(host, 80)}", hint=hint, stage="host")
+
+    def competition(self, segment: str) -> ServedCompetition:
+        """The competition with this part of an address. Raises HttpProblem (404)."""
+        if segment not in self.competitions:
+            known = ", ".join(sorted(self.competitions))
+            raise HttpProblem(404, f"there is no competition {brief(segment, 80)}", hint=f"there is {known:.300}")
+        return self.competitions[segment]
+
+    def close(self) -> None:
+        """Close all databases."""
+        for served in self.competitions.values():
+            served.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def open_site(place: Path, addresses: list[str]) -> Site:
+    """The service of a competition's folder, or of all competitions of a subnet file.
+
+    Raises BadInput for a wrong folder, or two competitions that would have one address; StoreError.
+    """
+    folders = [place]
+    if config.is_subnet(place):
+        folders = [place.parent / member.path for member in subnet.read(place).competitions]
+    with ExitStack() as stack:
+        competitions: dict[str, ServedCompetition] = {}
+        for folder in folders:
+            served = stack.enter_context(closing(ServedCompetition(folder)))
+            if served.segment in (*competitions, "v1"):
+                what = f"something else is already at /{served.segment}/"
+                raise BadInput(what, file=folder / "scheme.toml", field="scheme.name", hint="give the competition another name")
+            competitions[served.segment] = served
+        stack.pop_all()
+    return Site(competitions, addresses)
+
+
+def _stamp(path: Path) -> tuple[Any, ...]:
+    """What changes when a file does; also its name, so that stamps can be sorted."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (path.name, 0, 0, 0)
+    return (path.name, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _key_of(participant: str) -> PublicKey | None:
+    """The public key that a participant's key in the registry is; None for one that is only a name."""
+    try:
+        return public(participant)
+    except BadInput:
+        return None

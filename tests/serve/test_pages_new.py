@@ -1,0 +1,277 @@
+"""The pages of tasks, bounties, validators, epochs, of what is judged now, and of where to start: the settlement's numbers."""
+
+import html
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import bounty_kit
+import small_folder
+from assay.exact import NANO, half_even, nanos
+from assay.folder.registry import read_tasks
+from assay.judge.terminal.record import (
+    CommandResult,
+    Digests,
+    TrialOutcome,
+    TrialReason,
+    TrialRecord,
+    write_record,
+)
+from assay.publish.journal import journal_of
+from assay.serve import report
+from assay.serve.bounty import bounty
+from assay.serve.pages import names, page
+from assay.serve.season import Season, read
+from assay.serve.task import task, tasks
+from assay.uncertainty import separation
+from test_report import Page, standing_alone
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+HOSTILE = "<script>alert(1)</script>"
+NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def season() -> Season:
+    return read(EXAMPLES / "season")
+
+
+def words(season: Season, name: str) -> str:
+    return Page(page(season, name).decode()).words
+
+
+def kept(
+    folder: Path, outcome: TrialOutcome, seconds: str, *, validator: str = "v1", submission: str = "s1", trial: int = 1
+) -> None:
+    """A kept trial of m1 on t1, as a run writes it."""
+    place = folder / "trials" / validator / f"m1@{submission}" / "t1" / str(trial)
+    place.mkdir(parents=True)
+    ran = CommandResult(exit_code=0, wall_seconds=seconds, cpu_seconds="1", peak_memory=1)
+    record = TrialRecord(
+        validator=validator,
+        participant="m1",
+        submission=submission,
+        task="t1",
+        trial=trial,
+        outcome=outcome,
+        reason=TrialReason.PASSED,
+        mode="separate",
+        sandbox="bubblewrap",
+        agent_name="a",
+        agent_version="1",
+        agent=ran,
+        tests=ran.model_copy(update={"wall_seconds": "2.5"}),
+        digests=Digests(task="sha256:t", agent=submission),
+        started_at=NOW,
+        finished_at=NOW,
+        epoch=3,
+    )
+    write_record(place, record)
+
+
+# Tasks
+
+
+def test_the_tasks_of_a_season_add_up_to_its_scores(season: Season) -> None:
+    """What counts of each task, summed over the tasks, is what the settlement says of each validator that counts."""
+    table = season.tasks
+    assert set(table.names) == set(read_tasks(EXAMPLES / "season" / "tasks.txt", 1).ids)
+    for key in season.document["ranking"]:
+        passed = sum(table.counted[name][key][0] for name in table.names)
+        runs = sum(table.counted[name][key][1] for name in table.names)
+        votes = [vote["work"] for vote in season.agreed[key]["validators"] if not vote["excluded"]]
+        assert (passed, runs) == (sum(work["passed"] for work in votes), sum(work["trials"] for work in votes))
+    for row in tasks(season)["rows"]:
+        text = words(season, row["href"])
+        assert f"{row['passed']} of {row['runs']}" in text
+        assert row["r"] in text
+        written = json.loads(page(season, row["href"].replace(".html", ".json")))
+        assert sum(person["passed"] or 0 for person in written["participants"]) == row["passed"]
+        assert (written["agreement"]["same"], written["agreement"]["pairs"]) == (row["same"], row["pairs"])
+
+
+def test_the_overview_has_the_hardest_task_first_and_every_task_once(season: Season) -> None:
+    rows = tasks(season)["rows"]
+    assert [row["share"] for row in rows] == sorted(row["share"] for row in rows)
+    text = page(season, "tasks.html").decode()
+    assert [html.unescape(name) for name in re.findall(r'<a href="(task-[^"]*)">', text)] == [row["href"] for row in rows]
+    assert {row["href"] for row in rows} <= {*names(season)}
+    assert "1 task is passed by everybody" in Page(text).words
+    assert {each["task"] for each in json.loads(page(season, "tasks.json"))} == set(season.tasks.names)
+
+
+def test_a_task_s_separation_is_that_of_the_scores_that_count(season: Season) -> None:
+    table, ranking = season.tasks, season.document["ranking"]
+    rates = [
+        [half_even(table.counted[name][key][0] * NANO, table.counted[name][key][1]) for name in table.names] for key in ranking
+    ]
+    found = dict(zip(table.names, separation(rates), strict=True))
+    assert table.separations == found
+    for name, value in found.items():
+        view = task(season, name)["separates"]
+        assert (view["r"] == "–") == (value is None)
+        assert len(view["dots"]) == len(ranking)
+    assert nanos(season.agreed[ranking[0]]["score"]) > nanos(season.agreed[ranking[-1]]["score"])
+
+
+def test_a_task_names_the_validators_that_differ(season: Season) -> None:
+    view = task(season, "decode-packet-capture")
+    assert [row["name"] for row in view["agreement"]["differ"]] == ["Atlas Shell", "Borealis"]
+    assert view["agreement"]["differ"][0]["failed"] == "Dogwood"
+    assert view["agreement"]["differ"][0]["passed"] == "Alder, Birch and Cedar"
+    with pytest.raises(KeyError):
+        task(season, "no-such-task")
+
+
+def test_durations_come_from_kept_trials_of_what_is_handed_in_now(tmp_path: Path) -> None:
+    folder = small_folder.make(tmp_path / "small", evidence=small_folder.lines(
+        [small_folder.record(validator=validator, task=name) for validator in ("v1", "v2", "v3") for name in ("t1", "t2")]
+    ))  # fmt: skip
+    before = task(read(folder), "t1")["durations"]
+    assert before["rows"] == []
+    assert "durations" in before["why"]
+    kept(folder, "pass", "12")
+    kept(folder, "pass", "70", validator="v2")
+    kept(folder, "timeout", "600", validator="v3")
+    kept(folder, "error", "1", validator="v3", trial=2)
+    kept(folder, "pass", "5000", validator="v4", submission="s0")
+    found = task(read(folder), "t1")["durations"]
+    assert found["count"] == 3
+    assert [(row["outcome"], row["count"], row["numbers"]) for row in found["rows"]] == [
+        ("pass", 2, ["12 s", "41 s", "1 min 10 s"]),
+        ("timeout", 1, ["10 min", "10 min", "10 min"]),
+    ]
+    assert "2.5 s" in words(read(folder), "task-t1.html")
+    (folder / "tasks.txt").write_text(f"t1 sha256:{'ab' * 32} shared\nt2\n")
+    facts = dict(task(read(folder), "t1")["facts"])
+    assert facts["Pinned"] == f"sha256:{'ab' * 32}"
+    assert "agent’s own box" in facts["Tests see"]
+
+
+@pytest.mark.parametrize("kind", ["rubric", "points", "given", "workflow"])
+def test_a_season_without_a_task_set_has_no_pages_of_tasks(kind: str, tmp_path: Path) -> None:
+    found = read(small_folder.make(tmp_path / "small", kind, tasks_txt=None))
+    assert not [name for name in names(found) if name.startswith("task")]
+    assert "tasks.html" not in page(found, "index.html").decode()
+
+
+def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
+    people = f'key,uid,name,submission\nm1,1,"{HOSTILE}",s1\n../m2,2,{HOSTILE}&amp;,s2\n'
+    evidence = small_folder.lines(
+        [
+            small_folder.record(validator=validator, participant=who, submission=submission, task=name)
+            for validator in ("v1", "v2", "v3")
+            for who, submission in (("m1", "s1"), ("../m2", "s2"))
+            for name in ("../<i>", HOSTILE)
+        ]
+    )
+    made = small_folder.make(tmp_path / "s", participants_csv=people, evidence=evidence, tasks_txt=f"../<i>\n{HOSTILE}\n")
+    found = read(made)
+    report.write_folder(found, tmp_path / "site")
+    standing_alone(tmp_path / "site")
+    task_pages = [name for name in names(found) if name.startswith("task-") and name.endswith(".html")]
+    assert len(task_pages) == 2
+    assert all(HOSTILE in words(found, name) for name in task_pages)
+    assert (tmp_path / "s" / "tasks.txt").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name not in ("s", "site")]
+
+
+# Bounties
+
+
+def paid(folder: Path, *edits: tuple[str, str], **changes: str) -> Path:
+    """A bounty with two solutions, one of them paid, and with what `changes` says of a record."""
+    people = (
+        "key,name,submission,address\n"
+        f'm1,"{HOSTILE}",s1,0xe46612332b8dd1ccbace486790b46d13c64b6b4a\n'
+        "m2,Two,s2,0x49ead2b1066bda1e127f6ae0bd163778d08587e3\n"
+    )
+    answers = {"m1": ("s1", True, "COHERENT"), "m2": ("s2", False, "ELEGANT")}
+    evidence = small_folder.lines(
+        [
+            small_folder.record("rubric", participant=who, submission=submission, verdict=verdict, checks={"C1": True, "C2": yes})
+            | {"quotes": {"C1": "sha256:" + "12" * 32}}
+            for who, (submission, yes, verdict) in answers.items()
+        ]
+    )
+    bounty_kit.make_bounty(folder, *edits)
+    scheme = (folder / "scheme.toml").read_text()
+    return small_folder.make(
+        folder, "rubric", scheme_toml=scheme, participants_csv=people, evidence=evidence, tasks_txt=None, **changes
+    )
+
+
+def test_a_bounty_s_amounts_are_the_settlement_s_and_sum_to_the_deposit() -> None:
+    season = read(EXAMPLES / "verdicts")
+    view = bounty(season)
+    document = season.document
+    assert [(row["key"], row["bps"]) for row in view["rows"]] == [
+        (row["participant"], row["bps"]) for row in document["agreed"] if row["status"] == "agreed"
+    ]
+    assert view["rows"][0]["whole"] == f"{document['payouts'][0]['net']} wei"
+    assert (view["rows"][0]["paid"], view["rows"][0]["verdict"]) == ("1 ether", "elegant")
+    assert [row["verdict"] for row in view["rows"]][2:] == ["exceptional, a required check missed", "baseline not met"]
+    *parts, whole = [int(row["whole"].removesuffix(" wei")) for row in view["flow"]]
+    assert sum(parts) == whole == season.scheme.payout.deposit if season.scheme.payout else False
+    assert sum(part["w"] for part in view["strip"]) == pytest.approx(1)
+    assert [row["now"] for row in view["tiers"]] == [True, False, False]
+    for row in view["rows"]:
+        work = season.agreed[row["key"]]["validators"][0]["work"]
+        up, down = (sum(bar["w"] for bar in row["bars"] if bar["c"] == name) for name in ("up", "loss"))
+        assert work["base"] / 10_000 + up - down == pytest.approx(row["x"])
+    text = words(season, "bounty.html")
+    assert "Larch takes the whole deposit; nothing is kept as a fee, and nothing goes back." in text
+    assert "Pine" in text
+    assert "No contract: publish.toml names none" in text
+    answers = {row["id"]: [cell["t"] for cell in row["cells"]] for row in view["rubric"]["rows"]}
+    assert answers["B3"] == ["yes", "yes", "yes", "no"]
+    assert answers["C6"] == ["no", "yes", "yes", "not asked"]
+
+
+def test_a_bounty_says_what_is_asked_by_when_and_shows_a_quote_only_if_it_is_released(tmp_path: Path) -> None:
+    folder = paid(
+        tmp_path / "b",
+        ('"Write a haiku about integers."', f"'{HOSTILE}'"),
+        ('name = "haiku"', 'name = "haiku"\nsubmissions_until = 2026-12-01T12:00:00Z'),
+        ('label = "It rhymes"', f'label = "{HOSTILE}"'),
+    )
+    season = read(folder)
+    closed = words(season, "bounty.html")
+    assert "2 quotes from the solutions are committed by digest, and not released." in closed
+    assert "1 Dec 2026, 12:00 UTC" in closed
+    assert closed.count(HOSTILE) >= 3
+    view = bounty(season, {("m1", "C1"): "a line of it"})
+    assert view["rubric"]["quotes"] == "1 quote is released, below the questions that they answer."
+    assert [row["quotes"] for row in view["rubric"]["rows"] if row["quotes"]] == [[(HOSTILE, "a line of it")]]
+    report.write_folder(season, tmp_path / "site")
+    standing_alone(tmp_path / "site")
+
+
+def test_a_bounty_names_its_contract_and_what_was_sent_and_no_secret_of_publish_toml(tmp_path: Path) -> None:
+    folder = paid(tmp_path / "b")
+    address = "0x" + "ab" * 20
+    (folder / "publish.toml").write_text(
+        f'[targets.sepolia]\nkind = "evm"\nrpc = "https://node.example/KEY"\nchain_id = 11155111\nround = "{address}"\n'
+    )
+    assert "Nothing was sent there yet." in words(read(folder), "bounty.html")
+    journal = journal_of(folder, "sepolia")
+    about = {"subject": "epoch 3", "plan": "sha256:p", "attempt": 1}
+    journal.add(about | {"state": "planned", "raw": "SECRET", "at": "2026-11-02T10:00:00Z"})
+    journal.add(about | {"state": "confirmed", "block": 77, "hash": "0xfeed", "what": "WORDS", "at": "2026-11-02T10:01:00Z"})
+    found = page(read(folder), "bounty.html").decode()
+    text = Page(found).words
+    assert address in text
+    assert "epoch 3 77 2026-11-02T10:01:00Z on the chain 0xfeed" in text
+    assert not re.search("node.example|SECRET|WORDS", found)
+    with (folder / "published" / "sepolia.jsonl").open("a") as file:
+        file.write('{"previous":"forged"}\n')
+    assert "Its journal cannot be read." in words(read(folder), "bounty.html")
+
+
+def test_only_a_rubric_with_a_deposit_has_a_bounty_s_page(season: Season, tmp_path: Path) -> None:
+    assert "bounty.html" not in [*names(season)]
+    assert "bounty.html" not in [*names(read(small_folder.make(tmp_path / "small", "rubric", tasks_txt=None)))]
+    assert "bounty.html" in [*names(read(paid(tmp_path / "b")))]

@@ -1,0 +1,208 @@
+"""The service: who may write, what a replay or a forgery gets, and what holds for every answer."""
+
+import gzip
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import ledger_kit
+from assay.errors import BadInput, Unreachable
+from assay.ledger import keys
+from assay.ledger.batch import Batch
+from assay.peers.guard import CONNECTION_LIMITS
+from assay.serve.client import Client
+from assay.serve.run import ServeOptions, addresses, listen
+from assay.serve.signed import sign_request
+from service_kit import Running, listing, running
+
+STRANGER = keys.read(b"66" * 32)
+EVIDENCE = "/v1/small/evidence"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Running]:
+    folder = ledger_kit.once(tmp_path / "small", ("service",), ledger_kit.made)
+    with running(folder) as started:
+        yield started
+
+
+def batches(service: Running) -> list[Batch]:
+    return list(ledger_kit.batches(folder_of(service), ledger_kit.records()))
+
+
+def folder_of(service: Running) -> Path:
+    return service.site.competition("small").folder
+
+
+def stored(service: Running) -> int:
+    store, _ = service.site.competition("small").books()
+    with store.reading() as view:
+        return view.count()
+
+
+def test_evidence_is_stored_once_however_often_it_is_sent(service: Running) -> None:
+    batch, other, _ = batches(service)
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    first = service.signed(key, "POST", EVIDENCE, batch.data)
+    assert (first.status, first.json["batches"][0]["outcome"], first.json["batches"][0]["new"]) == (200, "accepted", 4)
+    again = service.signed(key, "POST", EVIDENCE, batch.data)
+    assert (again.json["batches"][0]["outcome"], again.json["batches"][0]["batch"]) == ("known", batch.digest)
+    assert stored(service) == 4
+    several = service.signed(key, "POST", EVIDENCE, batch.data + b"\n" + other.data + b"\n" + b"{}\n")
+    assert [row["outcome"] for row in several.json["batches"]] == ["known", "refused", "refused"]
+    assert "signed by" in several.json["batches"][1]["detail"]
+    assert stored(service) == 4
+
+
+def test_a_forged_or_replayed_request_writes_nothing(service: Running) -> None:
+    batch = batches(service)[0]
+    key, body = ledger_kit.VALIDATORS[batch.statement.validator], batch.data
+    before = listing(folder_of(service))
+    url = f"{service.address}{EVIDENCE}"
+    old = datetime.now(UTC) - timedelta(minutes=6)
+    unsigned = sign_request(key, "POST", url, sha256(body).digest())
+    cases = {
+        "no signature": ({}, 401),
+        "another body": (sign_request(key, "POST", url, sha256(b"other").digest()), 400),
+        "another method": (sign_request(key, "PUT", url, sha256(body).digest()), 401),
+        "another path": (sign_request(key, "POST", url + "x", sha256(body).digest()), 401),
+        "another service": (sign_request(key, "POST", f"http://localhost:1{EVIDENCE}", sha256(body).digest()), 401),
+        "too old": (sign_request(key, "POST", url, sha256(body).digest(), created=old), 401),
+        "of the future": (sign_request(key, "POST", url, sha256(body).digest(), created=old + timedelta(minutes=12)), 401),
+        "a stranger's key": (sign_request(STRANGER, "POST", url, sha256(body).digest()), 403),
+        "short nonce": (sign_request(key, "POST", url, sha256(body).digest(), nonce="short"), 401),
+        "a name of another key": (
+            unsigned | {"Signature-Input": unsigned["Signature-Input"].replace(key.public.id, STRANGER.public.id)},
+            401,
+        ),
+        "covers less": (unsigned | {"Signature-Input": unsigned["Signature-Input"].replace('"@method" ', "")}, 401),
+        "two signatures": (unsigned | {"Signature": unsigned["Signature"] + ", b=:AAAA:"}, 401),
+    }
+    for name, (headers, status) in cases.items():
+        answer = service.ask("POST", EVIDENCE, body, headers)
+        assert answer.status == status, (name, answer)
+        assert answer.headers["content-type"] == "application/problem+json", name
+        assert answer.json["detail"], name
+        assert str(folder_of(service)) not in answer.body.decode(), name
+    assert stored(service) == 0
+    assert listing(folder_of(service)) == before
+    headers = sign_request(key, "POST", url, sha256(body).digest())
+    assert service.ask("POST", EVIDENCE, body, headers).status == 200
+    replay = service.ask("POST", EVIDENCE, body, headers)
+    assert (replay.status, replay.json["detail"]) == (409, "this request came before: its nonce was used")
+
+
+def test_a_nonce_is_remembered_by_another_process(service: Running) -> None:
+    served = service.site.competition("small")
+    batch = batches(service)[0]
+    key, body = ledger_kit.VALIDATORS[batch.statement.validator], batch.data
+    headers = sign_request(key, "POST", f"{service.address}{EVIDENCE}", sha256(body).digest())
+    assert service.ask("POST", EVIDENCE, body, headers).status == 200
+    with running(served.folder) as other:
+        other.site.addresses[:] = service.site.addresses
+        told = headers | {"Host": f"127.0.0.1:{service.port}"}
+        assert other.ask("POST", EVIDENCE, body, told).status == 409
+
+
+def test_a_request_for_another_host_is_refused(service: Running) -> None:
+    answer = service.ask("GET", "/v1/competitions", headers={"Host": "elsewhere.example"})
+    assert (answer.status, answer.json["type"]) == (421, "urn:assay:problem:host")
+    assert service.ask("GET", "/v1/competitions", headers={"Host": f"localhost:{service.port}"}).status == 200
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nowhere/", 404), ("/small/nowhere.html", 404), ("/v1/x/evidence", 405)])
+def test_what_is_not_there_is_a_problem_document(service: Running, path: str, status: int) -> None:
+    ledger_kit.add(folder_of(service), ledger_kit.records())
+    answer = service.ask("GET", path)
+    assert (answer.status, answer.json["status"]) == (status, status)
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_pages_have_tags_compression_and_headers(service: Running) -> None:
+    ledger_kit.add(folder_of(service), ledger_kit.records())
+    plain = service.ask("GET", "/small/")
+    assert plain.status == 200
+    assert "script-src 'self'" in plain.headers["content-security-policy"]
+    assert plain.headers["x-content-type-options"] == "nosniff"
+    assert service.ask("GET", "/small/", headers={"If-None-Match": plain.headers["etag"]}).status == 304
+    packed = service.ask("GET", "/small/", headers={"Accept-Encoding": "gzip"})
+    assert (packed.headers["content-encoding"], gzip.decompress(packed.body)) == ("gzip", plain.body)
+    small = service.ask("GET", "/small/", headers={"Accept-Encoding": "gzip;q=0.5, zstd"})
+    assert (small.headers["content-encoding"], zstandard.decompress(small.body)) == ("zstd", plain.body)
+    assert service.ask("GET", "/small/style.css").headers["content-type"].startswith("text/css")
+    assert service.ask("GET", "/small/participant-m1.html").status == 200
+    assert json.loads(service.ask("GET", "/small/board.json").body)["epoch"] == 3
+
+
+def test_a_page_follows_the_ledger(service: Running) -> None:
+    first, *others = ledger_kit.VALIDATORS
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[first]))
+    before = service.ask("GET", "/small/").headers["etag"]
+    assert service.ask("GET", "/small/").headers["etag"] == before
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=others))
+    assert service.ask("GET", "/small/").headers["etag"] != before
+
+
+def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
+    key = next(iter(ledger_kit.VALIDATORS.values()))
+    body = b'{"judging":[{"participant":"m1","task":"t1","done":3,"total":80}]}'
+    assert service.signed(key, "POST", "/v1/small/heartbeat", body).status == 204
+    _, notebook = service.site.competition("small").books()
+    (beat,) = notebook.heartbeats()
+    assert (beat.validator, beat.judging[0]["done"]) == (key.public.raw.hex(), 3)
+    for wrong in (b"", b"[]", b'{"judging":[{"task":"t1"}]}', b'{"judging":[],"more":1}', b'{"judging":' + b"[" * 10_000):
+        assert service.signed(key, "POST", "/v1/small/heartbeat", wrong).status == 400
+    assert service.signed(key, "POST", "/v1/small/heartbeat", b" " * 70_000).status == 413
+
+
+def test_the_client_says_what_the_service_says(service: Running) -> None:
+    batch = batches(service)[0]
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    with Client(service.address, key) as client:  # the only competition is found
+        answer = client.send("POST", "evidence", batch.data, "application/vnd.assay.batches")
+        assert answer["batches"][0]["outcome"] == "accepted"
+    with Client(f"{service.address}/small", STRANGER) as client, pytest.raises(BadInput, match="not the key of a validator"):
+        client.send("POST", "evidence", batch.data, "application/vnd.assay.batches")
+    with Client("http://127.0.0.1:1/small", key) as client, pytest.raises(Unreachable, match="does not answer"):
+        client.get("x")
+    with pytest.raises(BadInput, match="not the address of a service"):
+        Client("ftp://somewhere")
+
+
+def test_a_slow_or_broken_body_is_dropped(tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    with running(folder, replace(CONNECTION_LIMITS, header=0.05)) as service:
+        with socket.create_connection(("127.0.0.1", service.port), 60) as slow:
+            slow.sendall(b"GET /v1/comp")
+            assert slow.recv(100) == b""  # the head did not come in time
+        key = next(iter(ledger_kit.VALIDATORS.values()))
+        headers = sign_request(key, "POST", f"{service.address}{EVIDENCE}", bytes(32)) | {
+            "Host": f"127.0.0.1:{service.port}",
+            "Content-Length": "1000",
+        }
+        head = f"POST {EVIDENCE} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        with socket.create_connection(("127.0.0.1", service.port), 60) as cut:
+            cut.sendall(head.encode() + b"\r\nhalf")
+        assert service.ask("GET", "/v1/competitions").status == 200
+        assert stored(service) == 0
+
+
+def test_where_the_service_is_found() -> None:
+    here = ServeOptions(Path(), port=8400)
+    assert addresses(here, 8400)[0] == "http://127.0.0.1:8400"
+    assert addresses(replace(here, address="https://assay.example.org/"), 8400)[0] == "https://assay.example.org"
+    assert addresses(replace(here, host="192.0.2.7"), 80) == ["http://192.0.2.7"]
+    for wrong in ("assay.example.org", "https://x/path", "ftp://x"):
+        with pytest.raises(BadInput, match="is not an address"):
+            addresses(replace(here, address=wrong), 8400)
+    with pytest.raises(BadInput, match="does not know its own"):
+        addresses(replace(here, host="0.0.0.0"), 8400)
+    with listen(replace(here, port=0)) as opened, pytest.raises(Unreachable, match="cannot be used"):
+        listen(replace(here, port=opened.getsockname()[1]))
