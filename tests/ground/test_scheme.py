@@ -266,3 +266,53 @@ def test_drawing_fewer_than_a_quorum_needs_is_warned_of(assign: int, said: int) 
     found = warnings(parse(f"{TESTS}[consensus]\nassign = {assign}\n"))
     assert len(found) == said
     assert all("nobody can have an agreed score" in one for one in found)
+
+
+HANDING_IN = (
+    '[submission]\nper_epoch = 3\nreveal = 1\ncopies = "flag"\n[release]\nlogs = "after-epoch"\n'
+    '[epoch]\nevery = "72m"\nstart = "2026-11-02T10:00:00+01:00"\ngrace = "10m"\n'
+)
+
+
+def test_the_rules_of_handing_in_are_absent_by_default() -> None:
+    scheme = parse(TESTS)
+    assert (scheme.submission, scheme.release, scheme.epoch) == (None, None, None)
+    assert {"submission", "release", "epoch"}.isdisjoint(scheme.document())
+
+
+def test_the_rules_of_handing_in_are_read_and_are_part_of_the_digest() -> None:
+    scheme = parse(TESTS + HANDING_IN)
+    assert scheme.submission is not None
+    assert (scheme.submission.per_epoch, scheme.submission.reveal, scheme.submission.copies) == (3, 1, "flag")
+    assert scheme.release is not None
+    assert scheme.release.logs == "after-epoch"
+    assert scheme.epoch is not None
+    assert (scheme.epoch.every, scheme.epoch.start, scheme.epoch.grace) == (4320, instant("2026-11-02T09:00:00Z"), 600)
+    assert scheme.document()["epoch"] == {"every": "4320s", "grace": "600s", "start": "2026-11-02T09:00:00Z"}
+    assert scheme.digest not in (parse(TESTS).digest, parse(TESTS + HANDING_IN.replace("72m", "71m")).digest)
+    assert Scheme.model_validate(scheme.document()) == scheme
+    assert parse(TESTS + HANDING_IN.replace("72m", "4320s")).digest == scheme.digest
+
+
+def test_the_published_schema_does_not_know_the_rules_of_handing_in() -> None:
+    assert {"submission", "release", "epoch", "judge"}.isdisjoint(Scheme.model_json_schema()["properties"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[epoch]\n", 'scheme.toml:5: epoch: needs either every = "72m" with a start, or the tempo of a chain'),
+        ('[epoch]\nevery = "72m"\ntempo = 360\nstart = "2026-11-02T09:00:00Z"\n', "scheme.toml:5: epoch: needs either every"),
+        ('[epoch]\nevery = "72m"\n', "scheme.toml:5: epoch: every and start go together; add the one that is missing"),
+        ('[epoch]\ntempo = 360\nstart = "2026-11-02T09:00:00Z"\n', "scheme.toml:5: epoch: every and start go together"),
+        ('[epoch]\nevery = "72 m"\n', "scheme.toml:6: epoch.every: '72 m' is not a duration; write a whole number with its unit"),
+        ("[epoch]\nevery = 72\n", "scheme.toml:6: epoch.every: 72 is not a duration"),
+        ('[epoch]\nevery = "0s"\n', "scheme.toml:6: epoch.every: '0s' is not a duration"),
+        ("[submission]\nper_epoch = 0\n", "scheme.toml:6: submission.per_epoch"),
+        ('[submission]\ncopies = "zero"\n', "scheme.toml:6: submission.copies: is 'zero'; use one of 'flag'"),
+        ('[release]\nlogs = "all"\n', "scheme.toml:6: release.logs: is 'all'; use one of 'own', 'after-epoch' or 'never'"),
+        ("[submission]\nreveals = 1\n", "did you mean 'reveal'"),
+    ],
+)
+def test_rules_of_handing_in_that_make_no_sense_are_refused(text: str, message: str) -> None:
+    assert message in str(refused(TESTS + text))

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,7 @@ class Line:
 Behaviour = Callable[[Line], object]
 
 
+@cache  # to pack it takes longer than any client takes to refuse it
 def nested_gzip(size: int = 200_000_000, times: int = 3) -> bytes:
     """A few hundred bytes that are so many when all layers are off."""
     data = b"".join(_gzipped_zeros(size))

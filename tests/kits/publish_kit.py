@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ MNEMONIC = "test test test test test test test test test test test junk"
 """Anvil's own: its accounts are the same everywhere."""
 
 
+@cache  # to derive it from the words takes hundredths of a second
 def key_of(number: int) -> LocalAccount:
     Account.enable_unaudited_hdwallet_features()
     found: LocalAccount = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{number}")

@@ -1,6 +1,6 @@
 """Who may insert into a shared ledger's evidence, and no more, neither has anything counted nor stops the season."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -103,32 +103,44 @@ FORGED: dict[str, tuple[Callable[[Path, Last], Rows], str]] = {
 }
 
 
+def epochs(place: Path) -> Iterator[settling.EpochResult]:
+    """Two epochs are settled, each after its true evidence; the ledger may hold more already."""
+    ledger_kit.add(place, ledger_kit.records(outcome="fail"))
+    ledger_kit.add(place, ledger_kit.records())
+    for epoch in (3, 4):
+        with ledger_kit.opened(place) as ledger:
+            yield settling.settle(ledger, SIGNER, epoch, skip=True)
+        ledger_kit.add(place, ledger_kit.records(epoch=4))
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The digests of the settlements of both epochs, where nothing was forged."""
+    place = ledger_kit.made(tmp_path_factory.mktemp("clean") / "small")
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    return [made.settlement.digest for made in epochs(place)]
+
+
 @pytest.mark.parametrize("case", FORGED)
-def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(case: str, database: str, tmp_path: Path) -> None:
+def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
+    case: str, clean: list[str], database: str, tmp_path: Path
+) -> None:
     """It is there before the true evidence of the epoch, after that of the first."""
     make, why = FORGED[case]
     place = ledger_kit.made(tmp_path / "small", database=database)
-    clean = ledger_kit.made(tmp_path / "clean")
     inserter = Inserter(database, place)
-    for one in (place, clean):
-        ledger_kit.add(one, ledger_kit.records(epoch=1))
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
     row, records = make(place, inserter.last())
     inserter.put(row, records)
-    for one in (place, clean):
-        ledger_kit.add(one, ledger_kit.records(outcome="fail"))
-        ledger_kit.add(one, ledger_kit.records())
-    for epoch in (3, 4):
-        with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
-            made = settling.settle(ledger, SIGNER, epoch, skip=True)
-            assert made.settlement.digest == settling.settle(other, SIGNER, epoch, skip=True).settlement.digest
+    for epoch, made, digest in zip((3, 4), epochs(place), clean, strict=True):
+        with ledger_kit.opened(place) as ledger:
+            assert made.settlement.digest == digest
             assert [one.new for one in made.aside] == [epoch == 3]
             assert why in made.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
         assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
         assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
         assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
-        for one in (place, clean):
-            ledger_kit.add(one, ledger_kit.records(epoch=4))
 
 
 def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "Bps",
     "Count",
     "Digest",
+    "Duration",
     "Epoch",
     "Hex32",
     "Instant",
@@ -193,3 +194,19 @@ def _read(value: object) -> datetime:
 
 Instant = Annotated[datetime, BeforeValidator(_read), PlainSerializer(instant_text, return_type=str)]
 """A field that holds an instant."""
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
+
+
+def _duration(value: object) -> int:
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        hint = 'write a whole number with its unit, such as "90s", "72m", "24h" or "7d"'
+        raise BadInput(f"{brief(value)} is not a duration", hint=hint)
+    return int(found[1]) * _UNITS[found[2]]
+
+
+Duration = Annotated[int, checked(_duration), PlainSerializer(lambda value: f"{value}s", return_type=str)]
+"""A duration of at least a second, kept as whole seconds, written as "90s", "72m", "24h" or "7d"."""

@@ -17,12 +17,13 @@ from pydantic_core import PydanticCustomError
 
 from assay import kind as kinds
 from assay.exact import BPS, NANO, digest
-from assay.scheme.fields import Bps, Count, Instant, Key, Nanos, Rao, Section, Share, Text, Wei
+from assay.scheme.fields import Bps, Count, Duration, Instant, Key, Nanos, Rao, Section, Share, Text, Wei
 
 __all__ = [
     "Check",
     "Consensus",
     "Decay",
+    "EpochClock",
     "GivenScore",
     "JudgeChoice",
     "Name",
@@ -30,11 +31,13 @@ __all__ = [
     "Payout",
     "Penalties",
     "PointsScore",
+    "Release",
     "Reward",
     "RubricScore",
     "Scheme",
     "Score",
     "ScoreRules",
+    "SubmissionRules",
     "TestsScore",
     "Tier",
     "Weights",
@@ -210,6 +213,46 @@ class JudgeChoice(Section):
     """The name of an entry point in the group `assay.judges`."""
 
 
+class SubmissionRules(Section):
+    """`[submission]`: how often and how a participant may hand in. SPEC 7."""
+
+    per_epoch: Positive | None = None
+    """How many submissions a participant may hand in while one epoch is open; None: any number."""
+    reveal: Positive | None = None
+    """How many epochs a submission's digest must be committed to before its content is taken; None: no commitment is needed."""
+    copies: Literal["flag"] | None = None
+    """What happens to near-copies of earlier submissions: they are flagged, and still count; None: nothing."""
+
+
+class Release(Section):
+    """`[release]`: who may read what the judge kept of a submission. SPEC 7."""
+
+    logs: Literal["own", "after-epoch", "never"] = "own"
+    """The participant at once, everybody once the epoch is settled, or nobody."""
+
+
+class EpochClock(Section):
+    """`[epoch]`: when an epoch ends, by the clock or by a chain's blocks. SPEC 6, 7."""
+
+    every: Duration | None = None
+    start: Instant | None = None
+    """When the first epoch begins."""
+    tempo: Positive | None = None
+    """Blocks of the chain between two epochs."""
+    grace: Duration | None = None
+    """How long an epoch that has ended waits for validators that have not reported."""
+
+    @model_validator(mode="after")
+    def _one_clock(self) -> Self:
+        if (self.every is None) == (self.tempo is None):
+            raise PydanticCustomError(
+                "assay", 'needs either every = "72m" with a start, or the tempo of a chain; write one of them'
+            )
+        if (self.every is None) != (self.start is None):
+            raise PydanticCustomError("assay", "every and start go together; add the one that is missing, or remove the other")
+        return self
+
+
 class Outliers(Section):
     """`[consensus.outliers]`: who is too far from the others. SPEC 3.2."""
 
@@ -331,7 +374,10 @@ class Scheme(Section):
     decay: Decay | None = None
     payout: Payout | None = None
     judge: SkipJsonSchema[JudgeChoice | None] = None
-    """Not in the published schema, which has what any verifier can read; the digest covers it if it is given."""
+    """Not in the published schema, which has what any verifier can read; the digest covers it if it is given. So are the next."""
+    submission: SkipJsonSchema[SubmissionRules | None] = None
+    release: SkipJsonSchema[Release | None] = None
+    epoch: SkipJsonSchema[EpochClock | None] = None
 
     @model_validator(mode="before")
     @classmethod

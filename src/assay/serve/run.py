@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -106,6 +107,8 @@ def server(site: Site, guard: ConnectionGuard) -> uvicorn.Server:
 
 def run(options: ServeOptions, opened: socket.socket) -> None:
     """Serve until a signal comes. Several workers are processes of their own; one that dies is started again."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn catches them, stops, and raises them again for whoever waits
+        signal.signal(number, lambda *_: None)
     settings = [str(options.place), addresses(options, opened.getsockname()[1])]
     if options.workers == 1:
         with open_site(options.place, addresses(options, opened.getsockname()[1])) as site:

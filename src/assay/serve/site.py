@@ -47,6 +47,16 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True)
+class _Registry:
+    """What the folder says about who may write, for one state of its files."""
+
+    state: tuple[object, ...]
+    rules: IntakeRules
+    validators: Mapping[PublicKey, str]
+    participants: Mapping[PublicKey, str]
+
+
 @dataclass
 class _Shelf:
     """Pages that were drawn, the most recently used last; of a certain state of the competition."""
@@ -69,7 +79,7 @@ class ServedCompetition:
         self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
         """Its part of an address."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
-        self._known: tuple[tuple[object, ...], IntakeRules] | None = None
+        self._known: _Registry | None = None
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
@@ -105,11 +115,17 @@ class ServedCompetition:
 
     def rules(self) -> IntakeRules:
         """Which evidence is accepted; read again when a file of the folder has changed. Raises BadInput."""
+        return self._registry().rules
+
+    def _registry(self) -> _Registry:
         state = self._files()
         known = self._known
-        if known is None or known[0] != state:
-            known = self._known = (state, intake_rules(self.folder))
-        return known[1]
+        if known is None or known.state != state:
+            rules = intake_rules(self.folder)
+            validators = {key: name for name, key in rules.validators.items() if isinstance(key, PublicKey)}
+            participants = {key: name for name in rules.participants if (key := _key_of(name)) is not None}
+            known = self._known = _Registry(state, rules, validators, participants)
+        return known
 
     def _files(self) -> tuple[object, ...]:
         """What changes when a file of the folder does."""
@@ -117,22 +133,20 @@ class ServedCompetition:
 
     def validator_of(self, key: PublicKey) -> str:
         """The validator with a key, as the registry spells it. Raises HttpProblem (403) for a stranger."""
-        for validator, known in self.rules().validators.items():
-            if known == key:
-                return validator
+        if (validator := self._registry().validators.get(key)) is not None:
+            return validator
         hint = "the operator adds validators to validators.csv; use the key of one of them"
         raise HttpProblem(403, f"{key.id} is not the key of a validator of {self.name!r}", hint=hint, stage="validator")
 
     def participant_of(self, key: PublicKey) -> str:
         """The participant with a key, from participants.csv or by registration. Raises HttpProblem (403) for a stranger."""
         _, notebook = self.books()
-        known = self.rules().participants
+        known = self._registry()
+        if (participant := known.participants.get(key)) is not None:
+            return participant
         registered = notebook.participant_of(key.id)
-        if registered in known:
+        if registered in known.rules.participants:
             return str(registered)
-        for participant in known:
-            if _is_key(participant, key):
-                return participant
         hint = f"register first: assay register --url ADDRESS/{self.segment}, with the same --key"
         raise HttpProblem(403, f"{key.id} is not the key of a participant of {self.name!r}", hint=hint, stage="participant")
 
@@ -270,9 +284,9 @@ def _stamp(path: Path) -> tuple[Any, ...]:
     return (path.name, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _is_key(text: str, key: PublicKey) -> bool:
-    """Whether a participant's key in the registry is this public key; many are only names."""
+def _key_of(participant: str) -> PublicKey | None:
+    """The public key that a participant's key in the registry is; None for one that is only a name."""
     try:
-        return public(text) == key
+        return public(participant)
     except BadInput:
-        return False
+        return None

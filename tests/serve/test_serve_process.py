@@ -1,0 +1,122 @@
+"""`assay serve` as people run it: a process of its own, several workers, a stop in the middle of a request."""
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+import ledger_kit
+from assay.ledger.keys import PrivateKey
+from assay.serve.signed import sign_request
+
+EVIDENCE = "/v1/small/evidence"
+
+
+@contextmanager
+def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`assay serve` on a free port: the process and the port."""
+    command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/small/", line)
+        assert found, (line, process.stderr.read() if process.stderr and not line else "")
+        yield process, int(found[1])
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def send(port: int, key: PrivateKey, body: bytes, *, half: bool = False) -> http.client.HTTPConnection:
+    """Begin a signed request; half: without the end of its body."""
+    headers = sign_request(key, "POST", f"http://127.0.0.1:{port}{EVIDENCE}", sha256(body).digest())
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.putrequest("POST", EVIDENCE)
+    for name, value in (headers | {"Content-Length": str(len(body))}).items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    connection.send(body[:-10] if half else body)
+    return connection
+
+
+def outcome(port: int, key: PrivateKey, body: bytes) -> tuple[int, bytes]:
+    """The answer to a signed request; tried again while a worker is not there."""
+    while True:
+        try:
+            with closing(send(port, key, body)) as connection:
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+def serving(pid: int) -> list[int]:
+    """Its workers: the children that run Python's spawn."""
+    return [child for child in children(pid) if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    batch = next(ledger_kit.batches(folder, ledger_kit.records()))
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    with served(folder) as (process, port):
+        with closing(send(port, key, batch.data, half=True)) as connection:
+            assert outcome(port, key, batch.data)[0] == 200  # the other one has begun
+            process.send_signal(signal.SIGTERM)
+            connection.send(batch.data[-10:])
+            answer = connection.getresponse()
+            assert (answer.status, b'"known"' in answer.read()) == (200, True)
+        assert process.wait() == 0
+    with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+        assert view.count() == len(batch.records)
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    batches = [batch for epoch in (3, 4, 5) for batch in ledger_kit.batches(folder, ledger_kit.records(epoch=epoch))]
+    acknowledged = 0
+    with served(folder, "--workers", "2") as (process, port):
+        for number, batch in enumerate(batches):
+            status, body = outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data)
+            assert status == 200, body
+            acknowledged += len(batch.records)
+            if number == 3:
+                workers = serving(process.pid)
+                assert len(workers) == 2
+                os.kill(workers[0], signal.SIGKILL)
+    with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+        assert view.count() == acknowledged
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "does not know its own"),
+        (["--certificate", "x.pem"], "come together"),
+        (["--address", "example.org"], "is not an address"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: str) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, message in " ".join(ended.stderr.split()), "Traceback" in ended.stderr) == (2, True, False), (
+        ended.stderr
+    )
