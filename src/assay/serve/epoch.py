@@ -5,7 +5,36 @@ from __future__ import annotations
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import plural
 
-__all__ = ["epoch"]
+__all__ = ["epoch", "steps"]
+
+STEPS = 31
+"""Epochs that the slider shows: the first, the last, those near the one shown, and some between."""
+
+
+def steps(season: Season) -> Json | None:
+    """The slider of epochs: links to the board of each, of the one before and of the one after; None where there is no other."""
+    if not season.others:
+        return None
+    now = season.settlement.epoch
+    epochs = sorted({*season.others, now})
+    at = epochs.index(now)
+    near = {*range(max(0, at - STEPS // 4), min(len(epochs), at + STEPS // 4 + 1))}
+    far = max(1, -(-len(epochs) // (STEPS // 2)))
+    shown = sorted({0, len(epochs) - 1, *near, *range(0, len(epochs), far)}) if len(epochs) > STEPS else range(len(epochs))
+    ends = (0, at, len(epochs) - 1)
+    return {
+        "epochs": [
+            {"n": epochs[place], "href": _board_of(season, epochs[place]), "now": place == at, "named": place in ends}
+            for place in shown
+        ],
+        "before": {"n": epochs[at - 1], "href": _board_of(season, epochs[at - 1])} if at else None,
+        "after": {"n": epochs[at + 1], "href": _board_of(season, epochs[at + 1])} if at + 1 < len(epochs) else None,
+        "last": at + 1 == len(epochs),
+    }
+
+
+def _board_of(season: Season, number: int) -> str:
+    return f"{season.others.get(number, '')}index.html"
 
 
 def epoch(season: Season) -> Json:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from assay.errors import CannotSettle
@@ -19,9 +19,10 @@ from assay.exact import canonical
 from assay.serve.board import board, csv_rows, lede, outliers
 from assay.serve.bounty import bounty, has_bounty
 from assay.serve.draw import cut, pc, short
-from assay.serve.epoch import epoch
+from assay.serve.epoch import epoch, steps
 from assay.serve.links import beside, participant_page, task_page
 from assay.serve.participant import participant
+from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
 from assay.serve.task import task, task_document, tasks
 from assay.serve.validators import validators
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POLICY", "Query", "assets", "names", "page", "pages", "participant_page", "render", "task_page"]
 
-Query = Mapping[str, str]
-NOTHING: Query = MappingProxyType({})
-"""Of a page as it first is: nothing is asked."""
+_BOARD = re.compile(r"board-([1-9][0-9]{0,5})\.html")
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
@@ -44,19 +43,23 @@ POLICY = (
 def names(season: Season) -> Iterator[str]:
     """The name of every file of a season. Participants' names depend on their keys alone."""
     yield from _single(season)
+    yield from (board_page(number) for number in page_numbers(len(season.document["ranking"])) if number > 1)
     for name in (*season.by_page, *season.tasks.pages):
         yield name
         yield beside(name, "json")
 
 
-def page(season: Season, name: str, query: Query = NOTHING) -> bytes:
+def page(season: Season, name: str, query: Query | None = None) -> bytes:
     """One file of a season, drawn without the others; raises KeyError for a name that `names` does not have.
 
-    query: what the reader asks of the page, as a URL has it. Raises CannotSettle without the extra `serve`.
+    query: what a reader asks of a service, as the URL has it; None for a static file. Raises CannotSettle without the extra
+    `serve`.
     """
     single = _single(season)
     if name in single:
         return single[name](season, query)
+    if (numbered := _BOARD.fullmatch(name)) and int(numbered[1]) in page_numbers(len(season.document["ranking"]))[1:]:
+        return _board(season, query, int(numbered[1]))
     if (key := season.by_page.get(name)) is not None:
         return _participant(season, key)
     if (of := season.tasks.pages.get(name)) is not None:
@@ -74,9 +77,9 @@ def pages(season: Season) -> Iterator[tuple[str, bytes]]:
         yield name, page(season, name)
 
 
-def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
+def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]]:
     """The files of which a season has one: name → what draws it."""
-    files: dict[str, Callable[[Season, Query], bytes]] = {
+    files: dict[str, Callable[[Season, Query | None], bytes]] = {
         "index.html": _board,
         "board.json": lambda season, query: canonical(season.document),
         "board.csv": lambda season, query: _csv(csv_rows(season)),
@@ -93,8 +96,8 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
     return files
 
 
-def _board(season: Season, query: Query) -> bytes:
-    view = _page(season, "board", season.scheme.name, board=board(season), outliers=outliers(season))
+def _board(season: Season, query: Query | None, number: int = 1) -> bytes:
+    view = _page(season, "board", season.scheme.name, board=board(season, Asked.of(query, number)), outliers=outliers(season))
     return render("board.html", view)
 
 
@@ -104,11 +107,11 @@ def _participant(season: Season, key: str) -> bytes:
     return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
 
 
-def _bounty(season: Season, query: Query) -> bytes:
+def _bounty(season: Season, query: Query | None) -> bytes:
     return render("bounty.html", _page(season, "bounty", f"Bounty · {season.scheme.name}", b=bounty(season)))
 
 
-def _tasks(season: Season, query: Query) -> bytes:
+def _tasks(season: Season, query: Query | None) -> bytes:
     return render("tasks.html", _page(season, "tasks", f"Tasks · {season.scheme.name}", v=tasks(season)))
 
 
@@ -117,12 +120,12 @@ def _task(season: Season, name: str) -> bytes:
     return render("task.html", _page(season, "tasks", f"{name} · {season.scheme.name}", t=task(season, name), json=beside_it))
 
 
-def _validators(season: Season, query: Query) -> bytes:
+def _validators(season: Season, query: Query | None) -> bytes:
     title = f"{'Validators' if season.scheme.stakes else 'Runs'} · {season.scheme.name}"
     return render("validators.html", _page(season, "validators", title, v=validators(season)))
 
 
-def _epoch(season: Season, query: Query) -> bytes:
+def _epoch(season: Season, query: Query | None) -> bytes:
     title = f"Epoch {season.settlement.epoch} · {season.scheme.name}"
     return render("epoch.html", _page(season, "epoch", title, e=epoch(season)))
 
@@ -156,6 +159,7 @@ def _common(season: Season) -> Json:
     scheme, number = season.scheme, season.settlement.epoch
     return {
         "policy": POLICY,
+        "root": season.root,
         "description": lede(season),
         "nav": [
             ("index.html", "Board", "board"),
@@ -173,6 +177,7 @@ def _common(season: Season) -> Json:
             "receipt": season.proof is not None,
             "newest": season.newest,
             "epochs": len(season.epochs),
+            "steps": steps(season),
         },
     }
 

@@ -6,11 +6,11 @@ Everything is read once and never written. Without a ledger there is one epoch, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.competition import Competition, open_competition
 from assay.errors import BadInput
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["EpochProof", "Json", "Link", "Season", "read"]
 
 Json = dict[str, Any]
+T = TypeVar("T")
 SHORT = 24
 """A key of more characters is shown by its two ends where there is no name."""
 
@@ -75,7 +76,17 @@ class Season:
     newest: int | None = None
     """The highest epoch that has evidence, if it is later than the one shown."""
     others: Mapping[int, str] = field(default_factory=dict)
-    """Epoch → where its pages are, seen from those of this one; of each epoch that a reader may step to."""
+    """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
+    root: str = ""
+    """Where style, script and fonts are, seen from the pages: "" or a folder ("../")."""
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for this season: views of several pages share it, and none of them changes it."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
 
     @property
     def scheme(self) -> Scheme:
