@@ -9,28 +9,47 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import CannotSettle
 from assay.exact import canonical
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
 from assay.serve.board import board, csv_rows, lede, outliers
 from assay.serve.bounty import bounty, has_bounty
 from assay.serve.draw import cut, pc, short
 from assay.serve.epoch import epoch, steps
 from assay.serve.links import beside, participant_page, task_page
+from assay.serve.live import LiveState, live
 from assay.serve.participant import participant
 from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
+from assay.serve.start import start
 from assay.serve.task import task, task_document, tasks
 from assay.serve.validators import validators
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["POLICY", "Query", "assets", "names", "page", "pages", "participant_page", "render", "task_page"]
+__all__ = [
+    "POLICY",
+    "Query",
+    "assets",
+    "live_page",
+    "names",
+    "page",
+    "pages",
+    "participant_page",
+    "render",
+    "start_page",
+    "task_page",
+]
 
 _BOARD = re.compile(r"board-([1-9][0-9]{0,5})\.html")
 POLICY = (
@@ -85,6 +104,7 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]
         "board.csv": lambda season, query: _csv(csv_rows(season)),
         "validators.html": _validators,
         "epoch.html": _epoch,
+        "start.html": _start,
     }
     if has_bounty(season):
         files["bounty.html"] = _bounty
@@ -130,9 +150,46 @@ def _epoch(season: Season, query: Query | None) -> bytes:
     return render("epoch.html", _page(season, "epoch", title, e=epoch(season)))
 
 
+def _start(season: Season, query: Query | None) -> bytes:
+    view = start(season.folder, [*_single(season)], season.address, season.settlement.epoch)
+    return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=view))
+
+
+def start_page(folder: Path, season: Season | None, address: str) -> bytes:
+    """Where to start, while there may be no season yet: of a competition's folder that a service has at an address."""
+    if season is not None:
+        return _start(replace(season, address=address), None)
+    scheme = read_scheme(folder / "scheme.toml")
+    return render("start.html", _bare(scheme) | _titled("start", f"Start here · {scheme.name}", s=start(folder, (), address)))
+
+
+def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: str, now: datetime | None = None) -> bytes:
+    """What is judged now. season: None where nothing can be settled yet.
+
+    events: where server-sent events (without a name) say when to look again, seen from the page.
+    """
+    title = _titled("live", f"Live · {scheme.name}", v=live(season, state, now), events=events)
+    return render("live.html", (_bare(scheme) if season is None else _common(season)) | title)
+
+
+def _titled(page: str, title: str, **view: object) -> Json:
+    return {"page": page, "title": title, **view}
+
+
+def _bare(scheme: Scheme) -> Json:
+    """What the head and the foot print of a competition of which nothing can be settled yet."""
+    return {
+        "policy": POLICY,
+        "root": "",
+        "description": f"{scheme.name}: nothing is settled yet.",
+        "nav": [("live.html", "Live", "live"), ("start.html", "Start here", "start")],
+        "comp": {"name": scheme.name, "version": scheme.scheme.version, "epoch": None, "digest": "", "receipt": False},
+    }
+
+
 def _page(season: Season, page: str, title: str, **view: object) -> Json:
     """What one page prints, with what is common to all."""
-    return _common(season) | {"page": page, "title": title, **view}
+    return _common(season) | _titled(page, title, **view)
 
 
 def assets() -> Iterator[tuple[str, bytes]]:
@@ -167,6 +224,8 @@ def _common(season: Season) -> Json:
             *([("tasks.html", "Tasks", "tasks")] if season.tasks.names else []),
             ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
             ("epoch.html", f"Epoch {number}", "epoch"),
+            *([("live.html", "Live", "live")] if season.address is not None else []),
+            ("start.html", "Start here", "start"),
         ],
         "comp": {
             "name": scheme.name,

@@ -33,6 +33,8 @@ __all__ = ["EpochProof", "Json", "Link", "Season", "read"]
 
 Json = dict[str, Any]
 T = TypeVar("T")
+RECORDS = 300_000
+"""Records above which a page does not look at each of them."""
 SHORT = 24
 """A key of more characters is shown by its two ends where there is no name."""
 
@@ -77,6 +79,8 @@ class Season:
     """The highest epoch that has evidence, if it is later than the one shown."""
     others: Mapping[int, str] = field(default_factory=dict)
     """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
+    address: str | None = None
+    """Where a service has these pages, `https://assay.example.org/term-challenge`; None in a report."""
     root: str = ""
     """Where style, script and fonts are, seen from the pages: "" or a folder ("../")."""
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -176,6 +180,12 @@ class Season:
         if self._summed is not None:
             return [record(json.loads(stored.body) | {"seq": stored.seq}) for stored in self._summed.get(key, ())]
         return self._records.get(key, ())
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a page may look at every record: by the size of the competition there are at most `RECORDS`."""
+        inputs, trials = self.settlement.inputs, self.scheme.kind.trials(self.scheme.score) or 1
+        return (len(inputs.tasks) or 1) * trials * len(inputs.validators) * len(inputs.participants) <= RECORDS
 
     @cached_property
     def tasks(self) -> TaskTable:

@@ -22,8 +22,6 @@ PAIRS = 12
 """Validators up to which every pair has a cell of its own."""
 EPOCHS = 12
 """Epochs, the last ones, of which a page counts who was left out."""
-RECORDS = 300_000
-"""Records, by the size of the competition, above which the page does not look when each of them came."""
 LATE = 20
 """Lines about who was late."""
 Seen = Mapping[str, Mapping[tuple[str, str], list[str]]]
@@ -60,8 +58,7 @@ class _Times:
 
 def _times(season: Season) -> _Times | None:
     """When the records came that the settlement rests on; None where they are too many, or only sums are known."""
-    tasks, trials = len(season.settlement.inputs.tasks) or 1, season.scheme.kind.trials(season.scheme.score) or 1
-    if tasks * trials * len(season.validators) * len(season.participants) > RECORDS:
+    if not season.is_small:
         return None
     found, closed = _Times(), {*season.epochs[:-1]}
     lasting = "epoch" not in season.scheme.kind.record.parts
