@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -178,11 +178,26 @@ class ServedCompetition:
         with self._drawing:
             season = shelf.seasons.get(epoch)
             if season is None:
-                season = shelf.seasons[epoch] = read(self.folder, epoch)
+                season = shelf.seasons[epoch] = self._read(epoch)
                 while len(shelf.seasons) > SEASONS:
                     shelf.seasons.popitem(last=False)
             shelf.seasons.move_to_end(epoch)
         return season
+
+    def _read(self, epoch: int | None) -> Season:
+        """A season whose pages link to those of the other settled epochs."""
+        if self.store is None:
+            return read(self.folder, epoch)
+        with self.store.reading() as view:
+            settled, newest = view.settled_epochs(), view.highest_epoch()
+        if epoch not in (None, newest, *settled):
+            raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
+        season = read(self.folder, epoch)
+        back = "" if epoch is None else "../"
+        others = {number: f"{back}epoch-{number}/" for number in settled if number != season.settlement.epoch}
+        if epoch is not None and settled and settled[-1] in others:
+            others[settled[-1]] = "../"
+        return replace(season, others=others)
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
