@@ -9,7 +9,7 @@ from itertools import combinations
 from assay.exact import NANO, half_even
 from assay.serve.draw import NARROW, fraction, share
 from assay.serve.links import participant_page
-from assay.serve.participant import outcomes
+from assay.serve.matrix import outcomes
 from assay.serve.season import Json, Season
 
 __all__ = ["validators"]
