@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bounty_kit
+import ledger_kit
 import small_folder
 from assay.exact import NANO, half_even, nanos
 from assay.folder.registry import read_tasks
@@ -20,13 +21,17 @@ from assay.judge.terminal.record import (
     TrialRecord,
     write_record,
 )
+from assay.ledger import bundle, settling
 from assay.publish.journal import journal_of
 from assay.serve import report
 from assay.serve.bounty import bounty
+from assay.serve.epoch import epoch
 from assay.serve.pages import names, page
 from assay.serve.season import Season, read
 from assay.serve.task import task, tasks
+from assay.serve.validators import validators
 from assay.uncertainty import separation
+from cli_kit import refused
 from test_report import Page, standing_alone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -275,3 +280,107 @@ def test_only_a_rubric_with_a_deposit_has_a_bounty_s_page(season: Season, tmp_pa
     assert "bounty.html" not in [*names(season)]
     assert "bounty.html" not in [*names(read(small_folder.make(tmp_path / "small", "rubric", tasks_txt=None)))]
     assert "bounty.html" in [*names(read(paid(tmp_path / "b")))]
+
+
+# Validators and epochs
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of two settled epochs: the first validator saw m2 fail, and the third judged m2 only in epoch 4."""
+    first, second, third = ledger_kit.VALIDATORS
+    folder = ledger_kit.made(tmp_path_factory.mktemp("settled") / "small")
+    early = [one for one in ledger_kit.records(epoch=3) if (one["validator"], one["participant"]) != (third, "m2")]
+    late = ledger_kit.records(epoch=4, validators=[third])
+    outcomes = {(first, "m2"): "fail", (second, "m2"): "pass", (third, "m2"): "pass"}
+    for number, found in ((3, early), (4, [one for one in late if one["participant"] == "m2"])):
+        seen = [one | {"outcome": outcomes.get((one["validator"], one["participant"]), "pass")} for one in found]
+        ledger_kit.add(folder, seen)
+        with ledger_kit.opened(folder) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, number)
+    return folder
+
+
+def test_the_validators_page_names_who_was_late(settled: Path) -> None:
+    view = validators(read(settled))
+    assert [(row["name"], row["about"]) for row in view["late"]["rows"]] == [(read(settled).called[ledger_kit.V3], "m2")]
+    assert view["late"]["rows"][0]["text"] == "2 records in epoch 4; others judged the same in epoch 3"
+    assert {row["key"]: row["late"] for row in view["rows"]} == {ledger_kit.V1: 0, ledger_kit.V2: 0, ledger_kit.V3: 2}
+    assert all(row["last"] == "2 Nov 2026, 10:00 UTC" for row in view["rows"])
+    text = words(read(settled), "validators.html")
+    assert "2 records in epoch 4; others judged the same in epoch 3" in text
+    assert validators(read(settled, 3))["late"]["rows"] == []
+    assert "Nobody was late up to epoch 3." in words(read(settled, 3), "validators.html")
+
+
+def test_who_was_left_out_is_counted_in_each_epoch(settled: Path) -> None:
+    season = read(settled)
+    view = validators(season)["over_epochs"]
+    assert view["epochs"] == [3, 4]
+    for row, key in zip(view["rows"], season.validators, strict=True):
+        votes = [vote for about in season.document["agreed"] for vote in about["validators"] if vote["validator"] == key]
+        assert (row["cells"][-1]["out"], row["cells"][-1]["of"]) == (sum(vote["excluded"] for vote in votes), len(votes))
+        assert row["sum"] == sum(cell["out"] for cell in row["cells"])
+    assert view["any"]
+    assert validators(read(EXAMPLES / "season"))["over_epochs"] is None
+
+
+def test_many_validators_agree_with_all_others_as_their_pairs_do(season: Season, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one's agreement with all others is the sum of its pairs, which have a cell each where there are few."""
+    pairs = validators(season)["agreement"]["rows"]
+    monkeypatch.setattr("assay.serve.validators.PAIRS", 1)
+    view = validators(season)
+    assert view["agreement"] is None
+    sums = {
+        row["name"]: (sum(cell["same"] for cell in row["cells"] if cell), sum(cell["n"] for cell in row["cells"] if cell))
+        for row in pairs
+    }
+    assert {row["name"]: (row["n"], row["of"]) for row in view["with_others"]} == sums
+    assert [row["w"] for row in view["with_others"]] == sorted(row["w"] for row in view["with_others"])
+    assert view["disagreed"]
+
+
+@pytest.mark.parametrize("kind", ["workflow", "points", "given"])
+def test_evidence_of_one_epoch_is_never_late(kind: str, tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small", kind, tasks_txt=None)
+    ledger_kit.add(folder, ledger_kit.records(kind, epoch=3))
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+    assert "A ledger refuses it when that epoch is closed" in validators(read(folder))["late"]["why"]
+
+
+def test_an_epoch_shows_the_difference_that_verify_finds(settled: Path, tmp_path: Path) -> None:
+    """The example on the page is what `assay verify` says of a bundle in which that number was changed."""
+    season = read(settled)
+    example = epoch(season)["example"]
+    with ledger_kit.opened(settled) as ledger:
+        bundle.export(ledger, 4, tmp_path / "epoch-4")
+    file = tmp_path / "epoch-4" / "settlement.json"
+    document = json.loads(file.read_text())
+    expected, found = (int(example["same"] + example[name]) for name in ("expected", "found"))
+    assert document["weights"][1]["u16"] == expected
+    document["weights"][1]["u16"] = found
+    file.write_text(json.dumps(document))
+    said = refused("verify", tmp_path / "epoch-4", "--key", str(ledger_kit.KEY), code=1)
+    assert f"{example['key']}: {example['where']} differs (expected {expected}, found {found})" in said
+    assert said.startswith(next(name for name, state in example["stages"] if state == "no"))
+    text = words(season, "epoch.html")
+    assert "nothing was found here" in text
+    assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in text
+    assert "No witness has cosigned this checkpoint." in text
+
+
+def test_an_epoch_says_what_state_it_is_in(settled: Path, tmp_path: Path, season: Season) -> None:
+    assert epoch(read(settled))["state"] == "checked"
+    assert [link["e"] for link in epoch(read(settled))["chain"]] == [3, 4]
+    open_one = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(open_one, ledger_kit.records(epoch=3))
+    assert "Not settled yet, so no receipt" in words(read(open_one), "epoch.html")
+    assert "No ledger, so no receipt" in words(season, "epoch.html")
+
+
+def test_what_can_be_taken_home_is_as_large_as_it_says(settled: Path) -> None:
+    season = read(settled)
+    for file in epoch(season)["files"]:
+        size = len(page(season, file["name"]))
+        assert file["size"] in ("", f"{size} bytes", f"{size // 1000}.{size // 100 % 10} kB")
