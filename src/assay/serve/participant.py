@@ -151,9 +151,7 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
     weight = next(row for row in season.document["weights"] if row["participant"] == key)
     strategy, capped, share_ = (nanos(weight[name]) for name in ("strategy", "capped", "share"))
     rules = season.scheme.reward
-    everybody = [nanos(row["strategy"]) for row in season.document["weights"]]
-    largest = max([strategy, capped, rules.cap if rules.cap < NANO else 0, *everybody])
-    top = round_top(largest)
+    top = season.once("scale", lambda: _scale(season))
     ticks = [step * top / 4 for step in range(5)] if top < NANO else [at * NANO for at in TICKS]
     grid = [tick / top for tick in ticks]
     yield {
@@ -198,6 +196,13 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
         "val": str(weight["u16"]),
         "last": True,
     }
+
+
+def _scale(season: Season) -> int:
+    """The right end of the scale of shares, the same for everybody: the largest share, and the cap if it is near."""
+    shares = [nanos(row[name]) for row in season.document["weights"] for name in ("strategy", "capped")]
+    largest, cap = max(shares), season.scheme.reward.cap
+    return round_top(max(largest, cap) if cap < NANO and cap <= 4 * largest else largest)
 
 
 def _loss(grid: Sequence[float], name: str, why: str, at: int, amount: int, top: int) -> Json:

@@ -74,7 +74,7 @@ class Season:
     """The epochs before, and the records that the settlement rests on; None without a ledger."""
     proof: EpochProof | None = None
     newest: int | None = None
-    """The highest epoch that has evidence, if it is later than the one shown."""
+    """The highest epoch that has evidence, if it is later than the one shown and not settled."""
     others: Mapping[int, str] = field(default_factory=dict)
     """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
     root: str = ""
@@ -221,6 +221,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
     settlement = settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
     newest = settling.newest(ledger)
     with ledger.store.reading() as view:
+        settled = view.settled_epoch()
         before = tuple((receipt.epoch, receipt.digest) for receipt in view.receipts() if receipt.epoch < settlement.epoch)
         past = Past(competition.path, before, view.last_seq())
     return Season(
@@ -228,7 +229,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
         settlement,
         past,
         _proof(ledger, settlement),
-        newest if newest is not None and newest > settlement.epoch else None,
+        newest if newest is not None and newest > max(settlement.epoch, -1 if settled is None else settled) else None,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from assay.exact import NANO, text
+from assay.exact import BPS, NANO, text
 from assay.serve.draw import fraction, percent, share
 from assay.serve.history import EpochRow
 from assay.serve.season import Json, Season
@@ -20,8 +20,8 @@ BARS = 60
 """Epochs up to which a history has a column for each, and points of the line of a longer one."""
 NEWEST = 30
 """Epochs in the table."""
-ROUND = tuple(NANO * percents // 100 for percents in (1, 2, 5, 10, 20, 40, 60))
-"""Right ends of a scale of shares."""
+ROUND = tuple(NANO // BPS * bps for bps in (4, 8, 20, 40, 100, 200, 500, 1000, 2000, 4000, 6000))
+"""Right ends of a scale of shares: a quarter of each has two decimals."""
 Known = tuple[int, EpochRow]
 
 
