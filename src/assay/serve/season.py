@@ -78,7 +78,7 @@ class Season:
     """The epochs before, and the records that the settlement rests on; None without a ledger."""
     proof: EpochProof | None = None
     newest: int | None = None
-    """The highest epoch that has evidence, if it is later than the one shown."""
+    """The highest epoch that has evidence, if it is later than the one shown and not settled."""
     waiting: tuple[Participant, ...] = ()
     """Who handed in something since, the newest first; only of the last epoch."""
     others: Mapping[int, str] = field(default_factory=dict)
@@ -240,6 +240,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
     settlement = settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
     newest = settling.newest(ledger)
     with ledger.store.reading() as view:
+        settled = view.settled_epoch()
         before = tuple((receipt.epoch, receipt.digest) for receipt in view.receipts() if receipt.epoch < settlement.epoch)
         past = Past(competition.path, before, view.last_seq())
     return Season(
@@ -247,7 +248,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
         settlement,
         past,
         _proof(ledger, settlement),
-        newest if newest is not None and newest > settlement.epoch else None,
+        newest if newest is not None and newest > max(settlement.epoch, -1 if settled is None else settled) else None,
     )
 
 

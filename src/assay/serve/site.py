@@ -28,6 +28,7 @@ from assay.ledger.store import Store
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import HttpProblem
+from assay.serve.links import other_epochs
 from assay.serve.notebook import Notebook
 from assay.serve.pages import page
 from assay.serve.season import Season, read
@@ -185,19 +186,16 @@ class ServedCompetition:
         return season
 
     def _read(self, epoch: int | None) -> Season:
-        """A season whose pages link to those of the other settled epochs."""
+        """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
         if self.store is None:
             return read(self.folder, epoch)
         with self.store.reading() as view:
             settled, newest = view.settled_epochs(), view.highest_epoch()
         if epoch not in (None, newest, *settled):
             raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
-        season = read(self.folder, epoch)
-        back = "" if epoch is None else "../"
-        others = {number: f"{back}epoch-{number}/" for number in settled if number != season.settlement.epoch}
-        if epoch is not None and settled and settled[-1] in others:
-            others[settled[-1]] = "../"
-        return replace(season, others=others)
+        season, inside = read(self.folder, epoch), epoch is not None
+        others = other_epochs(settled, season.settlement.epoch, inside=inside)
+        return replace(season, others=others, root="../" if inside else "")
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
