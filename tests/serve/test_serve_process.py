@@ -117,6 +117,4 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: 
     folder = ledger_kit.made(tmp_path / "small")
     command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, message in " ".join(ended.stderr.split()), "Traceback" in ended.stderr) == (2, True, False), (
-        ended.stderr
-    )
+    assert (ended.returncode, message in " ".join(ended.stderr.split()), "Traceback" in ended.stderr) == (2, True, False), ended.stderr
