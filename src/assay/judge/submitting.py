@@ -27,7 +27,7 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
 
-__all__ = ["ParticipantRow", "add_participant", "find", "placed"]
+__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "placed"]
 
 
 @dataclass(frozen=True)
@@ -83,21 +83,27 @@ def find(competition: Path, participant: str) -> ParticipantRow:
     raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=hint)
 
 
-def add_participant(competition: Path, key: str, *, name: str = "", address: str = "") -> None:
-    """Adds a row to participants.csv, unless the key has one. One process at a time may do so: see `folder.files.alone`.
+def check_participant(competition: Path, key: str, *, name: str = "", address: str = "") -> dict[str, str]:
+    """The row of a new participant of participants.csv, column → cell. Raises BadInput for a cell that it may not have."""
+    file = competition / csvs.PARTICIPANTS.name
+    added = {column: cell for column, cell in {"key": key, "name": name, "address": address}.items() if cell}
+    rows = csvs.parse(csvs.dumped(list(added), [added]), csvs.PARTICIPANTS, file)
+    registry.participants(rows, Place(file), read_scheme(competition / "scheme.toml"))
+    return added
 
-    Raises BadInput for a cell that the file may not have, and nothing is written.
+
+def add_participant(competition: Path, added: dict[str, str]) -> None:
+    """Adds a row to participants.csv, unless its key has one. One process at a time may do so: see `folder.files.alone`.
+
+    added: from `check_participant`. Raises BadInput if there are too many participants; nothing is written then.
     """
     file = competition / csvs.PARTICIPANTS.name
     header, rows = _rows(file)
-    if any(row.get("key", "") == key for row in rows):
+    if any(row.get("key", "") == added["key"] for row in rows):
         return
     if len(rows) >= MOST_PARTICIPANTS:
         raise BadInput(f"has {MOST_PARTICIPANTS} participants, and no more are possible", file=file, hint="remove some")
-    added = {column: cell for column, cell in {"key": key, "name": name, "address": address}.items() if cell}
     header += [column for column in added if column not in header]
-    scheme = read_scheme(competition / "scheme.toml")
-    registry.participants(csvs.parse(csvs.dumped(list(added), [added]), csvs.PARTICIPANTS), Place(file), scheme)
     _write_rows(competition, header, [*rows, added])
 
 

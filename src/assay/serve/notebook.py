@@ -214,10 +214,17 @@ class Notebook:
             return int(connection.execute(select(func.count()).select_from(_keys)).scalar_one())
 
     def invite(self, invitation: Invitation) -> None:
-        """Store an invitation."""
+        """Store an invitation; one with the same code is replaced."""
         with self._changing(self._engine) as connection:
+            connection.execute(delete(_invitations).where(_invitations.c.code == invitation.code))
             row = {name: getattr(invitation, name) for name in Invitation.__slots__}
             connection.execute(insert(_invitations).values(row))
+
+    def invitation(self, code: str) -> Invitation | None:
+        """The invitation with this code (its SHA-256, hex), whether it can still be used or not."""
+        with self._reading() as connection:
+            row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
+        return None if row is None else Invitation(row.code, row.participant, row.uses, row.until)
 
     def redeem(self, code: str, now: datetime) -> Invitation:
         """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""

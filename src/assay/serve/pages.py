@@ -32,6 +32,7 @@ from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
 from assay.serve.start import start
 from assay.serve.task import task, task_document, tasks
+from assay.serve.timeline import history_rows
 from assay.serve.validators import validators
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def names(season: Season) -> Iterator[str]:
     for name in (*season.by_page, *season.tasks.pages):
         yield name
         yield beside(name, "json")
+    if len(season.epochs) > 1:
+        yield from (beside(name, "csv") for name in season.by_page)
 
 
 def page(season: Season, name: str, query: Query | None = None) -> bytes:
@@ -79,14 +82,18 @@ def page(season: Season, name: str, query: Query | None = None) -> bytes:
         return single[name](season, query)
     if (numbered := _BOARD.fullmatch(name)) and int(numbered[1]) in page_numbers(len(season.document["ranking"]))[1:]:
         return _board(season, query, int(numbered[1]))
-    if (key := season.by_page.get(name)) is not None:
+    stem, _, ending = name.rpartition(".")
+    key, of = season.by_page.get(f"{stem}.html"), season.tasks.pages.get(f"{stem}.html")
+    if key is not None and ending == "html":
         return _participant(season, key)
-    if (of := season.tasks.pages.get(name)) is not None:
-        return _task(season, of)
-    if name.endswith(".json") and (of := season.tasks.pages.get(f"{name.removesuffix('.json')}.html")) is not None:
-        return canonical(task_document(season, of))
-    if name.endswith(".json") and (key := season.by_page.get(f"{name.removesuffix('.json')}.html")) is not None:
+    if key is not None and ending == "json":
         return canonical(season.story(key).document())
+    if key is not None and ending == "csv" and len(season.epochs) > 1:
+        return _csv(history_rows(season, key))
+    if of is not None and ending == "html":
+        return _task(season, of)
+    if of is not None and ending == "json":
+        return canonical(task_document(season, of))
     raise KeyError(name)
 
 
@@ -124,7 +131,9 @@ def _board(season: Season, query: Query | None, number: int = 1) -> bytes:
 def _participant(season: Season, key: str) -> bytes:
     person = participant(season, key)
     title = f"{person['name']} · {season.scheme.name}"
-    return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
+    return render(
+        "participant.html", _page(season, "participant", title, p=person, page_name=participant_page(key).removesuffix(".html"))
+    )
 
 
 def _bounty(season: Season, query: Query | None) -> bytes:

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 
 from assay.errors import BadInput
+from assay.serve.links import other_epochs
 from assay.serve.pages import assets, page, pages
 from assay.serve.season import Season
 
@@ -61,9 +62,9 @@ def _every(season: Season, earlier: Callable[[int], Season] | None) -> Iterator[
     if earlier is None or not before:
         yield from pages(season)
         return
-    yield from pages(replace(season, others={number: f"epoch-{number}/" for number in before}))
+    yield from pages(replace(season, others=other_epochs(before, shown, inside=False)))
     for epoch in before:
-        others = {number: f"../epoch-{number}/" for number in before if number != epoch} | {shown: "../"}
+        others = other_epochs(season.epochs, epoch, inside=True)
         for name, content in pages(replace(earlier(epoch), others=others, root="../")):
             yield f"epoch-{epoch}/{name}", content
 

@@ -17,7 +17,7 @@ from assay.exact import NANO, half_even
 from assay.records import Tests
 from assay.serve.draw import NARROW, seconds
 from assay.serve.links import participant_page, task_page
-from assay.serve.participant import outcomes, shown_outcome
+from assay.serve.matrix import outcomes, shown_outcome
 from assay.settle.inputs import Scored
 from assay.settle.story.telling import named, plural
 from assay.uncertainty import separation
