@@ -16,6 +16,7 @@ from assay.serve import pages, report
 from assay.serve.board import board
 from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
+from assay.serve.site import ServedCompetition
 from cli_kit import output, refused
 
 MANY = 4_096
@@ -176,6 +177,14 @@ def test_every_epoch_has_its_pages_and_a_way_to_the_others(tmp_path: Path) -> No
     assert "name a folder for --out" in said
     report.write_folder(read(folder), site)
     assert not (site / "epoch-3").exists()
+    served = ServedCompetition(folder)
+    try:
+        assert 'href="epoch-3/index.html"' in served.page("index.html", None, {}).decode()
+        earlier = served.page("index.html", 4, {}).decode()
+        assert 'href="../epoch-3/index.html"' in earlier
+        assert 'href="../index.html"' in earlier
+    finally:
+        served.close()
 
 
 def test_a_slider_of_hundreds_of_epochs_has_few_steps(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from assay.ledger.store import Store
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import HttpProblem
+from assay.serve.links import other_epochs
 from assay.serve.notebook import Notebook
 from assay.serve.pages import page
 from assay.serve.season import Season, read
@@ -118,7 +119,7 @@ class ServedCompetition:
         return self._registry().rules
 
     def _registry(self) -> _Registry:
-        state = self._files()
+        state = self.files()
         known = self._known
         if known is None or known.state != state:
             rules = intake_rules(self.folder)
@@ -127,7 +128,7 @@ class ServedCompetition:
             known = self._known = _Registry(state, rules, validators, participants)
         return known
 
-    def _files(self) -> tuple[object, ...]:
+    def files(self) -> tuple[object, ...]:
         """What changes when a file of the folder does."""
         return tuple(_stamp(self.folder / name) for name in _RULES)
 
@@ -160,10 +161,10 @@ class ServedCompetition:
         """What changes when a page may look different."""
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*self._files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+            return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
         with self.store.reading() as view:
             settled = view.settled_epoch()
-            return (*self._files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
+            return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
 
     def _current(self) -> _Shelf:
         state = self._state()
@@ -178,11 +179,23 @@ class ServedCompetition:
         with self._drawing:
             season = shelf.seasons.get(epoch)
             if season is None:
-                season = shelf.seasons[epoch] = read(self.folder, epoch)
+                season = shelf.seasons[epoch] = self._read(epoch)
                 while len(shelf.seasons) > SEASONS:
                     shelf.seasons.popitem(last=False)
             shelf.seasons.move_to_end(epoch)
         return season
+
+    def _read(self, epoch: int | None) -> Season:
+        """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
+        if self.store is None:
+            return read(self.folder, epoch)
+        with self.store.reading() as view:
+            settled, newest = view.settled_epochs(), view.highest_epoch()
+        if epoch not in (None, newest, *settled):
+            raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
+        season, inside = read(self.folder, epoch), epoch is not None
+        others = other_epochs(settled, season.settlement.epoch, inside=inside)
+        return replace(season, others=others, root="../" if inside else "")
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
@@ -194,6 +207,12 @@ class ServedCompetition:
                 raise HttpProblem(404, f"there is no page {brief(name, 80)}", hint="begin at the board") from None
 
         return self.drawn((name, epoch, *sorted(query.items())), draw)
+
+    def kept(self, name: tuple[object, ...]) -> bytes | None:
+        """What was drawn for this name since the competition last changed; None if nothing was."""
+        shelf = self._current()
+        with self._lock:
+            return shelf.pages.get(name)
 
     def drawn(self, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
         """What `draw` gives, or gave for this name since the competition last changed."""
