@@ -6,17 +6,18 @@ Three shapes by what the scheme rewards: weights, payouts, or the ranking alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from assay.exact import BPS, NANO, WEI, coins, nanos
-from assay.serve.draw import NARROW, fraction, percent, share, spark
+from assay.records import Participant
+from assay.serve.draw import NARROW, fraction, percent, share, short, spark
 from assay.serve.links import participant_page
 from assay.serve.ranking import AT_ONCE, Asked, matches, select
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["board", "csv_rows", "lede", "outliers"]
+__all__ = ["board", "csv_rows", "lede", "outliers", "waiting"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -59,6 +60,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
         "none_summary": _summary(season),
         "apart": apart,
         "few_cuts": bool(apart) and ranked > LONG,
+        "waiting": [*waiting(season.waiting[:AT_ONCE])],
     }
     view["heading"] = _heading(season, view)
     if reward == "weights":
@@ -66,6 +68,13 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
     elif reward == "payout":
         view |= _payout(season, rows)
     return view
+
+
+def waiting(participants: Iterable[Participant]) -> Iterator[Json]:
+    """Those who handed in something that is not judged yet: what people call them, and when it came (UTC, to the minute)."""
+    for participant in participants:
+        at = participant.submitted_at
+        yield {"name": participant.name or short(participant.key), "at": "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"}
 
 
 def lede(season: Season) -> str:

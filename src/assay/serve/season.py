@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.competition import Competition, open_competition
 from assay.errors import BadInput
+from assay.folder import csvs, registry
+from assay.folder.files import Place
 from assay.records import Evidence, Participant, Validator, record
 from assay.scheme.model import Scheme
 from assay.serve.history import EpochRow, Past, rows_of
@@ -29,10 +32,11 @@ if TYPE_CHECKING:
     from assay.serve.task import TaskTable
     from assay.uncertainty import Standing
 
-__all__ = ["EpochProof", "Json", "Link", "Season", "read"]
+__all__ = ["EpochProof", "Json", "Link", "Season", "handed_in", "read"]
 
 Json = dict[str, Any]
 T = TypeVar("T")
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 SHORT = 24
 """A key of more characters is shown by its two ends where there is no name."""
 
@@ -75,6 +79,8 @@ class Season:
     proof: EpochProof | None = None
     newest: int | None = None
     """The highest epoch that has evidence, if it is later than the one shown and not settled."""
+    waiting: tuple[Participant, ...] = ()
+    """Who handed in something since, the newest first; only of the last epoch."""
     others: Mapping[int, str] = field(default_factory=dict)
     """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
     root: str = ""
@@ -203,6 +209,18 @@ class Season:
         return found
 
 
+def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Participant, ...]:
+    """Who handed in something that a settlement (None: any) did not see, the newest first: it is judged for a later epoch.
+
+    Raises BadInput if participants.csv cannot be read.
+    """
+    file = folder / csvs.PARTICIPANTS.name
+    known = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), open_competition(folder).scheme)
+    seen = {} if settlement is None else {one.key: one.submission for one in settlement.inputs.participants}
+    new = [participant for participant in known if participant.submission not in ("", seen.get(participant.key))]
+    return tuple(sorted(new, key=lambda participant: participant.submitted_at or _EARLIEST, reverse=True))
+
+
 def read(folder: Path, epoch: int | None = None) -> Season:
     """The season of a folder, at an epoch (None: the last that is settled; without a ledger the highest that has evidence).
 
@@ -212,7 +230,8 @@ def read(folder: Path, epoch: int | None = None) -> Season:
     if not competition.has_ledger:
         return Season(folder, competition.settle(epoch))
     with competition.ledger as ledger:
-        return _from_ledger(competition, ledger, epoch)
+        season = _from_ledger(competition, ledger, epoch)
+    return season if epoch is not None else replace(season, waiting=handed_in(folder, season.settlement))
 
 
 def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) -> Season:

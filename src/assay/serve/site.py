@@ -186,15 +186,16 @@ class ServedCompetition:
         return season
 
     def _read(self, epoch: int | None) -> Season:
-        """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
-        season = read(self.folder, epoch)
+        """A season whose pages link to those of the other settled epochs."""
         if self.store is None:
-            return season
+            return read(self.folder, epoch)
         with self.store.reading() as view:
-            settled = view.settled_epochs()
-        inside = epoch is not None
-        others = other_epochs(settled, season.settlement.epoch, inside=inside)
-        return replace(season, others=others, root="../" if inside else "")
+            settled, newest = view.settled_epochs(), view.highest_epoch()
+        if epoch not in (None, newest, *settled):
+            raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
+        season = read(self.folder, epoch)
+        others = other_epochs(settled, season.settlement.epoch, inside=epoch is not None)
+        return replace(season, others=others, root="" if epoch is None else "../")
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
