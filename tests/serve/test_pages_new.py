@@ -185,7 +185,7 @@ def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
     task_pages = [name for name in names(found) if name.startswith("task-") and name.endswith(".html")]
     assert len(task_pages) == 2
     assert all(HOSTILE in words(found, name) for name in task_pages)
-    assert (tmp_path / "s" / "tasks.txt").exists()
+    assert task(found, HOSTILE)["command"] == f"assay tasks check 'tasks/{HOSTILE}'"  # a name in a command to paste is quoted
     assert not [path for path in tmp_path.iterdir() if path.name not in ("s", "site")]
 
 
