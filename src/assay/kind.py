@@ -164,6 +164,10 @@ class Kind:
         hint = "write its digest into the column submission of participants.csv"
         raise BadInput(f"`assay submit` does not work for the kind {self.name!r}", file=folder / "scheme.toml", hint=hint)
 
+    def files(self, folder: Path, submission: str) -> Path | None:
+        """Where the files of a submission are; None if they are not here. Raises BadInput if they are others than submitted."""
+        return None
+
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         """Participant → `uncertainty.Standing`; None where no interval can be said."""
         return None

@@ -41,6 +41,14 @@ _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
 
+def _agent_files(folder: Path, submission: str) -> Path | None:
+    from assay.judge.terminal.competition import agent_of
+    from assay.records import Participant
+
+    agent = agent_of(folder, Participant("", submission=submission))
+    return None if agent is None else agent.folder
+
+
 class _TaskKind(Kind):
     """A kind whose judge tries tasks in sandboxes."""
 
@@ -56,6 +64,9 @@ class _AgentKind(_TaskKind):
     """A kind whose agents may ask a model, after each task was calibrated."""
 
     options: ClassVar[tuple[Option, ...]] = (*_BOXES, CALIBRATE, MODEL_URL)
+
+    def files(self, folder: Path, submission: str) -> Path | None:
+        return _agent_files(folder, submission)
 
     def cautions(self, settings: Any) -> Iterator[str]:
         model = settings.model
@@ -179,6 +190,13 @@ class _WorkflowKind(_TaskKind):
 
         return workflow.score(records, frame, rules)
 
+    def files(self, folder: Path, submission: str) -> Path | None:
+        from assay.judge.workflow.competition import planner_of
+        from assay.records import Participant
+
+        planner = planner_of(folder, Participant("", submission=submission))
+        return None if planner is None else planner.folder
+
     def saw(self, work: Json) -> str:
         return f"mean of {work['tasks']} {'task' if work['tasks'] == 1 else 'tasks'}"
 
@@ -257,6 +275,13 @@ class _RubricKind(Kind):
     def remarks(self, rules: Any) -> Iterator[str]:
         if all(check.skippable for check in rules.checks):
             yield "score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing"
+
+    def files(self, folder: Path, submission: str) -> Path | None:
+        from assay.judge.rubric.stored import find_solution, solution_file
+        from assay.records import Participant
+
+        found = find_solution(folder, Participant("", submission=submission))
+        return None if found is None else solution_file(folder, submission)
 
     def saw(self, work: Json) -> str:
         if not work["gate"]:
@@ -346,6 +371,9 @@ class _PointsKind(Kind):
         from assay.settle.score import points
 
         return points.score(records, frame, rules)
+
+    def files(self, folder: Path, submission: str) -> Path | None:
+        return _agent_files(folder, submission)
 
     def saw(self, work: Json) -> str:
         points = f"{work['points']} {'point' if work['points'] == '1' else 'points'}"

@@ -17,7 +17,7 @@ from assay.errors import CannotSettle
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ABSENT", "NEEDS", "Field", "Holds", "Tables", "flat", "tables"]
+__all__ = ["ABSENT", "NEEDS", "TABLES", "Field", "Holds", "Tables", "flat", "rows", "tables"]
 
 NEEDS = "install it: pip install 'assay[bulk]'"
 
@@ -86,6 +86,10 @@ _ARROW = {
 """The type of a field as a column of a table; a field of another type has no column."""
 
 
+TABLES = ("agreed", "validators", "weights", "payouts")
+"""The names of the tables of a settlement."""
+
+
 @dataclass(frozen=True)
 class Tables:
     """One table for each list of a settlement."""
@@ -128,6 +132,12 @@ def tables(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> Ta
         values = [arrow.array([_value(row.get(name), kind) for row in rows], types[kind]) for name, kind in kinds.items()]
         return arrow.table(values, schema=arrow.schema(fields))
 
+    filled = rows(document, columns, burnt)
+    return Tables(*(table(*filled[name]) for name in TABLES))
+
+
+def rows(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> dict[str, tuple[dict[str, Holds], list[Json]]]:
+    """Name of each table → its columns, and its rows as the document has them; parameters as for `tables`. SPEC 6."""
     lists = {column.name: column.columns for column in columns}
     said = {column.name: column.columns for column in lists["agreed"]}
     agreed = flat(lists["agreed"])
@@ -136,14 +146,13 @@ def tables(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> Ta
     votes |= flat(said["not_counted"]) | flat(said["validators"])
     ranks = {key: place for place, key in enumerate(document["ranking"], start=1)}
     burn = document["burn"]
-    return Tables(
-        agreed=table(agreed, [row | {"rank": ranks.get(row["participant"])} for row in document["agreed"]]),
-        validators=table(votes, [seen for row in document["agreed"] for seen in _validators(row)]),
-        weights=table(
-            flat(lists["weights"]), [*document["weights"], *([] if burn is None else [{name: burn[name] for name in burnt}])]
-        ),
-        payouts=table(flat(lists["payouts"]), document["payouts"]),
-    )
+    weights = [*document["weights"], *([] if burn is None else [{name: burn[name] for name in burnt}])]
+    return {
+        "agreed": (agreed, [row | {"rank": ranks.get(row["participant"])} for row in document["agreed"]]),
+        "validators": (votes, [seen for row in document["agreed"] for seen in _validators(row)]),
+        "weights": (flat(lists["weights"]), weights),
+        "payouts": (flat(lists["payouts"]), document["payouts"]),
+    }
 
 
 def _value(value: Any, kind: str) -> Any:

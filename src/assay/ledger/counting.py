@@ -40,7 +40,7 @@ from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, StoredBatch, View
 from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.tables import RecordRow, slot_of
-from assay.ledger.store.view import LATEST
+from assay.ledger.store.view import FETCH, LATEST
 
 __all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row", "expect"]
 
@@ -190,8 +190,8 @@ class CountedView(View):
         """All records that count, with all that is stored of them, in order of acceptance."""
         return (kept for part in self._only(([row] for row in super().rows()), 0, LATEST) for kept in part)
 
-    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
-        return self._only(super()._pieces(first_epoch, last_epoch, query), first_epoch, last_epoch)
+    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int = FETCH) -> Iterator[Any]:
+        return self._only(super()._pieces(first_epoch, last_epoch, query, at_once), first_epoch, last_epoch)
 
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
         """Only records that count: so no validator is said to contradict a record that they did not sign."""

@@ -67,6 +67,8 @@ class Connection:
     unfinished: Callable[[], bool]
     asking: float | None = None
     """The time since which it has a request; None without one."""
+    stopping: bool = False
+    """Whether the server is stopping: an answer that waits for news ends now."""
     network: str = field(init=False)
     """The wider network of the address: its owner has many addresses."""
     shared: bool = field(init=False)
@@ -213,6 +215,10 @@ class _GuardedProtocol(H11Protocol):
         if self._held is not None:
             self._held.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        self._guest.stopping = True
+        super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         if self._timer is not None and not self._heard:

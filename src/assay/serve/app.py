@@ -26,12 +26,16 @@ from starlette.routing import Match
 import assay
 from assay.errors import AssayError
 from assay.peers.guard import ConnectionGuard
-from assay.serve import evidence, public, submissions
+from assay.serve import evidence, feeds, public, submissions, work
 from assay.serve.board import waiting
+from assay.serve.describing import describe
+from assay.serve.downloads import Workshop
 from assay.serve.http import JSON, HttpProblem, answer, problem
+from assay.serve.metrics import Metrics, Tally
 from assay.serve.pages import POLICY, assets, render
 from assay.serve.season import handed_in
 from assay.serve.site import ServedCompetition, Site
+from assay.serve.watching import Watch
 
 __all__ = ["make_app"]
 
@@ -65,10 +69,18 @@ def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable
         servers=[{"url": address} for address in site.addresses],
     )
     _problems(app, site, tell)
-    for room in (public, evidence, submissions):
-        app.include_router(room.routes(site))
+    watch, workshop, metrics = Watch(site), Workshop(), Metrics(site)
+    for router in (
+        public.routes(site, workshop),
+        feeds.routes(site, watch, metrics),
+        evidence.routes(site),
+        work.routes(site, watch, workshop),
+        submissions.routes(site),
+    ):
+        app.include_router(router)
     _pages(app, site)
-    inner = _bounded(app, site)
+    describe(app)
+    inner = _bounded(app, site, metrics)
     return inner if guard is None else guard.app(inner, _busy)
 
 
@@ -144,38 +156,35 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     app.add_exception_handler(Exception, internal)
 
 
-def _bounded(app: Asgi, site: Site) -> Asgi:
+def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
     """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
 
     async def bounded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        begun = False
-        public_read = scope["method"] in ("GET", "HEAD") and not any(name == b"signature" for name, _ in scope["headers"])
+        method = scope["method"]
+        public_read = method in ("GET", "HEAD") and not any(name == b"signature" for name, _ in scope["headers"])
+        if method == "HEAD":  # the server leaves out the body
+            scope = scope | {"method": "GET"}
 
-        async def sending(message: Any) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
-                if public_read:
-                    message["headers"].append((b"access-control-allow-origin", b"*"))
-            await send(message)
-
+        count = Tally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
         try:
             request = Request(scope)
-            scope.setdefault("state", {})["address"] = site.origin(request.headers.get("host", ""))
-            async with asyncio.timeout(ANSWER_SECONDS):
-                await app(scope, receive, sending)
+            async with asyncio.timeout(ANSWER_SECONDS) as deadline:
+                address = site.origin(request.headers.get("host", ""))
+                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline)
+                await app(scope, count.receive, count.send)
         except HttpProblem as error:
-            await problem(error)(scope, receive, sending)
+            await problem(error)(scope, receive, count.send)
         except TimeoutError:
-            if not begun:
+            if not count.status:
                 late = HttpProblem(503, "the answer takes too long", hint="try again later", retry=30)
-                await problem(late)(scope, receive, sending)
+                await problem(late)(scope, receive, count.send)
         except Exception:  # noqa: BLE001  (it was answered and told; here it would get into a server's log)
             return
+        finally:
+            metrics.count(scope, method, count)
 
     return bounded
 

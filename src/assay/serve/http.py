@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from assay.ledger.keys import PublicKey
     from assay.serve.site import ServedCompetition
 
-__all__ = ["JSON", "PROBLEMS", "HttpProblem", "Received", "answer", "problem", "receive", "signed"]
+__all__ = ["JSON", "PROBLEMS", "HttpProblem", "Received", "answer", "extend", "known_tag", "problem", "receive", "signed"]
 
 Name = TypeVar("Name")
 
@@ -51,6 +51,8 @@ class HttpProblem(AssayError):
     ) -> None:
         super().__init__(what, hint=hint, field=field, stage=stage)
         self.status, self.retry = status, retry
+        self.headers: Mapping[str, str] = {}
+        """Further headers of the answer."""
 
 
 def problem(error: AssayError, *, folder: Path | None = None) -> Response:
@@ -72,6 +74,8 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     if where:
         document["where"] = printable(where)
     headers = {"Cache-Control": "no-store"} | ({} if retry is None else {"Retry-After": str(retry)})
+    if isinstance(error, HttpProblem):
+        headers |= error.headers
     return Response(canonical(document), status, headers, PROBLEM)
 
 
@@ -103,7 +107,8 @@ async def signed(request: Request, served: ServedCompetition, whose: Callable[[P
     query = request.scope["query_string"]
     path = request.scope.get("raw_path") or request.scope["path"].encode()
     url = request.state.address + path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
-    asked = check_request(request.method, url, request.headers)
+    method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
+    asked = check_request(method, url, request.headers)
     name = await run_in_threadpool(whose, asked.key)
     await run_in_threadpool(served.spend, asked)
     return name, asked
@@ -139,14 +144,26 @@ def answer(
     tag = f'W/"{digest}"'
     keep = "public, max-age=31536000, immutable" if forever else f"public, max-age={seconds}" if seconds else "no-cache"
     fields = {"ETag": tag, "Cache-Control": keep, "Vary": "Accept-Encoding"} | dict(headers or {})
-    known = {given.strip().removeprefix("W/") for given in request.headers.get("if-none-match", "").split(",")}
-    if tag.removeprefix("W/") in known or "*" in known:
+    if known_tag(request, tag):
         return Response(status_code=304, headers=fields)
     encoding = _encoding(request.headers.get("accept-encoding", "")) if len(data) >= PACKED_FROM and _TEXT.match(media) else ""
     if encoding:
         data = _packed(data, encoding)
         fields["Content-Encoding"] = encoding
     return Response(data, 200, fields, media)
+
+
+def known_tag(request: Request, tag: str) -> bool:
+    """Whether the client has what an ETag names (If-None-Match)."""
+    known = {given.strip().removeprefix("W/") for given in request.headers.get("if-none-match", "").split(",")}
+    return tag.removeprefix("W/") in known or "*" in known
+
+
+def extend(request: Request, seconds: float) -> None:
+    """Give a request that moves many bytes more time than others: so many seconds from now, beside the usual ones."""
+    deadline = getattr(request.state, "deadline", None)
+    if deadline is not None and (until := deadline.when()) is not None:
+        deadline.reschedule(max(until, asyncio.get_running_loop().time() + seconds))
 
 
 def _encoding(accepted: str) -> str:
@@ -206,6 +223,7 @@ async def receive(request: Request, most: int, sha: bytes | None = None) -> Rece
         raise HttpProblem(413, f"the body is larger than {most} bytes", hint="send less at once", field="body")
     file: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=SPOOL)  # noqa: SIM115  (closed by Received)
     hasher, size, loop = sha256(), 0, asyncio.get_running_loop()
+    extend(request, 2 * BODY_SECONDS + most / BODY_RATE)
     begun = loop.time()
     pieces = aiter(request.stream())
     try:

@@ -119,7 +119,7 @@ class ServedCompetition:
         return self._registry().rules
 
     def _registry(self) -> _Registry:
-        state = self._files()
+        state = self.files()
         known = self._known
         if known is None or known.state != state:
             rules = intake_rules(self.folder)
@@ -128,7 +128,7 @@ class ServedCompetition:
             known = self._known = _Registry(state, rules, validators, participants)
         return known
 
-    def _files(self) -> tuple[object, ...]:
+    def files(self) -> tuple[object, ...]:
         """What changes when a file of the folder does."""
         return tuple(_stamp(self.folder / name) for name in _RULES)
 
@@ -161,10 +161,10 @@ class ServedCompetition:
         """What changes when a page may look different."""
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*self._files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+            return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
         with self.store.reading() as view:
             settled = view.settled_epoch()
-            return (*self._files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
+            return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
 
     def _current(self) -> _Shelf:
         state = self._state()
@@ -207,6 +207,12 @@ class ServedCompetition:
                 raise HttpProblem(404, f"there is no page {brief(name, 80)}", hint="begin at the board") from None
 
         return self.drawn((name, epoch, *sorted(query.items())), draw)
+
+    def kept(self, name: tuple[object, ...]) -> bytes | None:
+        """What was drawn for this name since the competition last changed; None if nothing was."""
+        shelf = self._current()
+        with self._lock:
+            return shelf.pages.get(name)
 
     def drawn(self, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
         """What `draw` gives, or gave for this name since the competition last changed."""

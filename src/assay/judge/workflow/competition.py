@@ -73,7 +73,7 @@ def open_contest(
     theirs = entries.submitted(
         seen,
         participants,
-        lambda one: entries.handed_in(folder / PLANNERS, one, load_planner, _planners),
+        lambda one: planner_of(folder, one),
         "a planner",
         hint,
     )
@@ -90,6 +90,11 @@ def open_contest(
         here=theirs.here,
         absent=theirs.absent,
     )
+
+
+def planner_of(folder: Path, participant: Participant) -> Planner | None:
+    """The planner that a participant submitted; None if it is not here. Raises BadInput if its files are others."""
+    return entries.handed_in(folder / PLANNERS, participant, load_planner, _planners)
 
 
 def _planners(place: Path) -> Iterator[Planner]:

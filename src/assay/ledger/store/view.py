@@ -64,14 +64,35 @@ class View:
         """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
         count = 0
         for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
-            for seq, digest, body in rows:
-                if type(body) is not bytes or sha256(body).digest() != digest:
-                    raise Damaged(f"record {seq} was changed: its digest differs", hint=RESTORE)
-                yield StoredRecord(seq, digest, body)
+            for row in rows:
+                yield _check_digest(StoredRecord._make(row))
             count += len(rows)
         if count != (expected := self.count(first_epoch, last_epoch)):
             what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, but their batches have {expected}"
             raise Damaged(what, hint=RESTORE)
+
+    def page(self, epoch: int, after: int, most: int) -> list[StoredRecord]:
+        """The first `most` records of an epoch whose seq is larger than `after`, in order of acceptance; raises Damaged."""
+        found: list[StoredRecord] = []
+        for rows in self._pieces(epoch, epoch, select(*_RECORD).where(records.c.seq > after), most):
+            found += map(StoredRecord._make, rows)
+            if len(found) >= most:
+                break
+        for row in found:
+            _check_digest(row)
+        return found[:most]
+
+    def last_record(self, epoch: int) -> StoredRecord | None:
+        """The record of an epoch that was accepted last; None if there is none."""
+        last = select(func.max(batches.c.last_seq)).where(batches.c.epoch == epoch).scalar_subquery()
+        row = self._connection.execute(select(*_RECORD).where(records.c.seq == last)).first()
+        return None if row is None else StoredRecord._make(row)
+
+    def of_validator(self, validator: str, after: int) -> Iterator[StoredRecord]:
+        """The records that a validator's batches brought, whose seq is larger than `after`, in order of acceptance."""
+        of = select(batches.c.id).where(batches.c.validator == validator)
+        query = select(*_RECORD).where(records.c.batch.in_(of), records.c.seq > after).order_by(records.c.seq)
+        return map(StoredRecord._make, self._rows(query))
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
@@ -252,17 +273,23 @@ class View:
     def _rows(self, query: Select[Any], at_once: int = FETCH) -> Iterator[Found[Any]]:
         yield from self._connection.execute(query.execution_options(yield_per=at_once))
 
-    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any]) -> Iterator[Any]:
+    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int = FETCH) -> Iterator[Any]:
         """Lists of rows of records: by key, between the first and the last record of these epochs' batches."""
         bounds = select(func.min(batches.c.first_seq), func.max(batches.c.last_seq))
         low, high = self._connection.execute(bounds.where(_between(batches, first_epoch, last_epoch))).one()
         if low is not None:
             query = query.where(records.c.seq.between(low, high), _between(records, first_epoch, last_epoch))
-            yield from self._connection.execute(query.order_by(records.c.seq).execution_options(yield_per=FETCH)).partitions()
+            yield from self._connection.execute(query.order_by(records.c.seq).execution_options(yield_per=at_once)).partitions()
 
 
 def _between(table: Any, first: int, last: int) -> Any:
     return table.c.epoch.between(first, last)
+
+
+def _check_digest(row: StoredRecord) -> StoredRecord:
+    if type(row.body) is not bytes or sha256(row.body).digest() != row.digest:
+        raise Damaged(f"record {row.seq} was changed: its digest differs", hint=RESTORE)
+    return row
 
 
 def _batch(row: Found[Any]) -> StoredBatch:

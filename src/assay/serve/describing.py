@@ -1,0 +1,60 @@
+"""The service's OpenAPI document: what FastAPI finds in the routes, less what the service never answers, and how to sign."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+__all__ = ["describe"]
+
+Json = dict[str, Any]
+SIGNATURE = {
+    "type": "apiKey",
+    "in": "header",
+    "name": "Signature",
+    "description": (
+        "HTTP Message Signatures (RFC 9421) over @method, @target-uri and content-digest (RFC 9530, sha-256), with created, "
+        "nonce and keyid; the label is free. Ed25519 or sr25519 keys. A nonce is used once."
+    ),
+}
+
+
+def describe(app: FastAPI) -> None:
+    """Make /v1/openapi.json of an application with all its routes; it is made when somebody asks first."""
+
+    def openapi() -> Json:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> Json:
+    document = get_openapi(
+        title=app.title,
+        summary=app.summary,
+        description=app.description,
+        version=app.version,
+        openapi_version=app.openapi_version,
+        routes=app.routes,
+        servers=app.servers,
+    )
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            _plain(operation)
+    schemas = document.get("components", {}).get("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):  # the service answers 400 with a problem document instead
+        schemas.pop(name, None)
+    document.setdefault("components", {})["securitySchemes"] = {"signature": SIGNATURE}
+    return document
+
+
+def _plain(operation: Json) -> None:
+    """Bring an operation to what the service does: its first sentence as the summary, 400 instead of 422."""
+    operation["responses"].pop("422", None)
+    about = str(operation.get("description", ""))
+    if about:
+        operation["summary"] = about.partition("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")

@@ -1,0 +1,342 @@
+"""The routes of validators that say what to judge, and move files by their digest: submissions, task sets, logs and kept work.
+
+Every request is signed by a validator of the competition. A download goes on where it broke off (Range); what was sent is on the
+disk before it is acknowledged, under the SHA-256 that the sender signed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from assay.errors import BadInput
+from assay.exact import canonical, digest
+from assay.folder.files import flush_folder
+from assay.judge import entries
+from assay.judge.entries import Entries
+from assay.ledger.closing_cost import next_epoch
+from assay.ledger.store import View
+from assay.records import Participant
+from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
+from assay.serve.epochs import Epochs
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
+from assay.serve.public import OCTETS, TAR, Segment
+from assay.serve.shapes import DIGEST, described, download
+from assay.serve.site import ServedCompetition, Site
+from assay.serve.watching import Watch
+
+__all__ = ["OBJECT_BYTES", "routes"]
+
+Json = dict[str, Any]
+OBJECT_BYTES = 256 * 2**20
+"""Bytes of an object: a trial's log, or the work that was kept of it."""
+WAIT_SECONDS = 60
+"""For at most so long a request for work waits for something new."""
+POLLS = 4
+"""Requests for work that may wait at one time, of one validator."""
+FREE_BYTES = 2**30
+"""Bytes that stay free on the disk: above that, no object is taken."""
+Digest = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", description="`sha256:…`", examples=[DIGEST])]
+Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
+_PRIVATE = {"Cache-Control": "private, no-cache"}
+
+
+class JudgedAlready(BaseModel):
+    """What the ledger has from this validator about a submission: how many records, and which trials of which task."""
+
+    records: int
+    trials: dict[str, list[int]]
+
+
+class WorkRow(BaseModel):
+    """A submission that counts: whose, whether it is this validator's to judge (`assign`), and what was judged already."""
+
+    participant: str
+    submission: str
+    assigned: bool
+    evidence: JudgedAlready
+
+
+class Work(BaseModel):
+    """What a validator has to judge now."""
+
+    model_config = described(
+        {
+            "epoch": 13,
+            "settled": 12,
+            "kind": "tests",
+            "scheme": DIGEST,
+            "task_set": DIGEST,
+            "submissions": [
+                {
+                    "participant": "atlas",
+                    "submission": DIGEST,
+                    "assigned": True,
+                    "evidence": {"records": 3, "trials": {"t1": [1, 2], "t2": [1]}},
+                }
+            ],
+            "seen": "5b1f0c9a2e7d4c38",
+        }
+    )
+
+    epoch: Annotated[int, Field(description="The epoch that is open now")]
+    settled: int | None
+    kind: str
+    scheme: Annotated[str, Field(description="The digest of the rules")]
+    task_set: str | None
+    submissions: list[WorkRow]
+    seen: Annotated[str, Field(description="What to send as `seen` to wait for other work than this; own evidence is not news")]
+
+
+class StoredObject(BaseModel):
+    """An object that is on the disk."""
+
+    model_config = described({"sha256": DIGEST[7:], "size": 1024, "new": True})
+
+    sha256: str
+    size: int
+    new: bool
+
+
+def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
+    """The routes of validators that say what to judge, and move files."""
+    router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
+    desks = {segment: WorkDesk(served) for segment, served in site.competitions.items()}
+    security: Json = {"security": [{"signature": []}]}
+
+    @router.get("/{segment}/work", response_model=Work, openapi_extra=security)
+    async def work(
+        request: Request,
+        segment: Segment,
+        wait: Annotated[int, Query(ge=0, le=WAIT_SECONDS, description="Seconds to wait for something new.")] = 0,
+        seen: Annotated[str, Query(max_length=64, description="`seen` of the last answer: wait while it is the same.")] = "",
+    ) -> Response:
+        """What to judge now: the open epoch, the submissions that count, which are assigned, and what the ledger has already."""
+        served = site.competition(segment)
+        validator, _ = await signed(request, served, served.validator_of)
+        found = await run_in_threadpool(desks[segment].work, validator)
+        if wait and found["seen"] == seen:
+            with watch.place(validator, POLLS):
+                found = await _news(request, watch, segment, wait, lambda: desks[segment].work(validator), found)
+        return answer(request, canonical(found), JSON, headers=_PRIVATE)
+
+    _contents(router, site, workshop, security)
+    _objects(router, site, security)
+    return router
+
+
+async def _news(request: Request, watch: Watch, segment: str, wait: int, work: Callable[[], Json], found: Json) -> Json:
+    """The work as soon as it is other work, or when the time is over."""
+    before: object = None
+    settled = found["settled"]
+    async for news in watch.states(request, segment, wait):
+        files = watch.files(segment)
+        if files == before and (news is None or news.last == settled):  # evidence of others is no other work
+            continue
+        before = files
+        again = await run_in_threadpool(work)
+        if again["seen"] != found["seen"]:
+            return again
+    return found
+
+
+def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json) -> None:
+    """Submissions and task sets as tars."""
+
+    @router.get(
+        "/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security
+    )
+    async def submission(request: Request, segment: Segment, digest: Digest) -> Response:
+        """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
+        served = site.competition(segment)
+        await signed(request, served, served.validator_of)
+        made = await workshop.file(
+            served.folder, f"submission-{digest[7:]}.tar", lambda path: _write_submission(served, digest, path)
+        )
+        file = await run_in_threadpool(open_made, made)
+        return file_answer(request, file, made.size, TAR, digest, _PRIVATE)
+
+    @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security)
+    async def tasks(request: Request, segment: Segment, digest: Digest) -> Response:
+        """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
+        served = site.competition(segment)
+        await signed(request, served, served.validator_of)
+        stamp = await run_in_threadpool(_stamp, served, digest)
+        made = await workshop.file(
+            served.folder, f"tasks-{digest[7:]}-{stamp}.tar", lambda path: tar_of(path, _task_files(served, digest))
+        )
+        file = await run_in_threadpool(open_made, made)
+        return file_answer(request, file, made.size, TAR, made.sha256, _PRIVATE)
+
+
+def _objects(router: APIRouter, site: Site, security: Json) -> None:
+    """Trial logs and kept work, by their digest."""
+    body = {"requestBody": {"required": True, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}}
+
+    @router.put("/{segment}/objects/{sha256}", response_model=StoredObject, openapi_extra=security | body)
+    async def put(request: Request, segment: Segment, sha256: Sha) -> Response:
+        """Store a trial's log, or the work that was kept of it, under its SHA-256. Sending it again does no harm."""
+        served = site.competition(segment)
+        _, asked = await signed(request, served, served.validator_of)
+        if asked.body_sha256.hex() != sha256:
+            what = "the address and Content-Digest name two different contents"
+            raise HttpProblem(400, what, field="sha256", hint="send it to the address that has its own SHA-256")
+        with await receive(request, OBJECT_BYTES, asked.body_sha256) as received:
+            new = await run_in_threadpool(_store, _object(served, sha256), received)
+            size = received.size
+        return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
+
+    @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response, openapi_extra=security)
+    async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
+        """An object by its SHA-256; `Range` goes on with a download."""
+        served = site.competition(segment)
+        await signed(request, served, served.validator_of)
+        path = _object(served, sha256)
+        try:
+            file = await run_in_threadpool(path.open, "rb")
+        except FileNotFoundError:
+            raise HttpProblem(404, f"there is no object {sha256}", hint="it was not sent to this service") from None
+        return file_answer(request, file, os.fstat(file.fileno()).st_size, OCTETS, sha256, _PRIVATE)
+
+
+class WorkDesk:
+    """What validators have to judge in one competition. Threads share it."""
+
+    def __init__(self, served: ServedCompetition) -> None:
+        self._served, self._epochs = served, Epochs(served)
+        self._done: dict[str, tuple[int, dict[str, Json]]] = {}
+
+    def work(self, validator: str) -> Json:
+        """What a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
+        store, _ = self._served.books()
+        scheme, people = self._served.scheme, self._epochs.people()
+        with store.reading() as view:
+            epoch, settled, latest = next_epoch(view) or 1, view.settled_epoch(), view.submissions()
+            done = self._judged(view, validator)
+            here = []
+            for person in people.participants.values():
+                handed_in = latest.get(person.key)
+                if not person.submission and handed_in is not None:
+                    person = Participant(
+                        person.key, submission=handed_in.submission, accepted_epoch=handed_in.epoch, submitted_at=None
+                    )
+                here.append(person)
+            first = {one.submission: one.epoch for one in latest.values()}
+            if scheme.consensus.assign is not None:
+                for row in people.validators:
+                    for submission, judged in self._judged(view, row).items():
+                        first[submission] = min(first.get(submission, judged["epoch"]), judged["epoch"])
+        counting = entries.counting(here)
+        seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
+        mine = {person.key for person in entries.drawn(seats, counting, first, epoch)}
+        nothing: Json = {"records": 0, "trials": {}}
+        found: Json = {
+            "epoch": epoch,
+            "settled": settled,
+            "kind": scheme.score.kind,
+            "scheme": scheme.digest,
+            "task_set": people.task_set,
+            "submissions": [
+                {"participant": person.key, "submission": person.submission, "assigned": person.key in mine}
+                for person in counting
+            ],
+        }
+        seen = digest(found)[7:23]
+        for row in found["submissions"]:
+            judged = done.get(row["submission"], nothing)
+            trials = {task: sorted(numbers) for task, numbers in judged["trials"].items()}
+            row["evidence"] = {"records": judged["records"], "trials": trials}
+        return found | {"seen": seen}
+
+    def _judged(self, view: View, validator: str) -> dict[str, Json]:
+        """Submission → what the ledger has of a validator about it; only what is new in the ledger is read."""
+        last, known = self._done.get(validator, (0, {}))
+        changed: dict[str, Json] = {}
+        for record in view.of_validator(validator, last):
+            body, last = json.loads(record.body), record.seq
+            submission = str(body["submission"])
+            if submission not in changed:  # what another thread may be reading stays as it is
+                row = known.get(submission, {"records": 0, "trials": {}, "epoch": body["epoch"]})
+                changed[submission] = row | {"trials": {task: set(numbers) for task, numbers in row["trials"].items()}}
+            row = changed[submission]
+            row["records"] += 1
+            row["epoch"] = min(row["epoch"], body["epoch"])
+            if "task" in body:
+                row["trials"].setdefault(body["task"], set()).add(body.get("trial", 1))
+        if changed:
+            known = known | changed
+            self._done[validator] = (last, known)
+        return known
+
+
+def _write_submission(served: ServedCompetition, submission: str, path: FilePath) -> None:
+    """Write the files of a submission as a tar. Raises HttpProblem (404) if they are not here."""
+    source = served.scheme.kind.files(served.folder, submission)
+    if source is None:
+        raise HttpProblem(404, f"the files of {submission} are not here", hint="`work` has the submissions that count")
+    tar_of(path, [("" if source.is_dir() else source.name, source)])
+
+
+def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, FilePath]]:
+    """What a task set has: the name in the tar, and the file or folder. Raises HttpProblem (404)."""
+    people = Epochs(served).people()
+    if people.task_set != task_set:
+        hint = f"the one of now is {people.task_set}" if people.task_set else "this kind has no task set"
+        raise HttpProblem(404, f"there is no task set {task_set}", hint=hint)
+    folder = served.folder / "tasks"
+    plain = [name for name in people.tasks if name not in (".", "..") and "/" not in name]
+    if len(plain) < len(people.tasks) or not all((folder / name).is_dir() for name in plain):
+        raise HttpProblem(404, "the files of the task set are not here", hint="its operator puts them into tasks/")
+    return [("tasks.txt", served.folder / "tasks.txt"), *((f"tasks/{name}", folder / name) for name in sorted(plain))]
+
+
+def _stamp(served: ServedCompetition, task_set: str) -> str:
+    """What changes when a file of the task set does: a set may name its tasks by ids alone."""
+    rows = []
+    for name, source in _task_files(served, task_set):
+        for folder, _, files in os.walk(source) if source.is_dir() else [(str(source.parent), [], [source.name])]:
+            for file in files:
+                place = os.path.join(folder, file)
+                status = os.lstat(place)
+                rows.append([name, place, status.st_size, status.st_mtime_ns // 1000, status.st_mode])
+    return digest(sorted(rows))[7:23]
+
+
+def _object(served: ServedCompetition, sha256: str) -> FilePath:
+    return served.folder / "objects" / sha256[:2] / sha256
+
+
+def _store(path: FilePath, received: Received) -> bool:
+    """Put a body on the disk under its name, whole or not at all; False if it is there. Raises BadInput, HttpProblem (507)."""
+    if path.exists():
+        return False
+    beside = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(path.parent).free < received.size + FREE_BYTES:
+            raise HttpProblem(507, "the disk of this service is almost full", hint="tell its operator; keep the file until then")
+        received.file.seek(0)
+        with beside.open("xb") as file:
+            shutil.copyfileobj(received.file, file, 2**20)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+            flush_folder(folder)
+    except OSError as error:
+        raise BadInput(f"cannot be written ({error.strerror})", file=path, hint="tell the operator of this service") from None
+    finally:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return True
