@@ -5,7 +5,7 @@
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
-demo:  ## in three screens: a live run in sandboxes, the leaderboard, a verified receipt and a refused change
+demo:  ## in four screens: a live run in sandboxes, the leaderboard, a verified receipt, the season as a service
 	@bash tools/demo
 
 demo-full:  ## all of it at length: a bounty with sealed solutions, three validators, every proof

@@ -33,6 +33,9 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 
+sys.path.append(str(Path(__file__).parent))
+import forking
+
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path("docs/cli.md")
 DATA = {"trials.csv": ROOT.parent / "shared" / "data" / "terminal-bench-core-0.1.1.trials.csv"}
@@ -134,7 +137,9 @@ def _block(content: str, cwd: Path) -> str:
 def _output(command: str, cwd: Path) -> str:
     """What a command prints, errors included; a shell runs those that need one."""
     if SHELL.search(command) or not command.startswith("assay "):
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        # In a network of its own `assay` is a process of its own; elsewhere a fork, which does not import everything again.
+        first = [] if SERVER in command else [str(forking.folder())]
+        path = os.pathsep.join([*first, str(Path(sys.executable).parent), os.environ["PATH"]])
         env = os.environ | ENVIRONMENT | {"PATH": path, "NO_COLOR": "1"}
         words = [*(own_network() if SERVER in command else ()), "bash", "-c", command]
         done = subprocess.run(words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

@@ -43,6 +43,8 @@ BOTH_DATABASES = (
     "ledger/test_ledger_writers.py",
     "ledger/test_ledger_versions.py",
     "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",
+    "serve/test_notebook.py",
+    "serve/test_serve_process.py",
 )
 """Where the database matters: there the twins on PostgreSQL run in `make test` too; elsewhere only in `make full`."""
 

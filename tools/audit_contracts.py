@@ -1,7 +1,12 @@
-"""Checks the contracts with slither, and exits with 1 if it finds anything that ACCEPTED does not explain."""
+"""Checks the contracts with slither, and exits with 1 if it finds anything that ACCEPTED does not explain.
+
+If there is nothing, the digest of what was checked goes to contracts/audited.sha256: `make test` compares it, and only
+`make full` runs slither again.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
@@ -18,6 +23,7 @@ from slither.detectors import all_detectors
 from slither.detectors.abstract_detector import AbstractDetector
 
 CONTRACTS = Path(__file__).parents[1] / "contracts"
+AUDITED = CONTRACTS / "audited.sha256"
 DEADLINE = "Deadlines are hours or days away; a block's proposer can shift its time only by seconds."
 ACCEPTED: dict[tuple[str, str], str] = {
     (
@@ -46,6 +52,18 @@ case "$1" in
 esac
 """
 """Runs the compiler of contracts/package-lock.json with the arguments that slither gives to the program solc."""
+
+
+def digest() -> str:
+    """The digest of everything that the findings depend on: the sources, their compiler and libraries, and this file."""
+    files = [
+        *sorted((CONTRACTS / "src").rglob("*.sol")),
+        CONTRACTS / "build.mjs",
+        CONTRACTS / "package-lock.json",
+        Path(__file__),
+    ]
+    digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def findings() -> list[dict[str, Any]]:
@@ -80,7 +98,10 @@ def main() -> int:
         print(f"{check} ({impact}) in {place or 'the file'}\n{description}")
     for check, place in sorted(set(ACCEPTED) - seen):
         print(f"{check} in {place} is not found any more: remove it from ACCEPTED")
-    return 1 if new or set(ACCEPTED) - seen else 0
+    if new or set(ACCEPTED) - seen:
+        return 1
+    AUDITED.write_text(f"{digest()}\n", encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

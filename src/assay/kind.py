@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from assay.records import Record
@@ -86,6 +87,8 @@ class Kind:
     """Whether evidence may be Parquet, which is counted and not read record by record."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
+    archive_bytes: ClassVar[int] = 64_000_000
+    """Bytes of an archive with a submission, as a service takes it."""
     jobs: ClassVar[int] = 1
     """How many things its judge judges at one time, if nobody says."""
     options: ClassVar[tuple[Option, ...]] = ()
@@ -154,8 +157,10 @@ class Kind:
         """What in these settings is allowed, and yet probably not meant; for a warning before the run."""
         return iter(())
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
-        """Make something the submission of a participant. Raises BadInput."""
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        """Make something the submission of a participant. at: when it was handed in; None: now. Raises BadInput."""
         hint = "write its digest into the column submission of participants.csv"
         raise BadInput(f"`assay submit` does not work for the kind {self.name!r}", file=folder / "scheme.toml", hint=hint)
 

@@ -27,6 +27,8 @@ from assay.judge.kind_options import (
 from assay.kind import Json, Kind, Option, SubmitResult
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from assay.records import Record
     from assay.scheme.model import ScoreRules
     from assay.settle.inputs import Frame, Scored
@@ -132,8 +134,10 @@ class _TestsKind(_AgentKind):
     def sample_files(self, rules: Any) -> dict[str, str]:
         return {"tasks.txt": "".join(f"{task}\n" for task in _TASKS)}
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch)
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch, at)
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         from assay.cli.board import standings
@@ -223,10 +227,12 @@ class _WorkflowKind(_TaskKind):
                 "hard_failures": 0,
             }
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
         from assay.judge.workflow.competition import submit_plans
 
-        plans = submit_plans(folder, participant, Path(given), epoch=epoch)
+        plans = submit_plans(folder, participant, Path(given), at=at, epoch=epoch)
         name = f"{plans.planner.name} {plans.planner.version}"
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
@@ -238,6 +244,7 @@ class _RubricKind(Kind):
     judges = "solutions"
     in_bps: ClassVar[bool] = True
     beside: ClassVar[str] = "bounty.toml"
+    archive_bytes: ClassVar[int] = 4_000_000
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
     options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
@@ -311,10 +318,12 @@ class _RubricKind(Kind):
 
         return bounty_files(text)
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
         from assay.judge.rubric.stored import submit_solution
 
-        solution = submit_solution(folder, participant, Path(given), epoch=epoch)
+        solution = submit_solution(folder, participant, Path(given), at=at, epoch=epoch)
         return SubmitResult("The solution", solution.solution.digest, solution.changed, solution.epoch)
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
@@ -384,8 +393,10 @@ class _PointsKind(Kind):
 
         return issues_files(rules)
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch)
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch, at)
 
 
 class _GivenKind(_AgentKind):
@@ -422,15 +433,17 @@ class _GivenKind(_AgentKind):
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
         yield {"score": ("0.9", "0.7", "0.2")[level]}
 
-    def submit(self, folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch)
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        return _submit_agent(folder, participant, given, epoch, at)
 
 
-def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None) -> SubmitResult:
+def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None, at: datetime | None) -> SubmitResult:
     from assay.judge.terminal.agent import BUILT_IN, is_folder
     from assay.judge.terminal.competition import submit_agent
 
-    done = submit_agent(folder, participant, given, epoch=epoch)
+    done = submit_agent(folder, participant, given, at=at, epoch=epoch)
     own = done.agent.name in BUILT_IN or is_folder(given)
     name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
     return SubmitResult(name, done.agent.digest, done.changed, done.epoch)

@@ -1,5 +1,6 @@
-"""`make demo`: three screens that fit a terminal, in which the run, the board, the check and the refusal are real."""
+"""`make demo`: four screens that fit a terminal, in which the run, the board, the check, the refusal and the service are real."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -14,30 +15,34 @@ LINES = 24
 
 
 @pytest.mark.slow
-def test_the_demo_is_three_screens() -> None:
-    _played(["all-rounder", "shell-veteran"], of=2)
+def test_the_demo_is_four_screens(tmp_path: Path) -> None:
+    _played(tmp_path, ["all-rounder", "shell-veteran"], of=2, tasks=["csv-to-json", "tidy-names", "word-count"])
 
 
 @pytest.mark.full
-def test_the_demo_of_all_agents_is_three_screens() -> None:
-    _played([], of=6)
+def test_the_demo_of_all_agents_is_four_screens(tmp_path: Path) -> None:
+    _played(tmp_path, [], of=6, tasks=[])
 
 
-def _played(agents: list[str], of: int) -> None:
+def _played(place: Path, agents: list[str], of: int, tasks: list[str]) -> None:
     bubblewrap()
-    played = subprocess.run(["bash", ROOT / "tools/demo", *agents], capture_output=True, text=True, check=False)
+    env = os.environ | {"DEMO_TASKS": " ".join(tasks), "DEMO_PLACE": str(place), "DEMO_PORT": "0"}
+    played = subprocess.run(["bash", ROOT / "tools/demo", *agents], env=env, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stderr
-    _setting_up, *screens = re.split(r"^== (?=[1-3] of 3)", played.stdout, flags=re.MULTILINE)
-    assert [screen[0] for screen in screens] == ["1", "2", "3"]
+    _setting_up, *screens = re.split(r"^== (?=[1-4] of 4)", played.stdout, flags=re.MULTILINE)
+    assert [screen[0] for screen in screens] == ["1", "2", "3", "4"]
     assert max(len(screen.rstrip().splitlines()) for screen in screens) <= LINES, played.stdout
-    run, board, check = screens
-    assert len(re.findall(rf"^(?:pass|fail) .*\[\d+/{10 * of}\]$", run, re.MULTILINE)) == 2 * of, run
+    run, board, check, service = screens
+    trials = of * (len(tasks) or 10)
+    assert len(re.findall(rf"^(?:pass|fail) .*\[\d+/{trials}\]$", run, re.MULTILINE)) == -(-trials // 5), run
     assert run.count("records signed and added to the ledger") == 3
     assert re.search(r"^1 +all-rounder ", board, re.MULTILINE), board
     assert f"shell-veteran is 2nd of {of}" in board
     assert "epoch 1: verified, and computed again" in check
-    assert f"One trial of {30 * of} is changed from fail to pass:" in check
+    assert f"One trial of {3 * trials} is changed from fail to pass:" in check
     assert "error: evidence: epoch-1/evidence/epoch-1.jsonl: " in check
+    assert "the board answers: 200 · term-challenge" in service
+    assert f"assay serve {place}/term-challenge" in service
 
 
 def test_the_rest_is_under_a_command_of_its_own() -> None:

@@ -3,12 +3,16 @@
 import html
 import json
 import re
-from datetime import UTC, datetime
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import bounty_kit
+import ledger_kit
 import small_folder
 from assay.exact import NANO, half_even, nanos
 from assay.folder.registry import read_tasks
@@ -20,13 +24,19 @@ from assay.judge.terminal.record import (
     TrialRecord,
     write_record,
 )
+from assay.ledger import bundle, settling
 from assay.publish.journal import journal_of
 from assay.serve import report
 from assay.serve.bounty import bounty
-from assay.serve.pages import names, page
-from assay.serve.season import Season, read
+from assay.serve.epoch import epoch
+from assay.serve.live import Finished, Judging, LiveState, live
+from assay.serve.pages import live_page, names, page, start_page
+from assay.serve.season import Link, Season, read
+from assay.serve.start import start
 from assay.serve.task import task, tasks
+from assay.serve.validators import validators
 from assay.uncertainty import separation
+from cli_kit import command, refused
 from test_report import Page, standing_alone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -275,3 +285,240 @@ def test_only_a_rubric_with_a_deposit_has_a_bounty_s_page(season: Season, tmp_pa
     assert "bounty.html" not in [*names(season)]
     assert "bounty.html" not in [*names(read(small_folder.make(tmp_path / "small", "rubric", tasks_txt=None)))]
     assert "bounty.html" in [*names(read(paid(tmp_path / "b")))]
+
+
+# Validators and epochs
+
+
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of two settled epochs: the first validator saw m2 fail, and the third judged m2 only in epoch 4."""
+    first, second, third = ledger_kit.VALIDATORS
+    folder = ledger_kit.made(tmp_path_factory.mktemp("settled") / "small")
+    early = [one for one in ledger_kit.records(epoch=3) if (one["validator"], one["participant"]) != (third, "m2")]
+    late = ledger_kit.records(epoch=4, validators=[third])
+    outcomes = {(first, "m2"): "fail", (second, "m2"): "pass", (third, "m2"): "pass"}
+    for number, found in ((3, early), (4, [one for one in late if one["participant"] == "m2"])):
+        seen = [one | {"outcome": outcomes.get((one["validator"], one["participant"]), "pass")} for one in found]
+        ledger_kit.add(folder, seen)
+        with ledger_kit.opened(folder) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, number)
+    return folder
+
+
+def test_the_validators_page_names_who_was_late(settled: Path) -> None:
+    view = validators(read(settled))
+    assert [(row["name"], row["about"]) for row in view["late"]["rows"]] == [(read(settled).called[ledger_kit.V3], "m2")]
+    assert view["late"]["rows"][0]["text"] == "2 records in epoch 4; others judged the same in epoch 3"
+    assert {row["key"]: row["late"] for row in view["rows"]} == {ledger_kit.V1: 0, ledger_kit.V2: 0, ledger_kit.V3: 2}
+    assert all(row["last"] == "2 Nov 2026, 10:00 UTC" for row in view["rows"])
+    text = words(read(settled), "validators.html")
+    assert "2 records in epoch 4; others judged the same in epoch 3" in text
+    assert validators(read(settled, 3))["late"]["rows"] == []
+    assert "Nobody was late up to epoch 3." in words(read(settled, 3), "validators.html")
+
+
+def test_who_was_left_out_is_counted_in_each_epoch(settled: Path) -> None:
+    season = read(settled)
+    view = validators(season)["over_epochs"]
+    assert view["epochs"] == [3, 4]
+    for row, key in zip(view["rows"], season.validators, strict=True):
+        votes = [vote for about in season.document["agreed"] for vote in about["validators"] if vote["validator"] == key]
+        assert (row["cells"][-1]["out"], row["cells"][-1]["of"]) == (sum(vote["excluded"] for vote in votes), len(votes))
+        assert row["sum"] == sum(cell["out"] for cell in row["cells"])
+    assert view["any"]
+    assert validators(read(EXAMPLES / "season"))["over_epochs"] is None
+
+
+def test_many_validators_agree_with_all_others_as_their_pairs_do(season: Season, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one's agreement with all others is the sum of its pairs, which have a cell each where there are few."""
+    pairs = validators(season)["agreement"]["rows"]
+    monkeypatch.setattr("assay.serve.validators.PAIRS", 1)
+    view = validators(season)
+    assert view["agreement"] is None
+    sums = {
+        row["name"]: (sum(cell["same"] for cell in row["cells"] if cell), sum(cell["n"] for cell in row["cells"] if cell))
+        for row in pairs
+    }
+    assert {row["name"]: (row["n"], row["of"]) for row in view["with_others"]} == sums
+    assert [row["w"] for row in view["with_others"]] == sorted(row["w"] for row in view["with_others"])
+    assert view["disagreed"]
+
+
+@pytest.mark.parametrize("kind", ["workflow", "points", "given"])
+def test_evidence_of_one_epoch_is_never_late(kind: str, tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small", kind, tasks_txt=None)
+    ledger_kit.add(folder, ledger_kit.records(kind, epoch=3))
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+    assert "A ledger refuses it when that epoch is closed" in validators(read(folder))["late"]["why"]
+
+
+def test_an_epoch_shows_the_difference_that_verify_finds(settled: Path, tmp_path: Path) -> None:
+    """The example on the page is what `assay verify` says of a bundle in which that number was changed."""
+    season = read(settled)
+    example = epoch(season)["example"]
+    with ledger_kit.opened(settled) as ledger:
+        bundle.export(ledger, 4, tmp_path / "epoch-4")
+    file = tmp_path / "epoch-4" / "settlement.json"
+    document = json.loads(file.read_text())
+    expected, found = (int(example["same"] + example[name]) for name in ("expected", "found"))
+    assert document["weights"][1]["u16"] == expected
+    document["weights"][1]["u16"] = found
+    file.write_text(json.dumps(document))
+    said = refused("verify", tmp_path / "epoch-4", "--key", str(ledger_kit.KEY), code=1)
+    assert f"{example['key']}: {example['where']} differs (expected {expected}, found {found})" in said
+    assert said.startswith(next(name for name, state in example["stages"] if state == "no"))
+    text = words(season, "epoch.html")
+    assert "nothing was found here" in text
+    assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in text
+    assert "No witness has cosigned this checkpoint." in text
+
+
+def test_an_epoch_says_what_state_it_is_in(settled: Path, tmp_path: Path, season: Season) -> None:
+    assert epoch(read(settled))["state"] == "checked"
+    assert [link["e"] for link in epoch(read(settled))["chain"]] == [3, 4]
+    open_one = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(open_one, ledger_kit.records(epoch=3))
+    assert "Not settled yet, so no receipt" in words(read(open_one), "epoch.html")
+    assert "No ledger, so no receipt" in words(season, "epoch.html")
+
+
+def test_what_can_be_taken_home_is_as_large_as_it_says(settled: Path) -> None:
+    season = read(settled)
+    for file in epoch(season)["files"]:
+        size = len(page(season, file["name"]))
+        assert file["size"] in ("", f"{size} bytes", f"{size // 1000}.{size // 100 % 10} kB")
+
+
+def test_a_long_chain_is_drawn_around_the_epoch_shown(settled: Path) -> None:
+    season = read(settled, 3)
+    assert season.proof is not None
+    links = [Link(number, number, f"sha256:{number:064x}") for number in range(500)]
+    others = {number: f"../epoch-{number}/" for number in range(500)}
+    for shown in (0, 250, 499):
+        settlement = replace(season.settlement, inputs=replace(season.settlement.inputs, epoch=shown))
+        proof = replace(season.proof, chain=tuple(links))
+        chain = epoch(replace(season, settlement=settlement, proof=proof, others=others))["chain"]
+        drawn = [link["e"] for link in chain]
+        assert drawn == sorted(drawn)
+        assert drawn[0] == 0
+        assert [link["e"] for link in chain if link["now"]] == [shown]
+        assert len(drawn) <= 42
+        assert sum(link["skipped"] for link in chain) + len(drawn) == drawn[-1] + 1
+        assert chain[-1]["href"] == f"../epoch-{drawn[-1]}/epoch.html"
+
+
+# What is judged now
+
+
+def judging(validator: str, task: str = "t1", *, done: int = 2, total: int = 8, began: float = 120, heard: float = 5) -> Judging:
+    """What a validator judges of m1, so many seconds ago begun and last heard of."""
+    return Judging(validator, "m1", "s1", task, done, total, NOW - timedelta(seconds=began), NOW - timedelta(seconds=heard))
+
+
+def test_what_is_left_is_guessed_from_how_it_went(tmp_path: Path) -> None:
+    season = read(small_folder.make(tmp_path / "small"))
+    rows = {
+        "going": (judging("v1", began=125, heard=5), "about 6 min"),  # 2 in 120 s, 6 left, heard 5 s ago
+        "begun": (judging("v1", done=0), "not known yet"),
+        "over": (judging("v1", done=8), "done"),
+        "late": (judging("v1", done=7, began=92, heard=85), "any moment"),  # 7 in 7 s, the last one would be long done
+        "unknown": (judging("v1", total=0, done=0), "not known"),
+    }
+    for found, expected in rows.values():
+        (run,) = live(season, LiveState(4, (found,), None, ()), NOW)["runs"]
+        assert run["eta"] == expected
+        assert not run["silent"]
+
+
+def test_a_validator_that_is_not_heard_of_is_silent_and_stands_last(tmp_path: Path) -> None:
+    season = read(small_folder.make(tmp_path / "small"))
+    state = LiveState(
+        4,
+        (judging("v1", heard=91), judging("v2", heard=89), judging("v2", "t2", done=3), judging("v2", "x")),
+        3725,
+        ("m2", "new"),
+    )
+    view = live(season, state, NOW)
+    assert [(run["validator"], run["silent"]) for run in view["runs"]] == [("v2", False), ("v1", True)]
+    assert view["runs"][0]["tasks"] == [
+        {"name": "t1", "href": "task-t1.html"},
+        {"name": "t2", "href": "task-t2.html"},
+        {"name": "x", "href": None},
+    ]
+    assert (view["runs"][0]["done"], view["runs"][0]["ago"]) == (3, "5 s")
+    assert view["lede"] == "1 validator judges 1 submission. 1 validator is silent. 2 submissions wait."
+    assert (view["closes_in"], view["closes_at"]) == (3725, "11:02")
+    assert view["waiting"] == [{"name": "m2", "href": "participant-m2.html"}, {"name": "new", "href": None}]
+
+
+def test_the_live_page_shows_what_came_last(tmp_path: Path) -> None:
+    season = replace(read(small_folder.make(tmp_path / "small")), address="http://127.0.0.1:8400/small")
+    last = live(season, LiveState(4, (), None, ()), NOW)["finished"]
+    assert [(row["name"], row["outcome"]) for row in last] == [(name, "pass") for name in ("v1", "v2", "v3")]
+    key = "<i>x</i>"
+    came = Finished("v9", key, "t2", HOSTILE, NOW - timedelta(seconds=70))
+    state = LiveState(4, (judging(key, HOSTILE),), None, (key,), (came,))
+    made = live_page(season.scheme, season, state, "events", NOW).decode()
+    shown = Page(made)
+    assert (shown.words.count(key), shown.words.count(HOSTILE)) == (3, 2)
+    assert "1 min 10 s ago" in shown.words
+    assert shown.inline == []
+    assert 'data-events="events"' in made
+    assert "Live" in shown.words
+    nothing = Page(live_page(season.scheme, None, LiveState(1, (), None, ()), "events", NOW).decode())
+    for sentence in ("Nothing is judged now.", "Nothing waits", "No result has come yet.", "when the operator settles it"):
+        assert sentence in nothing.words
+    assert nothing.inline == []
+
+
+# Where to start
+
+
+def commands_of(view: dict[str, object], *, served: bool) -> Iterator[list[str]]:
+    """The words of every command of Assay on the page."""
+    doors = view["doors"]
+    assert isinstance(doors, list)
+    for door in doors:
+        for step in door["steps"]:
+            for line in step["command"].replace("\\\n", " ").splitlines():
+                words = shlex.split(line)
+                assert words[0] == "assay" or (served and words[0] == "curl")
+                if words[0] == "assay":
+                    yield words[1:]
+
+
+@pytest.mark.parametrize("kind", ["tests", "rubric", "points", "given", "workflow", "bounty"])
+def test_every_command_to_paste_is_one_that_assay_has(kind: str, tmp_path: Path) -> None:
+    folder = paid(tmp_path / "b") if kind == "bounty" else small_folder.make(tmp_path / "small", kind, tasks_txt=None)
+    view = start(folder)
+    assert [door["who"] for door in view["doors"]].count("You pay for a solution") == 1
+    assert len(view["doors"]) == 6
+    for words in commands_of(view, served=False):
+        path = tuple(words[: 2 if words[0] in ("keys", "evidence", "bounty", "tasks", "import") else 1])
+        options = {option for parameter in command(path).params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert {word for word in words if word.startswith("-")} <= options, words
+
+
+def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settled: Path, tmp_path: Path) -> None:
+    address = "https://assay.example.org/small"
+    season = read(settled)
+    made = start_page(settled, season, address).decode()
+    shown = Page(made)
+    assert f"assay submit --url {address} \\ --key my-key my-agent/" in shown.words
+    assert f"assay evidence send {address} \\ --key val-1" in shown.words
+    assert f"--origin {ledger_kit.ORIGIN}" in shown.words
+    assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in shown.words
+    assert shown.inline == []
+    assert page(replace(season, address=address), "start.html").decode() == made
+    offline = page(season, "start.html").decode()
+    assert "--url" not in offline
+    assert "evidence send" not in offline
+    assert "live.html" not in offline
+    empty = Page(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
+    assert f"assay register --url {address}" in empty.words
+    assert str(ledger_kit.KEY) in empty.words
+    assert [link for link in empty.links if not link.startswith("#")] == ["index.html", "live.html", "start.html"]
+    unproven = start(small_folder.make(tmp_path / "none"))
+    assert "There is no ledger, so there is no receipt." in str(unproven)

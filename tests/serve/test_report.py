@@ -188,6 +188,9 @@ def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> No
     earlier = read(folder, 3)
     assert earlier.settlement.epoch == 3
     assert earlier.epochs == (3,)
+    assert earlier.newest is None, "epoch 4 is later, and settled"
+    ledger_kit.add(folder, ledger_kit.records(epoch=5))
+    assert read(folder, 3).newest == 5
 
 
 def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,8 @@ def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+def test_a_killed_worker_loses_nothing_that_was_acknowledged(tmp_path: Path, database: str) -> None:
+    folder = ledger_kit.made(tmp_path / "small", database=database)
     batches = [batch for epoch in (3, 4, 5) for batch in ledger_kit.batches(folder, ledger_kit.records(epoch=epoch))]
     acknowledged = 0
     with served(folder, "--workers", "2") as (process, port):
@@ -117,4 +117,5 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: 
     folder = ledger_kit.made(tmp_path / "small")
     command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, message in " ".join(ended.stderr.split()), "Traceback" in ended.stderr) == (2, True, False), ended.stderr
+    told = " ".join(ended.stderr.split())
+    assert (ended.returncode, message in told, "Traceback" in told) == (2, True, False), told

@@ -14,7 +14,8 @@ import zstandard
 
 import ledger_kit
 from assay.errors import BadInput, Unreachable
-from assay.ledger import keys
+from assay.judge.submitting import find
+from assay.ledger import keys, settling
 from assay.ledger.batch import Batch
 from assay.peers.guard import CONNECTION_LIMITS
 from assay.serve.client import Client
@@ -206,3 +207,31 @@ def test_where_the_service_is_found() -> None:
         addresses(replace(here, host="0.0.0.0"), 8400)
     with listen(replace(here, port=0)) as opened, pytest.raises(Unreachable, match="cannot be used"):
         listen(replace(here, port=opened.getsockname()[1]))
+
+
+def test_a_browser_gets_a_page_where_there_is_no_board_yet(service: Running) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml"}
+    answer = service.ask("GET", "/small/", headers=browser)
+    assert (answer.status, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    text = answer.body.decode()
+    assert "No board yet" in text
+    assert "m1" in text  # has handed in
+    assert service.ask("GET", "/small/").headers["content-type"] == "application/problem+json"
+
+
+def test_a_board_names_who_handed_in_since_and_links_to_other_epochs(service: Running) -> None:
+    folder = folder_of(service)
+    for epoch in (3, 4):
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
+        with ledger_kit.opened(folder) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, epoch)
+    board = service.ask("GET", "/small/").body.decode()
+    assert 'href="epoch-3/index.html"' in board
+    assert "Handed in since" not in board
+    find(folder, "m2").enter("s3")
+    assert "Handed in since" in service.ask("GET", "/small/").body.decode()
+    assert 'href="../index.html"' in service.ask("GET", "/small/epoch-3/").body.decode()
+    assert service.ask("GET", "/small/epoch-9/").status == 404
+    page = service.ask("GET", "/small/%3Cscript%3E.html", headers={"Accept": "text/html"}).body
+    assert b"There is no page" in page
+    assert b"<script" not in page

@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInput, suggest
-from assay.folder import csvs
-from assay.folder.files import decode, load, write_text
+from assay.folder import csvs, registry
+from assay.folder.files import MOST_PARTICIPANTS, Place, decode, flush_folder, load, write_text
 from assay.judge import tree
 from assay.judge.run_files import short
 from assay.scheme.fields import instant_text
+from assay.scheme.load import read as read_scheme
 from assay.scheme.reading import present
 
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
 
-__all__ = ["ParticipantRow", "find", "placed"]
+__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "placed"]
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,7 @@ class ParticipantRow:
         if "accepted_epoch" in self.header:
             self.row["accepted_epoch"] = ""  # that was the earlier one's
         self.row["submission"], self.row["submitted_at"] = submission, when
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.header, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
-        write_text(self.competition / csvs.PARTICIPANTS.name, text.getvalue())
+        _write_rows(self.competition, self.header, self.rows)
 
 
 def find(competition: Path, participant: str) -> ParticipantRow:
@@ -84,6 +81,30 @@ def find(competition: Path, participant: str) -> ParticipantRow:
     keys = [row.get("key", "") for row in rows]
     hint = suggest(participant, keys, "add a row for it first", then="otherwise add a row for it first")
     raise BadInput(f"there is no participant {participant[:80]!r}", file=file, hint=hint)
+
+
+def check_participant(competition: Path, key: str, *, name: str = "", address: str = "") -> dict[str, str]:
+    """The row of a new participant of participants.csv, column → cell. Raises BadInput for a cell that it may not have."""
+    file = competition / csvs.PARTICIPANTS.name
+    added = {column: cell for column, cell in {"key": key, "name": name, "address": address}.items() if cell}
+    rows = csvs.parse(csvs.dumped(list(added), [added]), csvs.PARTICIPANTS, file)
+    registry.participants(rows, Place(file), read_scheme(competition / "scheme.toml"))
+    return added
+
+
+def add_participant(competition: Path, added: dict[str, str]) -> None:
+    """Adds a row to participants.csv, unless its key has one. One process at a time may do so: see `folder.files.alone`.
+
+    added: from `check_participant`. Raises BadInput if there are too many participants; nothing is written then.
+    """
+    file = competition / csvs.PARTICIPANTS.name
+    header, rows = _rows(file)
+    if any(row.get("key", "") == added["key"] for row in rows):
+        return
+    if len(rows) >= MOST_PARTICIPANTS:
+        raise BadInput(f"has {MOST_PARTICIPANTS} participants, and no more are possible", file=file, hint="remove some")
+    header += [column for column in added if column not in header]
+    _write_rows(competition, header, [*rows, added])
 
 
 def placed(
@@ -103,13 +124,29 @@ def placed(
             copied = tree.copy(source, beside, bounds=bounds)
             if copied.left:
                 raise BadInput(f"{', '.join(copied.names)} cannot be submitted", file=source, hint=refused)
+            _flush(beside)
             tree.remove(target)
             os.rename(beside, target)
+            flush_folder(place)
         finally:
             tree.remove(beside)
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", file=target, hint="check permissions and space") from None
     return target
+
+
+def _flush(folder: Path) -> None:
+    """Flushes a tree to the disk, so that it survives a power cut. Raises OSError."""
+    for place, _folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            path = os.path.join(place, name)
+            if not os.path.islink(path):
+                number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    os.fsync(number)
+                finally:
+                    os.close(number)
+        flush_folder(Path(place))
 
 
 def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
@@ -124,6 +161,14 @@ def _handed_in(competition: Path, participant: str, submission: str, epoch: int 
 
     with open_store(config.read(competition)) as database:
         return hand_in(database, participant, submission, epoch=epoch, submitted_at=when)
+
+
+def _write_rows(competition: Path, header: list[str], rows: list[dict[str, str]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, header, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(competition / csvs.PARTICIPANTS.name, text.getvalue())
 
 
 def _rows(file: Path) -> tuple[list[str], list[dict[str, str]]]:

@@ -322,6 +322,12 @@ def hand_in(store: Store, participant: str, submission: str, *, epoch: int | Non
     return accepted
 
 
+def open_epoch(store: Store) -> int:
+    """The epoch in which a submission that comes now is accepted, see `_judged_now`. Raises StoreError."""
+    with store.reading() as view:
+        return _judged_now(view, BatchVerdicts(view, store.meta.key), view.settled_epoch())
+
+
 def _judged_now(view: View, judge: BatchVerdicts, last: int | None) -> int:
     """The epoch that is judged now: the last of the consecutive epochs with counting evidence, from the first open epoch on.
 

@@ -11,6 +11,7 @@ taken for HTML. An error is one problem document (RFC 9457) with the sentences o
 from __future__ import annotations
 
 import asyncio
+import json
 import mimetypes
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,11 +27,13 @@ import assay
 from assay.errors import AssayError
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
+from assay.serve.board import waiting
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
 from assay.serve.http import JSON, HttpProblem, answer, problem
 from assay.serve.metrics import Metrics, Tally
-from assay.serve.pages import POLICY, assets
+from assay.serve.pages import POLICY, assets, render
+from assay.serve.season import handed_in
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -86,10 +89,13 @@ def _pages(app: FastAPI, site: Site) -> None:
     static = dict(assets())
 
     @app.get("/", include_in_schema=False)
-    async def home() -> Response:
+    async def home(request: Request) -> Response:
         if len(site.competitions) == 1:
             return RedirectResponse(f"/{next(iter(site.competitions))}/")
-        return RedirectResponse("/v1/competitions")
+        links = [(f"{segment}/", served.name, "") for segment, served in site.competitions.items()]
+        page = {"title": "Competitions", "where": "", "home": "/", "root": links[0][0], "links": links}
+        page |= {"what": "", "hint": "", "waiting": []}
+        return answer(request, render("message.html", page), MEDIA["html"])
 
     @app.get("/{segment}/", include_in_schema=False)
     async def board(request: Request, segment: str) -> Response:
@@ -120,7 +126,8 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, AssayError)
         served = site.competitions.get(request.path_params.get("segment", ""))
-        return problem(error, folder=None if served is None else served.folder)
+        answered = problem(error, folder=None if served is None else served.folder)
+        return answered if served is None or not _reads_pages(request) else await run_in_threadpool(_told, answered, served)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -180,6 +187,37 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
             metrics.count(scope, method, count)
 
     return bounded
+
+
+def _reads_pages(request: Request) -> bool:
+    """Whether a person with a browser asks for a page."""
+    return (
+        request.method in ("GET", "HEAD")
+        and not request.url.path.startswith("/v1/")
+        and "text/html" in request.headers.get("accept", "")
+    )
+
+
+def _told(answered: Response, served: ServedCompetition) -> Response:
+    """A problem of a competition as a page; before the first evidence it shows who handed in."""
+    document = json.loads(bytes(answered.body))
+    found = [*waiting(handed_in(served.folder))] if document["type"].endswith(":cannot-settle") else []
+    page = {
+        "title": "No board yet" if found or document["type"].endswith(":cannot-settle") else document["title"],
+        "where": served.name,
+        "home": f"/{served.segment}/",
+        "root": f"/{served.segment}/",
+        "what": _sentence(document["detail"]),
+        "hint": _sentence(document.get("hint", "")),
+        "waiting": found,
+        "links": [],
+    }
+    headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}
+    return Response(render("message.html", page), answered.status_code, headers, MEDIA["html"])
+
+
+def _sentence(text: str) -> str:
+    return text if not text else f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
 async def _busy(scope: Any, receive: Any, send: Any) -> None:

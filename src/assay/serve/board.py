@@ -6,16 +6,18 @@ Three shapes by what the scheme rewards: weights, payouts, or the ranking alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from assay.exact import BPS, NANO, WEI, coins, nanos
-from assay.serve.draw import NARROW, fraction, percent, share, spark
+from assay.records import Participant
+from assay.serve.draw import NARROW, fraction, percent, share, short, spark
 from assay.serve.links import participant_page
+from assay.serve.ranking import AT_ONCE, Asked, matches, select
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["board", "csv_rows", "lede", "outliers"]
+__all__ = ["board", "csv_rows", "lede", "outliers", "waiting"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -25,27 +27,40 @@ TREND = 30
 """Epochs that the small line of a share shows: the board of a long season reads no more of them."""
 
 
-def board(season: Season) -> Json:
-    """Everything that the board's page prints."""
-    rows = [*_rows(season)]
+WHOLE = Asked()
+"""A static board: the best, in the order of the ranking."""
+
+
+def board(season: Season, asked: Asked = WHOLE) -> Json:
+    """Everything that a page of the board prints; asked: which rows, in which order."""
+    rows = season.once("board", lambda: [*_rows(season)])
+    apart = _apart(rows)
+    shown, pager = select(rows, asked)
+    unscored = [row for row in _unscored(season) if not asked.find or matches(row, asked.find)]
     ranked, everybody = len(rows), len(season.agreed)
     reward = season.scheme.reward.kind if season.scheme.payout is None else "payout"
     view: Json = {
         "reward": reward,
-        "rows": rows,
+        "rows": [*_drawn(season, shown, asked)],
+        "asked": asked,
+        "pager": pager,
+        "heads": asked.heads(),
         "long": ranked > LONG,
         "agreed": ranked,
         "total": everybody,
-        "unscored": [*_unscored(season)],
+        "unscored": unscored[:AT_ONCE],
+        "unscored_all": len(unscored),
         "has_ci": any(row["low"] is not None for row in rows),
-        "has_trend": any(row["spark"] for row in rows),
+        "has_trend": reward == "weights" and len(season.epochs) > 1,
         "has_kept": reward == "weights" and _decays(season),
         "has_runs": reward == "ranking" and any(row["runs"] > 1 for row in rows),
         "epochs": min(TREND, len(season.epochs)),
         "tasks": len(season.settlement.inputs.tasks),
-        "notes": [*_notes(season, rows)],
+        "notes": [*_notes(season, rows, bool(apart) and ranked > LONG)],
         "none_summary": _summary(season),
-        "apart": _apart(rows),
+        "apart": apart,
+        "few_cuts": bool(apart) and ranked > LONG,
+        "waiting": [*waiting(season.waiting[:AT_ONCE])],
     }
     view["heading"] = _heading(season, view)
     if reward == "weights":
@@ -53,6 +68,13 @@ def board(season: Season) -> Json:
     elif reward == "payout":
         view |= _payout(season, rows)
     return view
+
+
+def waiting(participants: Iterable[Participant]) -> Iterator[Json]:
+    """Those who handed in something that is not judged yet: what people call them, and when it came (UTC, to the minute)."""
+    for participant in participants:
+        at = participant.submitted_at
+        yield {"name": participant.name or short(participant.key), "at": "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"}
 
 
 def lede(season: Season) -> str:
@@ -88,13 +110,14 @@ def _rows(season: Season) -> Iterator[Json]:
     ranking = document["ranking"]
     places = [*_places(season, ranking)]
     shared = Counter(places)
-    histories = _shares(season) if weights else {}
-    span = plural(min(TREND, len(season.epochs)), "epoch")
     for place, at, key in zip(places, range(1, len(ranking) + 1), ranking, strict=True):
         agreed, standing = season.agreed[key], sure.get(key)
         only = season.scheme.reward.kind == "ranking" and season.scheme.payout is None
         row: Json = {
             "key": key,
+            "at": at,
+            "value": nanos(agreed["score"]),
+            "words": _words(season, key),
             "rank": f"{place}{'=' if shared[place] > 1 else ''}" if only else str(at),
             "name": season.name(key),
             "href": participant_page(key),
@@ -106,15 +129,16 @@ def _rows(season: Season) -> Iterator[Json]:
             "low_t": "" if standing is None or standing.low is None else f"{standing.low:.3f}",
             "high_t": "" if standing is None or standing.high is None else f"{standing.high:.3f}",
             "tied": standing is not None and standing.tied_with_next,
+            "apart": standing is not None and not standing.tied_with_next and at < len(ranking),
             "passed": None if standing is None else standing.passed,
             "trials": None if standing is None else standing.trials,
             "runs": sum(not vote["excluded"] for vote in agreed["validators"]),
-            "spark": spark(histories[key], f"share in {span}") if key in histories else None,
             "note": "",
         }
         if weight := weights.get(key):
             decayed = nanos(weight["kept"]) < NANO
             row |= {"share": percent(weight["share"]), "u16": weight["u16"], "kept": share(weight["kept"]), "decays": decayed}
+            row |= {"share_n": nanos(weight["share"]), "kept_n": nanos(weight["kept"])}
             if weight["uid"] is None:
                 row["note"] = "no uid, so its share burns"
             elif decayed:
@@ -125,6 +149,22 @@ def _rows(season: Season) -> Iterator[Json]:
             row |= {"net": net, "paid": coins(net, WEI), "address": None if paid is None else paid["address"]}
             row["note"] = "" if net != "0" else "not paid"
         yield row
+
+
+def _words(season: Season, key: str) -> str:
+    """What a search looks at: key, name and uid, a line each."""
+    uid = season.participants[key].uid
+    return f"{key}\n{season.name(key)}\n{'' if uid is None else uid}".lower()
+
+
+def _drawn(season: Season, shown: list[Json], asked: Asked) -> Iterator[Json]:
+    """The rows of a page, each with its trend, and with its tie where the next row is its neighbour in the ranking."""
+    histories = _shares(season) if season.document["weights"] and len(season.epochs) > 1 else {}
+    label = f"share in {plural(min(TREND, len(season.epochs)), 'epoch')}"
+    for number, row in enumerate(shown, start=1):
+        neighbour = asked.as_ranked and number < len(shown)
+        line = spark(histories[row["key"]], label) if row["key"] in histories else None
+        yield row | {"spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
 
 
 def _places(season: Season, ranking: list[str]) -> Iterator[int]:
@@ -276,14 +316,14 @@ def _payout(season: Season, rows: list[Json]) -> Json:
     }
 
 
-def _notes(season: Season, rows: list[Json]) -> Iterator[str]:
+def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
     """What the tables cannot say by themselves: what ≈ is, why there is no interval, who was left out."""
     if any(row["low"] is not None for row in rows):
-        if any(row["tied"] for row in rows):
-            yield (
-                "≈ joins two neighbours that the tasks do not separate. It compares neighbours only, and it never changes a "
-                "score, a rank or a weight."
-            )
+        never = "It compares neighbours only, and it never changes a score, a rank or a weight."
+        if few_cuts:
+            yield f"A thick line below a row says that the tasks separate it from the next one. {never}"
+        elif any(row["tied"] for row in rows):
+            yield f"≈ joins two neighbours that the tasks do not separate. {never}"
         tasks = plural(len(season.settlement.inputs.tasks), "task")
         yield (
             f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
@@ -311,6 +351,7 @@ def _unscored(season: Season) -> Iterator[Json]:
         yield {
             "key": key,
             "name": season.name(key),
+            "words": _words(season, key),
             "href": participant_page(key),
             "status": chapter.facts["status"],
             "why": why,
@@ -325,12 +366,14 @@ def _summary(season: Season) -> str:
 
 
 def _apart(rows: list[Json]) -> str:
-    """Where nearly all neighbours are tied: between which places the tasks do separate."""
+    """Where nearly all neighbours are tied: between which places the tasks do separate, or that they separate none."""
     pairs = rows[:-1]
-    clear = [row for row in pairs if not row["tied"]] if pairs and rows[0]["low"] is not None else []
-    if not clear or len(clear) * 4 > len(pairs):
+    clear = [row for row in pairs if row["apart"]]
+    if not pairs or rows[0]["low"] is None or len(clear) * 4 > len(pairs):
         return ""
-    places = [f"{ordinal(rows.index(row) + 1)} ({row['name']})" for row in clear]
+    if not clear:
+        return "The tasks separate no two neighbours." if len(rows) > LONG else ""
+    places = [f"{ordinal(row['at'])} ({row['name']})" for row in clear]
     return f"The tasks separate neighbours only after {named(places, 6)}."
 
 
@@ -339,7 +382,7 @@ def csv_rows(season: Season) -> list[list[str]]:
     names = ("rank", "participant", "name", "uid", "score", "low", "high", "tied_with_next", "kept", "share", "u16", "net")
     weights = {row["participant"]: row for row in season.document["weights"]}
     rows = [[*names]]
-    for row in _rows(season):
+    for row in season.once("board", lambda: [*_rows(season)]):
         exact = {name: weights.get(row["key"], {}).get(name) for name in ("kept", "share", "u16")}
         said = row | exact | {"participant": row["key"], "tied_with_next": str(row["tied"]).lower()}
         rows.append(["" if said.get(name) is None else str(said[name]) for name in names])

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from assay.exact import BPS, NANO, half_even, nanos, text
 
-__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "share", "short", "spark", "when"]
+__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "seconds", "share", "short", "spark", "when"]
 
 NARROW = "\u202f"
 """The narrow space before a per cent sign, where no line breaks."""
@@ -59,6 +59,18 @@ def when(moment: datetime | None) -> str:
 def day(moment: datetime) -> str:
     """A day for people: "2 Nov 2026"."""
     return f"{moment.day} {moment:%b %Y}"
+
+
+def seconds(value: float) -> str:
+    """Seconds for people: "0.4 s", "38 s", "4 min 10 s", "1 h 05 min"."""
+    if value < 10:
+        return f"{value:.1f}".removesuffix(".0") + " s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole // 3600} h {whole // 60 % 60:02} min"
 
 
 def spark(values: Sequence[int | None], label: str) -> Json | None:

@@ -2,10 +2,50 @@
 
 from __future__ import annotations
 
-from assay.serve.season import Json, Season
+from collections.abc import Iterator, Sequence
+
+from assay.exact import canonical
+from assay.serve.links import participant_page
+from assay.serve.published import published
+from assay.serve.season import Json, Link, Season
 from assay.settle.story.telling import plural
 
-__all__ = ["epoch"]
+__all__ = ["epoch", "steps"]
+
+STEPS = 31
+"""Epochs that the slider shows: the first, the last, those near the one shown, and some between."""
+
+
+CHAIN = 40
+"""Receipts of a chain that are shown: the first, and the last ones up to the one shown."""
+STAGES = ("receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results")
+"""What `assay verify` checks, in its order."""
+
+
+def steps(season: Season) -> Json | None:
+    """The slider of epochs: links to the board of each, of the one before and of the one after; None where there is no other."""
+    if not season.others:
+        return None
+    now = season.settlement.epoch
+    epochs = sorted({*season.others, now})
+    at = epochs.index(now)
+    near = {*range(max(0, at - STEPS // 4), min(len(epochs), at + STEPS // 4 + 1))}
+    far = max(1, -(-len(epochs) // (STEPS // 2)))
+    shown = sorted({0, len(epochs) - 1, *near, *range(0, len(epochs), far)}) if len(epochs) > STEPS else range(len(epochs))
+    ends = (0, at, len(epochs) - 1)
+    return {
+        "epochs": [
+            {"n": epochs[place], "href": _board_of(season, epochs[place]), "now": place == at, "named": place in ends}
+            for place in shown
+        ],
+        "before": {"n": epochs[at - 1], "href": _board_of(season, epochs[at - 1])} if at else None,
+        "after": {"n": epochs[at + 1], "href": _board_of(season, epochs[at + 1])} if at + 1 < len(epochs) else None,
+        "last": at + 1 == len(epochs),
+    }
+
+
+def _board_of(season: Season, number: int) -> str:
+    return f"{season.others.get(number, '')}index.html"
 
 
 def epoch(season: Season) -> Json:
@@ -20,6 +60,10 @@ def epoch(season: Season) -> Json:
         "log": None,
         "newest": season.newest,
         "counts": _counts(season),
+        "state": "checked" if proof is not None else "none" if season.past is None else "open",
+        "targets": published(season.folder),
+        "files": [*_files(season)],
+        "example": _example(season),
     }
     if proof is None:
         return view
@@ -37,24 +81,16 @@ def epoch(season: Season) -> Json:
         {"s": "ok", "stage": "settlement", "text": "computed again from the evidence, with the same digest"},
         {"s": "ok", "stage": "signatures", "text": "every batch that counts is signed by its validator"},
     ]
-    view["chain"] = [
-        {
-            "e": link.epoch,
-            "h": link.digest.removeprefix("sha256:")[:7],
-            "now": link.epoch == states["epoch"],
-            "digest": link.digest,
-        }
-        for link in proof.chain
-    ]
+    view["chain"] = [*_chain(season, proof.chain)]
     view["receipt"] = [
-        ("Settlement", states["settlement"]),
-        ("Scheme", states["scheme"]),
-        ("Inputs", states["inputs"]),
-        ("Evidence", f"{plural(states['evidence']['count'], 'record')}, root {states['evidence']['root']}"),
-        ("Task set", states["task_set"] or "none"),
-        ("Results", f"{plural(states['results']['count'], 'participant')}, root {states['results']['root']}"),
-        ("Before it", f"epoch {previous['epoch']}, {previous['receipt']}" if previous else "nothing: it is the first"),
-        ("Software", f"{states['software']['name']} {states['software']['version']}"),
+        ("Settlement", "", states["settlement"]),
+        ("Scheme", "", states["scheme"]),
+        ("Inputs", "", states["inputs"]),
+        ("Evidence", plural(states["evidence"]["count"], "record"), states["evidence"]["root"]),
+        ("Task set", "" if states["task_set"] else "none", states["task_set"] or ""),
+        ("Results", plural(states["results"]["count"], "participant"), states["results"]["root"]),
+        ("Before it", f"epoch {previous['epoch']}", previous["receipt"]) if previous else ("Before it", "it is the first", ""),
+        ("Software", f"{states['software']['name']} {states['software']['version']}", ""),
     ]
     view["log"] = {"origin": proof.origin, "size": proof.size, "root": proof.root, "key": proof.key}
     return view
@@ -64,3 +100,67 @@ def _counts(season: Season) -> str:
     document = season.document
     agreed, everybody = len(document["ranking"]), len(document["agreed"])
     return f"{agreed} of {plural(everybody, 'participant')} {'has' if agreed == 1 else 'have'} an agreed score."
+
+
+def _chain(season: Season, links: Sequence[Link]) -> Iterator[Json]:
+    """The receipts from the first to the one shown and after; of many only some, with how many are left out before each."""
+    now = season.settlement.epoch
+    at = next(place for place, link in enumerate(links) if link.epoch == now)
+    first = max(1, min(at - CHAIN // 2, len(links) - CHAIN))
+    shown = [0, *range(first, min(len(links), first + CHAIN))] if len(links) > CHAIN else range(len(links))
+    last = -1
+    for place in shown:
+        link = links[place]
+        where = season.others.get(link.epoch)
+        yield {
+            "e": link.epoch,
+            "h": link.digest.removeprefix("sha256:")[:7],
+            "now": link.epoch == now,
+            "digest": link.digest,
+            "href": None if where is None else f"{where}epoch.html",
+            "skipped": place - last - 1,
+        }
+        last = place
+
+
+def _files(season: Season) -> Iterator[Json]:
+    """What can be taken home, and how large it is."""
+    yield _file("board.json", "the settlement, every intermediate number", len(canonical(season.document)))
+    yield {"name": "board.csv", "what": "the ranking, exact numbers", "size": ""}
+    if season.tasks.names:
+        yield {"name": "tasks.json", "what": "who passed which task, by validator", "size": ""}
+    if season.proof is not None:
+        yield _file("epoch.receipt", "signed, with its proof in the log", len(canonical(season.proof.receipt)))
+
+
+def _file(name: str, what: str, size: int) -> Json:
+    return {"name": name, "what": what, "size": f"{size} bytes" if size < 1000 else f"{size // 1000}.{size // 100 % 10} kB"}
+
+
+def _example(season: Season) -> Json | None:
+    """What `assay verify` says if somebody changes one number of this settlement; None where it has no result.
+
+    Nothing is verified here: the number is the settlement's, and the other one is one more.
+    """
+    document = season.document
+    if weights := document["weights"]:
+        at = min(1, len(weights) - 1)
+        row, where, expected = weights[at], f"weights[{at}].u16", weights[at]["u16"]
+    elif payouts := document["payouts"]:
+        row, where, expected = payouts[0], "payouts[0].net", int(payouts[0]["net"])
+    else:
+        return None
+    found = expected + 1 if expected != 65_535 else expected - 1
+    old, new = str(expected), str(found)
+    same = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    return {
+        "where": where,
+        "key": row["participant"],
+        "name": season.name(row["participant"]),
+        "href": participant_page(row["participant"]),
+        "same": old[:same],
+        "expected": old[same:],
+        "found": new[same:],
+        "stages": [(stage, "ok" if place < STAGES.index("settlement") else "no" if stage == "settlement" else "na")
+                   for place, stage in enumerate(STAGES)],
+    }  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
-__all__ = ["beside", "participant_page", "task_page"]
+__all__ = ["beside", "other_epochs", "participant_page", "task_page"]
 
 PLAIN = 64
 """A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
@@ -28,6 +29,16 @@ def task_page(task: str) -> str:
 def beside(page: str, ending: str) -> str:
     """The name of a file beside a page: its JSON or CSV."""
     return f"{page.removesuffix('.html')}.{ending}"
+
+
+def other_epochs(epochs: Iterable[int], shown: int, *, inside: bool) -> dict[int, str]:
+    """Epoch → the folder of its pages, of each other epoch: the last is at the top, those before it in folders `epoch-N`.
+
+    inside: the pages of the epoch shown are in such a folder.
+    """
+    every = sorted({*epochs, shown})
+    top = "../" if inside else ""
+    return {epoch: top if epoch == every[-1] else f"{top}epoch-{epoch}/" for epoch in every if epoch != shown}
 
 
 def _slug(key: str) -> str:

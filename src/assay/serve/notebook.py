@@ -206,14 +206,7 @@ class Notebook:
     def register(self, participant: str, key: str, at: datetime) -> None:
         """Note the key of a participant; raises BadInput if the participant has another, or the key is another's."""
         with self._changing(self._engine) as connection:
-            rows = connection.execute(select(_keys).where((_keys.c.key == key) | (_keys.c.participant == participant))).all()
-            if [(row.key, row.participant) for row in rows] == [(key, participant)]:
-                return
-            if rows:
-                mine = rows[0].key == key
-                what = f"this key is registered for {rows[0].participant!r}" if mine else f"{participant!r} has another key"
-                raise BadInput(what, field="key", hint="use that key, or ask the operator")
-            connection.execute(insert(_keys).values(key=key, participant=participant, at=instant_text(at)))
+            _register(connection, participant, key, at)
 
     def registered(self) -> int:
         """How many keys registered."""
@@ -221,22 +214,32 @@ class Notebook:
             return int(connection.execute(select(func.count()).select_from(_keys)).scalar_one())
 
     def invite(self, invitation: Invitation) -> None:
-        """Store an invitation."""
+        """Store an invitation; one with the same code is replaced."""
         with self._changing(self._engine) as connection:
+            connection.execute(delete(_invitations).where(_invitations.c.code == invitation.code))
             row = {name: getattr(invitation, name) for name in Invitation.__slots__}
             connection.execute(insert(_invitations).values(row))
+
+    def invitation(self, code: str) -> Invitation | None:
+        """The invitation with this code (its SHA-256, hex), whether it can still be used or not."""
+        with self._reading() as connection:
+            row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
+        return None if row is None else Invitation(row.code, row.participant, row.uses, row.until)
 
     def redeem(self, code: str, now: datetime) -> Invitation:
         """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""
         with self._changing(self._engine) as connection:
-            row = connection.execute(select(_invitations).where(_invitations.c.code == code).with_for_update()).first()
-            if row is None:
-                raise BadInput("there is no such invitation", field="code", hint="copy the whole code, or ask for a new one")
-            if row.uses < 1 or row.until < instant_text(now):
-                why = "was used" if row.uses < 1 else f"ended at {row.until}"
-                raise BadInput(f"the invitation {why}", field="code", hint="ask the operator for a new one")
-            connection.execute(update(_invitations).where(_invitations.c.code == code).values(uses=row.uses - 1))
-        return Invitation(row.code, row.participant, row.uses - 1, row.until)
+            return _redeem(connection, code, now)
+
+    def join(self, code: str, newcomer: str, key: str, now: datetime) -> str:
+        """Use an invitation, and note the key of the participant that it names, or of `newcomer`; returns that participant.
+
+        Both happen, or none does. Raises BadInput as `redeem` and `register` do.
+        """
+        with self._changing(self._engine) as connection:
+            participant = _redeem(connection, code, now).participant or newcomer
+            _register(connection, participant, key, now)
+        return participant
 
     def commit(self, commitment: SubmissionCommitment) -> SubmissionCommitment:
         """Store a commitment, and return it as it is stored: the first time counts."""
@@ -254,6 +257,13 @@ class Notebook:
             row = connection.execute(select(_commitments).where(where)).first()
         return None if row is None else SubmissionCommitment(row.participant, row.digest, row.epoch, row.at)
 
+    def commitments(self, participant: str, last: int = 1000) -> list[SubmissionCommitment]:
+        """The commitments of a participant, the newest first, at most `last` of them."""
+        query = select(_commitments).where(_commitments.c.participant == participant)
+        with self._reading() as connection:
+            rows = connection.execute(query.order_by(_commitments.c.id.desc()).limit(last)).all()
+        return [SubmissionCommitment(row.participant, row.digest, row.epoch, row.at) for row in rows]
+
     def upload(self, upload: Upload) -> None:
         """Note what was handed in and accepted."""
         with self._changing(self._engine) as connection:
@@ -267,6 +277,28 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+
+def _register(connection: Connection, participant: str, key: str, at: datetime) -> None:
+    rows = connection.execute(select(_keys).where((_keys.c.key == key) | (_keys.c.participant == participant))).all()
+    if [(row.key, row.participant) for row in rows] == [(key, participant)]:
+        return
+    if rows:
+        mine = rows[0].key == key
+        what = f"this key is registered for {rows[0].participant!r}" if mine else f"{participant!r} has another key"
+        raise BadInput(what, field="key", hint="use that key, or ask the operator")
+    connection.execute(insert(_keys).values(key=key, participant=participant, at=instant_text(at)))
+
+
+def _redeem(connection: Connection, code: str, now: datetime) -> Invitation:
+    row = connection.execute(select(_invitations).where(_invitations.c.code == code).with_for_update()).first()
+    if row is None:
+        raise BadInput("there is no such invitation", field="code", hint="copy the whole code, or ask for a new one")
+    if row.uses < 1 or row.until < instant_text(now):
+        why = "was used" if row.uses < 1 else f"ended at {row.until}"
+        raise BadInput(f"the invitation {why}", field="code", hint="ask the operator for a new one")
+    connection.execute(update(_invitations).where(_invitations.c.code == code).values(uses=row.uses - 1))
+    return Invitation(row.code, row.participant, row.uses - 1, row.until)
 
 
 def _row(value: SubmissionCommitment | Upload) -> Json:

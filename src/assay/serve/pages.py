@@ -7,33 +7,52 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from types import MappingProxyType
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import CannotSettle
 from assay.exact import canonical
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
 from assay.serve.board import board, csv_rows, lede, outliers
 from assay.serve.bounty import bounty, has_bounty
 from assay.serve.draw import cut, pc, short
-from assay.serve.epoch import epoch
+from assay.serve.epoch import epoch, steps
 from assay.serve.links import beside, participant_page, task_page
+from assay.serve.live import LiveState, live
 from assay.serve.participant import participant
+from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
+from assay.serve.start import start
 from assay.serve.task import task, task_document, tasks
+from assay.serve.timeline import history_rows
 from assay.serve.validators import validators
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["POLICY", "Query", "assets", "names", "page", "pages", "participant_page", "render", "task_page"]
+__all__ = [
+    "POLICY",
+    "Query",
+    "assets",
+    "live_page",
+    "names",
+    "page",
+    "pages",
+    "participant_page",
+    "render",
+    "start_page",
+    "task_page",
+]
 
-Query = Mapping[str, str]
-NOTHING: Query = MappingProxyType({})
-"""Of a page as it first is: nothing is asked."""
+_BOARD = re.compile(r"board-([1-9][0-9]{0,5})\.html")
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'"
@@ -44,27 +63,37 @@ POLICY = (
 def names(season: Season) -> Iterator[str]:
     """The name of every file of a season. Participants' names depend on their keys alone."""
     yield from _single(season)
+    yield from (board_page(number) for number in page_numbers(len(season.document["ranking"])) if number > 1)
     for name in (*season.by_page, *season.tasks.pages):
         yield name
         yield beside(name, "json")
+    if len(season.epochs) > 1:
+        yield from (beside(name, "csv") for name in season.by_page)
 
 
-def page(season: Season, name: str, query: Query = NOTHING) -> bytes:
+def page(season: Season, name: str, query: Query | None = None) -> bytes:
     """One file of a season, drawn without the others; raises KeyError for a name that `names` does not have.
 
-    query: what the reader asks of the page, as a URL has it. Raises CannotSettle without the extra `serve`.
+    query: what a reader asks of a service, as the URL has it; None for a static file. Raises CannotSettle without the extra
+    `serve`.
     """
     single = _single(season)
     if name in single:
         return single[name](season, query)
-    if (key := season.by_page.get(name)) is not None:
+    if (numbered := _BOARD.fullmatch(name)) and int(numbered[1]) in page_numbers(len(season.document["ranking"]))[1:]:
+        return _board(season, query, int(numbered[1]))
+    stem, _, ending = name.rpartition(".")
+    key, of = season.by_page.get(f"{stem}.html"), season.tasks.pages.get(f"{stem}.html")
+    if key is not None and ending == "html":
         return _participant(season, key)
-    if (of := season.tasks.pages.get(name)) is not None:
-        return _task(season, of)
-    if name.endswith(".json") and (of := season.tasks.pages.get(f"{name.removesuffix('.json')}.html")) is not None:
-        return canonical(task_document(season, of))
-    if name.endswith(".json") and (key := season.by_page.get(f"{name.removesuffix('.json')}.html")) is not None:
+    if key is not None and ending == "json":
         return canonical(season.story(key).document())
+    if key is not None and ending == "csv" and len(season.epochs) > 1:
+        return _csv(history_rows(season, key))
+    if of is not None and ending == "html":
+        return _task(season, of)
+    if of is not None and ending == "json":
+        return canonical(task_document(season, of))
     raise KeyError(name)
 
 
@@ -74,14 +103,15 @@ def pages(season: Season) -> Iterator[tuple[str, bytes]]:
         yield name, page(season, name)
 
 
-def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
+def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]]:
     """The files of which a season has one: name → what draws it."""
-    files: dict[str, Callable[[Season, Query], bytes]] = {
+    files: dict[str, Callable[[Season, Query | None], bytes]] = {
         "index.html": _board,
         "board.json": lambda season, query: canonical(season.document),
         "board.csv": lambda season, query: _csv(csv_rows(season)),
         "validators.html": _validators,
         "epoch.html": _epoch,
+        "start.html": _start,
     }
     if has_bounty(season):
         files["bounty.html"] = _bounty
@@ -93,22 +123,24 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query], bytes]]:
     return files
 
 
-def _board(season: Season, query: Query) -> bytes:
-    view = _page(season, "board", season.scheme.name, board=board(season), outliers=outliers(season))
+def _board(season: Season, query: Query | None, number: int = 1) -> bytes:
+    view = _page(season, "board", season.scheme.name, board=board(season, Asked.of(query, number)), outliers=outliers(season))
     return render("board.html", view)
 
 
 def _participant(season: Season, key: str) -> bytes:
     person = participant(season, key)
     title = f"{person['name']} · {season.scheme.name}"
-    return render("participant.html", _page(season, "participant", title, p=person, json=beside(participant_page(key), "json")))
+    return render(
+        "participant.html", _page(season, "participant", title, p=person, page_name=participant_page(key).removesuffix(".html"))
+    )
 
 
-def _bounty(season: Season, query: Query) -> bytes:
+def _bounty(season: Season, query: Query | None) -> bytes:
     return render("bounty.html", _page(season, "bounty", f"Bounty · {season.scheme.name}", b=bounty(season)))
 
 
-def _tasks(season: Season, query: Query) -> bytes:
+def _tasks(season: Season, query: Query | None) -> bytes:
     return render("tasks.html", _page(season, "tasks", f"Tasks · {season.scheme.name}", v=tasks(season)))
 
 
@@ -117,19 +149,56 @@ def _task(season: Season, name: str) -> bytes:
     return render("task.html", _page(season, "tasks", f"{name} · {season.scheme.name}", t=task(season, name), json=beside_it))
 
 
-def _validators(season: Season, query: Query) -> bytes:
+def _validators(season: Season, query: Query | None) -> bytes:
     title = f"{'Validators' if season.scheme.stakes else 'Runs'} · {season.scheme.name}"
     return render("validators.html", _page(season, "validators", title, v=validators(season)))
 
 
-def _epoch(season: Season, query: Query) -> bytes:
+def _epoch(season: Season, query: Query | None) -> bytes:
     title = f"Epoch {season.settlement.epoch} · {season.scheme.name}"
     return render("epoch.html", _page(season, "epoch", title, e=epoch(season)))
 
 
+def _start(season: Season, query: Query | None) -> bytes:
+    view = start(season.folder, [*_single(season)], season.address, season.settlement.epoch)
+    return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=view))
+
+
+def start_page(folder: Path, season: Season | None, address: str) -> bytes:
+    """Where to start, while there may be no season yet: of a competition's folder that a service has at an address."""
+    if season is not None:
+        return _start(replace(season, address=address), None)
+    scheme = read_scheme(folder / "scheme.toml")
+    return render("start.html", _bare(scheme) | _titled("start", f"Start here · {scheme.name}", s=start(folder, (), address)))
+
+
+def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: str, now: datetime | None = None) -> bytes:
+    """What is judged now. season: None where nothing can be settled yet.
+
+    events: where server-sent events (without a name) say when to look again, seen from the page.
+    """
+    title = _titled("live", f"Live · {scheme.name}", v=live(season, state, now), events=events)
+    return render("live.html", (_bare(scheme) if season is None else _common(season)) | title)
+
+
+def _titled(page: str, title: str, **view: object) -> Json:
+    return {"page": page, "title": title, **view}
+
+
+def _bare(scheme: Scheme) -> Json:
+    """What the head and the foot print of a competition of which nothing can be settled yet."""
+    return {
+        "policy": POLICY,
+        "root": "",
+        "description": f"{scheme.name}: nothing is settled yet.",
+        "nav": [("live.html", "Live", "live"), ("start.html", "Start here", "start")],
+        "comp": {"name": scheme.name, "version": scheme.scheme.version, "epoch": None, "digest": "", "receipt": False},
+    }
+
+
 def _page(season: Season, page: str, title: str, **view: object) -> Json:
     """What one page prints, with what is common to all."""
-    return _common(season) | {"page": page, "title": title, **view}
+    return _common(season) | _titled(page, title, **view)
 
 
 def assets() -> Iterator[tuple[str, bytes]]:
@@ -156,6 +225,7 @@ def _common(season: Season) -> Json:
     scheme, number = season.scheme, season.settlement.epoch
     return {
         "policy": POLICY,
+        "root": season.root,
         "description": lede(season),
         "nav": [
             ("index.html", "Board", "board"),
@@ -163,6 +233,8 @@ def _common(season: Season) -> Json:
             *([("tasks.html", "Tasks", "tasks")] if season.tasks.names else []),
             ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
             ("epoch.html", f"Epoch {number}", "epoch"),
+            *([("live.html", "Live", "live")] if season.address is not None else []),
+            ("start.html", "Start here", "start"),
         ],
         "comp": {
             "name": scheme.name,
@@ -173,6 +245,7 @@ def _common(season: Season) -> Json:
             "receipt": season.proof is not None,
             "newest": season.newest,
             "epochs": len(season.epochs),
+            "steps": steps(season),
         },
     }
 

@@ -9,26 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from assay.exact import NANO, WEI, coins, half_even, nanos, text
-from assay.records import Evidence, Tests
+from assay.exact import NANO, WEI, coins, half_even, nanos
 from assay.serve.draw import fraction, percent, share, when
-from assay.serve.history import EpochRow
 from assay.serve.links import participant_page
+from assay.serve.matrix import matrix, pass_rates
 from assay.serve.season import Json, Season
+from assay.serve.timeline import history, round_top
 from assay.settle.reward import burnt
-from assay.settle.score import accepted, holding
 from assay.settle.story import Explanation
 from assay.settle.story.telling import ordinal, plural
 
-__all__ = ["outcomes", "participant", "shown_outcome"]
+__all__ = ["participant"]
 
 _STEP: Json = {"scale": "", "ticks": (), "last": False, "quiet": False, "exact": False}
 """What a step of the waterfall is where it says nothing else."""
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-ROUND = tuple(NANO * percents // 100 for percents in (1, 2, 5, 10, 20, 40, 60))
-"""Right ends of a scale of shares."""
-BARS = 60
-"""Epochs that a history draws one by one; of more, so many of the last."""
 
 
 def participant(season: Season, key: str) -> Json:
@@ -49,8 +44,10 @@ def participant(season: Season, key: str) -> Json:
         "steps": [],
         "next": None,
         "decay": None,
-        "matrix": _matrix(season, key),
-        "history": _history(season, key),
+        "matrix": matrix(season, key),
+        "tasks": len(season.settlement.inputs.tasks),
+        "links": {task: page for page, task in season.tasks.pages.items()},
+        "history": history(season, key),
         "story": story.document(),
     }
     if story.status != "agreed":
@@ -99,7 +96,7 @@ def _steps(season: Season, key: str, story: Explanation) -> Iterator[Json]:
 def _score_steps(season: Season, key: str) -> Iterator[Json]:
     row = season.agreed[key]
     scale: Json = {"scale": "score, 0 to 1", "ticks": [(at, f"{at:g}") for at in TICKS], "grid": TICKS}
-    tasks = _tasks(season, key)
+    tasks = pass_rates(season, key)
     if tasks:
         full = sum(amount == 1 for amount in tasks)
         width = 1 / len(tasks)
@@ -154,9 +151,7 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
     weight = next(row for row in season.document["weights"] if row["participant"] == key)
     strategy, capped, share_ = (nanos(weight[name]) for name in ("strategy", "capped", "share"))
     rules = season.scheme.reward
-    everybody = [nanos(row["strategy"]) for row in season.document["weights"]]
-    largest = max([strategy, capped, rules.cap if rules.cap < NANO else 0, *everybody])
-    top = _top(largest)
+    top = season.once("scale", lambda: _scale(season))
     ticks = [step * top / 4 for step in range(5)] if top < NANO else [at * NANO for at in TICKS]
     grid = [tick / top for tick in ticks]
     yield {
@@ -203,6 +198,13 @@ def _share_steps(season: Season, key: str, story: Explanation) -> Iterator[Json]
     }
 
 
+def _scale(season: Season) -> int:
+    """The right end of the scale of shares, the same for everybody: the largest share, and the cap if it is near."""
+    shares = [nanos(row[name]) for row in season.document["weights"] for name in ("strategy", "capped")]
+    largest, cap = max(shares), season.scheme.reward.cap
+    return round_top(max(largest, cap) if cap < NANO and cap <= 4 * largest else largest)
+
+
 def _loss(grid: Sequence[float], name: str, why: str, at: int, amount: int, top: int) -> Json:
     """A step that takes something away, hatched; quiet where it takes nothing."""
     return {
@@ -213,11 +215,6 @@ def _loss(grid: Sequence[float], name: str, why: str, at: int, amount: int, top:
         "val": f"−{percent(amount)}" if amount else "no change",
         "quiet": not amount,
     }
-
-
-def _top(largest: int) -> int:
-    """The right end of the scale of shares: the least round number above all of them."""
-    return next((top for top in ROUND if largest <= top), NANO)
 
 
 def _bar(cls: str, start: float, width: float) -> Json:
@@ -281,153 +278,3 @@ def _decay(season: Season, key: str, story: Explanation) -> Json | None:
         "to": str(end),
         "text": [*story["decay"].text],
     }
-
-
-def _standing(season: Season, key: str) -> list[Tests]:
-    """The trials about a participant's current submission that stand; none where only sums are known."""
-    records = [record for record in season.records(key) if isinstance(record, Tests)]
-    frame = season.settlement.frame
-    column, column_of = frame.column[key], holding(frame)
-    about: list[Evidence] = [record for record in accepted(records, frame) if column_of(record) == column]
-    return [record for record in about if isinstance(record, Tests)]
-
-
-def outcomes(season: Season, key: str) -> dict[tuple[str, str], list[str]]:
-    """(task, validator) → the outcomes of its trials, in their order."""
-    trials = season.scheme.kind.trials(season.scheme.score) or 1
-    found: dict[tuple[str, str], list[str]] = {}
-    for record in sorted(_standing(season, key), key=lambda record: record.trial):
-        if record.trial <= trials:
-            found.setdefault((record.task, record.validator), []).append(record.outcome)
-    return found
-
-
-def _tasks(season: Season, key: str) -> list[float]:
-    """Of each task the part of the counted trials that passed; empty where that is not known."""
-    seen = outcomes(season, key)
-    if not seen:
-        return []
-    counting = [vote["validator"] for vote in season.agreed[key]["validators"] if not vote["excluded"]]
-    rates = []
-    for task in season.settlement.inputs.tasks:
-        runs = [outcome for validator in counting for outcome in seen.get((task, validator), [])]
-        rates.append(runs.count("pass") / len(runs) if runs else 0.0)
-    return rates
-
-
-def _matrix(season: Season, key: str) -> Json | None:
-    """Tasks × validators: what each saw, the tasks that fail first; None where no single records say."""
-    seen = outcomes(season, key)
-    if not seen:
-        return None
-    row = season.agreed[key]
-    votes = {vote["validator"]: vote for vote in row["validators"]}
-    others = {one["validator"]: one for one in row["not_counted"]}
-    trials = season.scheme.kind.trials(season.scheme.score) or 1
-    total = int(row["needed_stake_of"]) or 1
-    columns = []
-    for validator in season.validators.values():
-        vote, other = votes.get(validator.key), others.get(validator.key)
-        if vote is None and other is None and not any(of == validator.key for _, of in seen):
-            continue
-        out = vote is not None and vote["excluded"]
-        state = "not counted" if vote is None else "counts"
-        if out and vote is not None:
-            measure = vote["modified_z"] if vote["modified_z"] is not None else vote["z_squared"]
-            state = f"left out, {'|M|' if vote['modified_z'] is not None else 'z²'} {measure}"
-        columns.append(
-            {
-                "key": validator.key,
-                "name": season.called[validator.key],
-                "stake": f"{share(half_even(validator.stake * NANO, total))} of stake" if season.scheme.stakes else "",
-                "score": "–" if vote is None else vote["score"],
-                "state": state,
-                "cls": "out" if out or vote is None else "",
-                "counts": vote is not None and not out,
-            }
-        )
-    rows = [_task_row(task, columns, seen, trials) for task in season.settlement.inputs.tasks]
-    rows.sort(key=lambda row: (row["passed"], row["task"].encode()))
-    return {"cols": columns, "rows": rows}
-
-
-def _task_row(task: str, columns: Sequence[Json], seen: Mapping[tuple[str, str], list[str]], trials: int) -> Json:
-    """A row of the matrix: what each validator saw of a task, and how many of the counted trials passed."""
-    cells, passed, counted = [], 0, 0
-    for column in columns:
-        runs = seen.get((task, column["key"]), [])
-        if column["counts"]:
-            passed += runs.count("pass")
-            counted += trials
-        count = f"{runs.count('pass')} of {trials}" if trials > 1 and runs else ""
-        cells.append({"o": shown_outcome(runs, trials), "cls": column["cls"], "n": count})
-    return {"task": task, "cells": cells, "sum": f"{passed} of {counted}", "passed": passed}
-
-
-def shown_outcome(runs: Sequence[str], trials: int) -> str:
-    """What a cell shows of a task's trials by one validator."""
-    real = [outcome for outcome in runs if outcome != "error"]
-    if not runs:
-        return "none"
-    if len(real) < trials:
-        return "missing"
-    if all(outcome == "pass" for outcome in real):
-        return "pass"
-    return "timeout" if all(outcome == "timeout" for outcome in real) else "fail"
-
-
-def _history(season: Season, key: str) -> Json | None:
-    """Score and share by epoch, drawn and as a table; None where there is one epoch only."""
-    if len(season.epochs) < 2:
-        return None
-    rows = [*_epochs(season, key)]
-    drawn = rows[-BARS:]
-    span = plural(len(drawn), "epoch")
-    scores = [_column(at, len(drawn), row, row["sv"], row["score"]) for at, row in enumerate(drawn)]
-    charts = [_chart("Score", "agreed, 0 to 1", "1", scores, drawn, f"Agreed score of the last {span}")]
-    if season.document["weights"]:
-        top = _top(max([row["before"] for row in drawn] or [0]))
-        bars = []
-        for at, row in enumerate(drawn):
-            bars.append(_column(at, len(drawn), row, row["share_n"] / top, row["share"]))
-            if row["before"] > row["share_n"]:
-                lost = row["before"] - row["share_n"]
-                burnt_ = _column(at, len(drawn), row, lost / top, f"{percent(lost)} burnt")
-                bars.append(burnt_ | {"c": "loss", "y": 1 - row["before"] / top})
-        charts.append(_chart("Share", "of the emission; hatched: burnt", share(top), bars, drawn, f"Share of the last {span}"))
-    return {"charts": charts, "rows": rows, "weights": bool(season.document["weights"])}
-
-
-def _column(at: int, count: int, row: Json, height: float, value: str) -> Json:
-    """The column of an epoch in a chart of so many."""
-    width = 1 / count
-    cls = "b now" if row["now"] else "b"
-    text = f"epoch {row['epoch']}: {value}"
-    return {"c": cls, "x": (at + 0.05) * width, "w": width * 0.9, "y": 1 - height, "h": height, "t": text}
-
-
-def _chart(title: str, sub: str, top: str, bars: list[Json], rows: Sequence[Json], label: str) -> Json:
-    return {"title": title, "sub": sub, "top": top, "bars": bars, "xs": _labels(rows), "label": label}
-
-
-def _labels(rows: Sequence[Json]) -> list[str]:
-    """Epochs below the bars: each of a few, or the first and the last."""
-    return [str(row["epoch"]) for row in rows] if len(rows) <= 16 else [str(rows[0]["epoch"]), str(rows[-1]["epoch"])]
-
-
-def _epochs(season: Season, key: str) -> Iterator[Json]:
-    for epoch, rows in season.history():
-        row = rows.get(key) or EpochRow("no record", None, None)
-        yield {
-            "epoch": epoch,
-            "now": epoch == season.settlement.epoch,
-            "rank": "–" if row.rank is None else str(row.rank),
-            "score": "–" if row.score is None else text(row.score),
-            "sv": 0.0 if row.score is None else fraction(row.score),
-            "state": row.status,
-            "kept": "–" if row.kept is None else share(row.kept),
-            "share": "–" if row.share is None else percent(row.share),
-            "share_n": row.share or 0,
-            "before": row.capped or 0,
-            "u16": "–" if row.u16 is None else str(row.u16),
-        }

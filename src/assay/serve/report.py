@@ -7,10 +7,13 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from assay.errors import BadInput
+from assay.serve.links import other_epochs
 from assay.serve.pages import assets, page, pages
 from assay.serve.season import Season
 
@@ -22,9 +25,15 @@ _LINK = re.compile(rb'<a [^>]*href="(?:participant-[^"]*|task-[^"]*|\w+)\.(?:htm
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 
-def write_folder(season: Season, target: Path, progress: Callable[[str], None] = lambda name: None) -> int:
+def write_folder(
+    season: Season,
+    target: Path,
+    progress: Callable[[str], None] = lambda name: None,
+    earlier: Callable[[int], Season] | None = None,
+) -> int:
     """Write every page and its JSON to a folder; an earlier report there is replaced whole. Returns how many files there are.
 
+    earlier: reads the season at an epoch; if given, each epoch before the one shown gets a folder of its own, `epoch-N`.
     Raises BadInput if something else is there; then nothing is written.
     """
     if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
@@ -34,7 +43,8 @@ def write_folder(season: Season, target: Path, progress: Callable[[str], None] =
     try:
         made.chmod(0o755)
         count = 0
-        for name, content in (*assets(), *pages(season), (MARK, b"written by `assay report`, which replaces it whole\n")):
+        mark = (MARK, b"written by `assay report`, which replaces it whole\n")
+        for name, content in chain(assets(), _every(season, earlier), (mark,)):
             place = made / name
             place.parent.mkdir(exist_ok=True)
             place.write_bytes(content)
@@ -44,6 +54,19 @@ def write_folder(season: Season, target: Path, progress: Callable[[str], None] =
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return count - 1
+
+
+def _every(season: Season, earlier: Callable[[int], Season] | None) -> Iterator[tuple[str, bytes]]:
+    """The pages of an epoch, and those of the epochs before it in folders of their own."""
+    *before, shown = season.epochs
+    if earlier is None or not before:
+        yield from pages(season)
+        return
+    yield from pages(replace(season, others=other_epochs(before, shown, inside=False)))
+    for epoch in before:
+        others = other_epochs(season.epochs, epoch, inside=True)
+        for name, content in pages(replace(earlier(epoch), others=others, root="../")):
+            yield f"epoch-{epoch}/{name}", content
 
 
 def _replace(made: Path, target: Path) -> None:

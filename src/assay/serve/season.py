@@ -6,14 +6,17 @@ Everything is read once and never written. Without a ledger there is one epoch, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from assay.competition import Competition, open_competition
 from assay.errors import BadInput
+from assay.folder import csvs, registry
+from assay.folder.files import Place
 from assay.records import Evidence, Participant, Validator, record
 from assay.scheme.model import Scheme
 from assay.serve.history import EpochRow, Past, rows_of
@@ -29,9 +32,13 @@ if TYPE_CHECKING:
     from assay.serve.task import TaskTable
     from assay.uncertainty import Standing
 
-__all__ = ["EpochProof", "Json", "Link", "Season", "read"]
+__all__ = ["EpochProof", "Json", "Link", "Season", "handed_in", "read"]
 
 Json = dict[str, Any]
+T = TypeVar("T")
+RECORDS = 300_000
+"""Records above which a page does not look at each of them."""
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
 SHORT = 24
 """A key of more characters is shown by its two ends where there is no name."""
 
@@ -73,9 +80,23 @@ class Season:
     """The epochs before, and the records that the settlement rests on; None without a ledger."""
     proof: EpochProof | None = None
     newest: int | None = None
-    """The highest epoch that has evidence, if it is later than the one shown."""
+    """The highest epoch that has evidence, if it is later than the one shown and not settled."""
+    waiting: tuple[Participant, ...] = ()
+    """Who handed in something since, the newest first; only of the last epoch."""
     others: Mapping[int, str] = field(default_factory=dict)
-    """Epoch → where its pages are, seen from those of this one; of each epoch that a reader may step to."""
+    """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
+    address: str | None = None
+    """Where a service has these pages, `https://assay.example.org/term-challenge`; None in a report."""
+    root: str = ""
+    """Where style, script and fonts are, seen from the pages: "" or a folder ("../")."""
+    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for this season: views of several pages share it, and none of them changes it."""
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
 
     @property
     def scheme(self) -> Scheme:
@@ -166,6 +187,12 @@ class Season:
             return [record(json.loads(stored.body) | {"seq": stored.seq}) for stored in self._summed.get(key, ())]
         return self._records.get(key, ())
 
+    @property
+    def is_small(self) -> bool:
+        """Whether a page may look at every record: by the size of the competition there are at most `RECORDS`."""
+        inputs, trials = self.settlement.inputs, self.scheme.kind.trials(self.scheme.score) or 1
+        return (len(inputs.tasks) or 1) * trials * len(inputs.validators) * len(inputs.participants) <= RECORDS
+
     @cached_property
     def tasks(self) -> TaskTable:
         """The trials that stand, by task."""
@@ -192,6 +219,18 @@ class Season:
         return found
 
 
+def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Participant, ...]:
+    """Who handed in something that a settlement (None: any) did not see, the newest first: it is judged for a later epoch.
+
+    Raises BadInput if participants.csv cannot be read.
+    """
+    file = folder / csvs.PARTICIPANTS.name
+    known = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), open_competition(folder).scheme)
+    seen = {} if settlement is None else {one.key: one.submission for one in settlement.inputs.participants}
+    new = [participant for participant in known if participant.submission not in ("", seen.get(participant.key))]
+    return tuple(sorted(new, key=lambda participant: participant.submitted_at or _EARLIEST, reverse=True))
+
+
 def read(folder: Path, epoch: int | None = None) -> Season:
     """The season of a folder, at an epoch (None: the last that is settled; without a ledger the highest that has evidence).
 
@@ -201,7 +240,8 @@ def read(folder: Path, epoch: int | None = None) -> Season:
     if not competition.has_ledger:
         return Season(folder, competition.settle(epoch))
     with competition.ledger as ledger:
-        return _from_ledger(competition, ledger, epoch)
+        season = _from_ledger(competition, ledger, epoch)
+    return season if epoch is not None else replace(season, waiting=handed_in(folder, season.settlement))
 
 
 def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) -> Season:
@@ -210,6 +250,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
     settlement = settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
     newest = settling.newest(ledger)
     with ledger.store.reading() as view:
+        settled = view.settled_epoch()
         before = tuple((receipt.epoch, receipt.digest) for receipt in view.receipts() if receipt.epoch < settlement.epoch)
         past = Past(competition.path, before, view.last_seq())
     return Season(
@@ -217,7 +258,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
         settlement,
         past,
         _proof(ledger, settlement),
-        newest if newest is not None and newest > settlement.epoch else None,
+        newest if newest is not None and newest > max(settlement.epoch, -1 if settled is None else settled) else None,
     )
 
 

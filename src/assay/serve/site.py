@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from assay.ledger.store import Store
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import HttpProblem
+from assay.serve.links import other_epochs
 from assay.serve.notebook import Notebook
 from assay.serve.pages import page
 from assay.serve.season import Season, read
@@ -178,11 +179,23 @@ class ServedCompetition:
         with self._drawing:
             season = shelf.seasons.get(epoch)
             if season is None:
-                season = shelf.seasons[epoch] = read(self.folder, epoch)
+                season = shelf.seasons[epoch] = self._read(epoch)
                 while len(shelf.seasons) > SEASONS:
                     shelf.seasons.popitem(last=False)
             shelf.seasons.move_to_end(epoch)
         return season
+
+    def _read(self, epoch: int | None) -> Season:
+        """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
+        if self.store is None:
+            return read(self.folder, epoch)
+        with self.store.reading() as view:
+            settled, newest = view.settled_epochs(), view.highest_epoch()
+        if epoch not in (None, newest, *settled):
+            raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
+        season, inside = read(self.folder, epoch), epoch is not None
+        others = other_epochs(settled, season.settlement.epoch, inside=inside)
+        return replace(season, others=others, root="../" if inside else "")
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""

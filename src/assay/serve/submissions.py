@@ -1,15 +1,300 @@
-"""The routes of participants: register, hand in, look at one's own submissions."""
+"""The routes of participants: register, commit, hand in, look at one's own submissions and their logs.
+
+Every answer that says that something was accepted is sent after it is on the disk. The same request once more, signed anew, gets
+the same answer.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Literal, TypeVar
 
-from assay.serve.http import PROBLEMS
-from assay.serve.site import Site
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
-__all__ = ["routes"]
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.scheme.bounty import read_bounty
+from assay.serve import uploads
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
+from assay.serve.notebook import Upload
+from assay.serve.progress import Progress, released_logs
+from assay.serve.registration import register
+from assay.serve.site import ServedCompetition, Site
+
+__all__ = ["ARCHIVE", "SEALED", "routes"]
+
+ARCHIVE = "application/gzip"
+"""The media type of an archive; any other than SEALED means an archive too."""
+SEALED = "application/vnd.assay.sealed"
+"""The media type of a sealed submission."""
+SMALL_BYTES = 16_384
+"""Bytes of a body that is JSON."""
+BOXES = 2
+"""How many archives are unpacked at once in one process."""
+WAIT_SECONDS = 20.0
+"""How long an archive that came waits for its turn."""
+
+Model = TypeVar("Model", bound=BaseModel)
+Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
+Digest = Annotated[
+    str, Path(description="A submission's digest.", pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
+]
+
+
+class Registration(BaseModel):
+    """What a newcomer sends, signed with the key to be registered."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    code: Annotated[str, Field(max_length=100, description="An invitation's code; none where everybody may register.")] = ""
+    name: Annotated[str, Field(max_length=256, description="How people call the participant.")] = ""
+    address: Annotated[str, Field(max_length=100, description="Where payouts go: an address of Ethereum.")] = ""
+
+
+class RegistrationAnswer(BaseModel):
+    """The participant that the key stands for."""
+
+    participant: str
+
+
+class Commitment(BaseModel):
+    """A commitment to an archive that is handed in later."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$", description="The SHA-256 of the archive, as it will be sent.")]
+
+
+class CommitmentAnswer(BaseModel):
+    """A commitment as it is kept: the time counts, and the archive is taken from epoch `from_epoch` on."""
+
+    digest: str
+    epoch: int
+    at: str
+    from_epoch: int
+
+
+class SubmissionAnswer(BaseModel):
+    """What was accepted: the submission's digest, the epoch, the time that counts."""
+
+    participant: str
+    submission: str
+    archive: str
+    epoch: int
+    at: str
+
+
+class SubmissionRow(BaseModel):
+    """One of one's own submissions, and how far it is."""
+
+    submission: str
+    archive: str
+    epoch: int
+    at: str
+    sealed: bool
+    current: bool
+    state: Literal["received", "being-judged", "judged", "scored", "replaced"]
+    score: str = ""
+    validators: list[str] = []
+
+
+class CommitmentRow(BaseModel):
+    """One of one's own commitments."""
+
+    digest: str
+    epoch: int
+    at: str
+
+
+class SubmissionsAnswer(BaseModel):
+    """One's own submissions and commitments, newest first, and the rules for the next one."""
+
+    participant: str
+    epoch: int
+    per_epoch: int | None
+    reveal: int | None
+    submissions: list[SubmissionRow]
+    commitments: list[CommitmentRow]
+
+
+class LoggedTrial(BaseModel):
+    """A trial, and what it printed if a task was named and the task is not hidden."""
+
+    validator: str
+    participant: str
+    epoch: int
+    task: str
+    trial: int
+    outcome: Literal["pass", "fail", "timeout", "error"]
+    hidden: bool
+    message: str = ""
+    printed: dict[str, str] = {}
+
+
+class LogsAnswer(BaseModel):
+    """The trials of a submission."""
+
+    submission: str
+    trials: list[LoggedTrial]
 
 
 def routes(site: Site) -> APIRouter:
     """The routes of participants."""
-    return APIRouter(prefix="/v1", tags=["participants"], responses=PROBLEMS)
+    router = APIRouter(prefix="/v1", tags=["participants"], responses=PROBLEMS)
+    _registration(router, site)
+    _handing_in(router, site)
+    _looking(router, site)
+    return router
+
+
+def _registration(router: APIRouter, site: Site) -> None:
+    @router.post(
+        "/{segment}/participants",
+        status_code=201,
+        response_model=RegistrationAnswer,
+        responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
+        openapi_extra=_json_body(Registration),
+    )
+    async def participants(request: Request, segment: Segment) -> Response:
+        """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
+        served = site.competition(segment)
+        key, asked = await signed(request, served, lambda key: key)
+        with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
+            said = _read(Registration, body.read() or b"{}")
+        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address)
+        return _json({"participant": done.participant}, 201 if done.new else 200)
+
+    @router.post(
+        "/{segment}/commitments",
+        status_code=201,
+        response_model=CommitmentAnswer,
+        openapi_extra=_json_body(Commitment),
+    )
+    async def commitments(request: Request, segment: Segment) -> Response:
+        """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
+        served = site.competition(segment)
+        participant, asked = await signed(request, served, served.participant_of)
+        with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
+            said = _read(Commitment, body.read())
+        made = await run_in_threadpool(uploads.commit, served, participant, said.digest)
+        rules = served.scheme.submission
+        first = made.epoch + ((rules.reveal if rules else None) or 0)
+        return _json({"digest": made.digest, "epoch": made.epoch, "at": made.at, "from_epoch": first}, 201)
+
+
+def _handing_in(router: APIRouter, site: Site) -> None:
+    turns = asyncio.Semaphore(BOXES)
+    binary = {"schema": {"type": "string", "format": "binary"}}
+
+    @router.put(
+        "/{segment}/submissions",
+        status_code=201,
+        response_model=SubmissionAnswer,
+        responses={200: {"model": SubmissionAnswer, "description": "The same archive was accepted before"}},
+        openapi_extra={"requestBody": {"required": True, "content": {ARCHIVE: binary, SEALED: binary}}},
+    )
+    async def hand_in(request: Request, segment: Segment) -> Response:
+        """Hand in an archive (tar, tar.gz, tar.xz, zip) or a sealed submission; it becomes the participant's submission."""
+        served = site.competition(segment)
+        participant, asked = await signed(request, served, served.participant_of)
+        most = uploads.archive_bounds(served.scheme).packed
+        sealed = request.headers.get("content-type", "").partition(";")[0].strip().lower() == SEALED
+        archive = f"sha256:{asked.body_sha256.hex()}"
+        try:
+            if sealed:
+                await run_in_threadpool(_check_sealed, served)
+            permission = await run_in_threadpool(uploads.permit, served, participant, archive)
+        except HttpProblem:
+            with await receive(request, most):  # else the client would see a broken connection, not the sentence
+                raise
+        with await receive(request, most, asked.body_sha256) as body:
+            if permission.known is not None:
+                return _upload(permission.known, 200)
+            if sealed:
+                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
+            async with _turn(turns):
+                return _upload(await _store(served, permission, body), 201)
+
+
+async def _store(served: ServedCompetition, permission: uploads.Permission, body: Received) -> Upload:
+    """Stores an upload to its end, even if the client goes away meanwhile: the thread still reads the body."""
+    storing = asyncio.ensure_future(run_in_threadpool(uploads.store, served, permission, body))
+    try:
+        return await asyncio.shield(storing)
+    except asyncio.CancelledError:
+        await asyncio.wait([storing])
+        storing.exception()
+        raise
+
+
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Waits until a box is free. Raises HttpProblem (429)."""
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await turns.acquire()
+    except TimeoutError:
+        raise HttpProblem(429, "too many submissions come at once", hint="send it again later", retry=30) from None
+    try:
+        yield
+    finally:
+        turns.release()
+
+
+def _check_sealed(served: ServedCompetition) -> None:
+    """Raises HttpProblem (415) if no enclave could open a sealed submission."""
+    beside = served.scheme.kind.beside
+    if not beside or not (served.folder / beside).exists() or read_bounty(served.folder).enclave is None:
+        what = f"the competition {served.name!r} takes no sealed submissions"
+        raise HttpProblem(415, what, hint="hand in an archive that is not sealed", stage="sealed")
+
+
+def _looking(router: APIRouter, site: Site) -> None:
+    progress = Progress()
+
+    @router.get("/{segment}/submissions", response_model=SubmissionsAnswer)
+    async def submissions(request: Request, segment: Segment) -> Response:
+        """One's own submissions and how far they are; the request is signed."""
+        served = site.competition(segment)
+        participant, _asked = await signed(request, served, served.participant_of)
+        return _json(await run_in_threadpool(progress.submissions, served, participant))
+
+    @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
+    async def logs(
+        request: Request,
+        segment: Segment,
+        digest: Digest,
+        task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
+    ) -> Response:
+        """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
+        served = site.competition(segment)
+        participant = None
+        if "signature" in request.headers:
+            participant, _asked = await signed(request, served, served.participant_of)
+        return _json(await run_in_threadpool(released_logs, served, digest, participant, task))
+
+
+def _upload(upload: Upload, status: int) -> Response:
+    row = {name: getattr(upload, name) for name in SubmissionAnswer.model_fields}
+    return _json(row, status)
+
+
+def _json(document: dict[str, Any], status: int = 200) -> Response:
+    return Response(canonical(document), status, {"Cache-Control": "no-store"}, JSON)
+
+
+def _json_body(model: type[BaseModel]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
+
+
+def _read(model: type[Model], data: bytes) -> Model:
+    try:
+        return model.model_validate_json(data)
+    except ValueError:
+        what = f"is not a {model.__name__.lower()}"
+        raise BadInput(what, field="body", hint=f"see {model.__name__} in /v1/openapi.json") from None

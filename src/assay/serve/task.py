@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from assay.exact import NANO, half_even
 from assay.records import Tests
-from assay.serve.draw import NARROW
+from assay.serve.draw import NARROW, seconds
 from assay.serve.links import participant_page, task_page
-from assay.serve.participant import outcomes, shown_outcome
+from assay.serve.matrix import outcomes, shown_outcome
 from assay.settle.inputs import Scored
 from assay.settle.story.telling import named, plural
 from assay.uncertainty import separation
@@ -200,7 +200,7 @@ def _row(season: Season, name: str) -> Json:
         "same": same,
         "pairs": pairs,
         "agree": f"{half_even(100 * same, pairs)}{NARROW}%" if pairs else "–",
-        "seconds": _seconds(median(took)) if took else "",
+        "seconds": seconds(median(took)) if took else "",
     }
 
 
@@ -355,35 +355,23 @@ def _durations(season: Season, name: str) -> Json:
     for outcome in ("pass", "fail", "timeout"):
         took = sorted(duration.agent for duration in found if duration.outcome == outcome)
         if took:
-            numbers = [_seconds(took[0]), _seconds(median(took)), _seconds(took[-1])]
-            rows.append({"outcome": outcome, "count": len(took), "numbers": numbers, "dots": [seconds / top for seconds in took]})
+            numbers = [seconds(took[0]), seconds(median(took)), seconds(took[-1])]
+            rows.append({"outcome": outcome, "count": len(took), "numbers": numbers, "dots": [each / top for each in took]})
     tests = median(duration.tests for duration in found)
     return {
         "rows": rows,
-        "top": _seconds(top),
-        "half": _seconds(top / 2),
-        "tests": _seconds(tests),
+        "top": seconds(top),
+        "half": seconds(top / 2),
+        "tests": seconds(tests),
         "count": len(found),
         "why": "",
     }
 
 
-def _round_up(seconds: float) -> float:
+def _round_up(value: float) -> float:
     """The right end of a scale of seconds: the least round number above."""
     steps = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 36000, 86400)
-    return float(next((step for step in steps if seconds <= step), seconds))
-
-
-def _seconds(value: float) -> str:
-    """Seconds for people: "0.4 s", "38 s", "4 min 10 s", "1 h 05 min"."""
-    if value < 10:
-        return f"{value:.1f}".removesuffix(".0") + " s"
-    whole = round(value)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
-    return f"{whole // 3600} h {whole // 60 % 60:02} min"
+    return float(next((step for step in steps if value <= step), value))
 
 
 def _facts(season: Season, name: str) -> Iterator[tuple[str, str]]:

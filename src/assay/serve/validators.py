@@ -1,16 +1,18 @@
-"""The validators' page as a view: who judged how much, who agrees with whom, who was left out. SPEC 3."""
+"""The validators' page as a view: who judged how much, who agrees with whom, who was left out, and who was late. SPEC 3."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import combinations
 
 from assay.exact import NANO, half_even
-from assay.serve.draw import NARROW, fraction, share
-from assay.serve.links import participant_page
-from assay.serve.participant import outcomes
+from assay.serve.draw import NARROW, fraction, share, when
+from assay.serve.links import participant_page, task_page
 from assay.serve.season import Json, Season
+from assay.settle.story.telling import plural
 
 __all__ = ["validators"]
 
@@ -18,25 +20,112 @@ MOST = 10
 """Tasks that are named as those on which validators disagree most."""
 PAIRS = 12
 """Validators up to which every pair has a cell of its own."""
+EPOCHS = 12
+"""Epochs, the last ones, of which a page counts who was left out."""
+LATE = 20
+"""Lines about who was late."""
+Seen = Mapping[str, Mapping[tuple[str, str], list[str]]]
+"""Participant → (task, validator) → the outcomes of its trials."""
 
 
 def validators(season: Season) -> Json:
     """Everything that the validators' page prints."""
-    seen = {key: outcomes(season, key) for key in season.participants}
+    seen, times = season.tasks.seen, _times(season)
     agreement = _agreement(season, seen)
     return {
-        "rows": [*_coverage(season, seen)],
+        "rows": [*_coverage(season, seen, times)],
         "by_stake": season.scheme.stakes,
+        "has_times": times is not None and bool(times.last),
         "agreement": agreement,
-        "disagreed": [*_disagreed(season, seen)] if agreement else [],
+        "with_others": [] if agreement else [*_with_others(season, seen)],
+        "disagreed": [*_disagreed(season, seen)],
         "grid": _grid(season),
         "outliers": [*_outliers(season)],
         "rule": _rule(season),
+        "over_epochs": _over_epochs(season),
+        "late": _late(season, times),
     }
 
 
-def _coverage(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]) -> Iterator[Json]:
-    """Of each validator: stake, trials judged of all there are to judge, missing ones, and how often it was left out."""
+@dataclass
+class _Times:
+    """When each validator's records came: the last of them, and those whose epoch is after others' about the same thing."""
+
+    last: dict[str, datetime] = field(default_factory=dict)
+    late: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
+    """(validator, participant, epoch, the first epoch in which anybody judged the same) → how many records."""
+
+
+def _times(season: Season) -> _Times | None:
+    """When the records came that the settlement rests on; None where they are too many, or only sums are known."""
+    if not season.is_small:
+        return None
+    found, closed = _Times(), {*season.epochs[:-1]}
+    lasting = "epoch" not in season.scheme.kind.record.parts
+    for key in season.participants:
+        first: dict[tuple[object, ...], int] = {}
+        came: dict[tuple[str, tuple[object, ...]], int] = {}
+        for record in season.records(key):
+            found.last[record.validator] = max(record.observed_at, found.last.get(record.validator, record.observed_at))
+            if lasting:
+                about = tuple(getattr(record, part) for part in record.parts)
+                first[about] = min(record.epoch, first.get(about, record.epoch))
+                came[record.validator, about] = min(record.epoch, came.get((record.validator, about), record.epoch))
+        for (validator, about), epoch in came.items():
+            if epoch > first[about] and first[about] in closed:
+                found.late[validator, key, epoch, first[about]] += 1
+    return found
+
+
+def _late(season: Season, times: _Times | None) -> Json:
+    """Whose evidence came when the epoch, in which others had judged the same, was closed."""
+    if season.past is None:
+        return {"rows": [], "more": 0, "why": "Without a ledger no epoch is ever closed, so nobody can be late."}
+    if "epoch" in season.scheme.kind.record.parts:
+        why = "This evidence is about one epoch each. A ledger refuses it when that epoch is closed, so none of it is late."
+        return {"rows": [], "more": 0, "why": why}
+    if times is None:
+        return {"rows": [], "more": 0, "why": "There are too many records to look when each of them came."}
+    if not times.late:
+        why = (
+            f"Nobody was late up to epoch {season.settlement.epoch}. Evidence that arrives after an epoch has closed counts from "
+            "the next one on, and is listed here."
+        )
+        return {"rows": [], "more": 0, "why": why}
+    order = sorted(times.late.items(), key=lambda item: (-item[0][2], -item[1], item[0][0].encode(), item[0][1].encode()))
+    rows = [
+        {
+            "name": season.called[validator],
+            "about": season.name(key),
+            "href": participant_page(key),
+            "text": f"{plural(count, 'record')} in epoch {epoch}; others judged the same in epoch {first}",
+        }
+        for (validator, key, epoch, first), count in order[:LATE]
+    ]
+    return {"rows": rows, "more": len(order) - len(rows), "why": ""}
+
+
+def _over_epochs(season: Season) -> Json | None:
+    """How many of each validator's scores were left out, epoch by epoch; None where there is one epoch, or no stakes."""
+    if len(season.epochs) < 2 or not season.scheme.stakes:
+        return None
+    before = season.epochs[:-1][-(EPOCHS - 1) :]
+    documents = [*(() if season.past is None else season.past.documents(before)), season.document]
+    rows = []
+    for validator in season.validators:
+        cells = []
+        for document in documents:
+            votes = [vote for row in document["agreed"] for vote in row["validators"] if vote["validator"] == validator]
+            out = sum(vote["excluded"] for vote in votes)
+            rate = out / len(votes) if votes else 0.0
+            level = 1 if not out else 2 if rate < 0.25 else 3 if rate < 0.5 else 4
+            cells.append({"out": out, "of": len(votes), "q": level})
+        rows.append({"name": season.called[validator], "cells": cells, "sum": sum(cell["out"] for cell in cells)})
+    return {"epochs": [document["epoch"] for document in documents], "rows": rows, "any": any(row["sum"] for row in rows)}
+
+
+def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json]:
+    """Of each validator: stake, trials judged of all there are, missing ones, how often it was left out or late."""
     trials = season.scheme.kind.trials(season.scheme.score) or 1
     tasks = len(season.settlement.inputs.tasks)
     inputs = [key for key, row in season.agreed.items() if row["status"] != "duplicate" and season.participants[key].submission]
@@ -61,26 +150,20 @@ def _coverage(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]])
             "cov": min(1.0, done / whole) if of_tasks else len(votes) / max(1, len(season.agreed)),
             "missing": sum(one.get("missing") or 0 for one in others),
             "out": sum(vote["excluded"] for vote in votes),
+            "late": 0 if times is None else sum(count for (judge, *_), count in times.late.items() if judge == validator.key),
+            "last": when(times.last[validator.key]) if times is not None and validator.key in times.last else "–",
         }
 
 
-def _agreement(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]) -> Json | None:
+def _agreement(season: Season, seen: Seen) -> Json | None:
     """How often each pair saw the same outcome, of the trials that both judged; None where no single records say."""
     keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
     if len(keys) < 2 or len(keys) > PAIRS:
         return None
-    by_judge: dict[str, dict[tuple[str, str], list[str]]] = {key: {} for key in keys}
-    for who, found in seen.items():
-        for (task, judge), runs in found.items():
-            by_judge.get(judge, {})[who, task] = runs
+    by_judge = _by_judge(seen)
     cells: dict[tuple[str, str], Json] = {}
     for a, b in combinations(keys, 2):
-        same = both = 0
-        for place, runs in by_judge[a].items():
-            for one, other in zip(runs, by_judge[b].get(place, ()), strict=False):
-                if "error" not in (one, other):
-                    both += 1
-                    same += (one == "pass") == (other == "pass")
+        same, both = _alike(by_judge[a], by_judge[b])
         rate = same / both if both else 0.0
         cells[a, b] = cells[b, a] = {
             "pct": f"{100 * rate:.0f}{NARROW}%" if both else "–",
@@ -94,7 +177,48 @@ def _agreement(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]
     }
 
 
-def _disagreed(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]) -> Iterator[Json]:
+def _by_judge(seen: Seen) -> dict[str, dict[tuple[str, str], list[str]]]:
+    """Validator → (participant, task) → the outcomes of its trials."""
+    by_judge: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(dict)
+    for who, found in seen.items():
+        for (task, judge), runs in found.items():
+            by_judge[judge][who, task] = runs
+    return by_judge
+
+
+def _alike(mine: Mapping[tuple[str, str], list[str]], theirs: Mapping[tuple[str, str], list[str]]) -> tuple[int, int]:
+    """Of the trials that two validators both judged, how many had the same outcome, and how many there are."""
+    same = both = 0
+    for place, runs in mine.items():
+        for one, other in zip(runs, theirs.get(place, ()), strict=False):
+            if "error" not in (one, other):
+                both += 1
+                same += (one == "pass") == (other == "pass")
+    return same, both
+
+
+def _with_others(season: Season, seen: Seen) -> Iterator[Json]:
+    """How often each of many validators saw what another saw of the same trial, the one that differs most first."""
+    totals: dict[str, list[int]] = {}
+    for found in seen.values():
+        by_task: dict[str, dict[str, list[str]]] = defaultdict(dict)
+        for (task, judge), runs in found.items():
+            by_task[task][judge] = runs
+        for judges in by_task.values():
+            for trial in range(max(map(len, judges.values()))):
+                outcome = {judge: runs[trial] for judge, runs in judges.items() if trial < len(runs)}
+                votes = {judge: what == "pass" for judge, what in outcome.items() if what != "error"}
+                passed, count = sum(votes.values()), len(votes)
+                for judge, vote in votes.items():
+                    total = totals.setdefault(judge, [0, 0])
+                    total[0] += (passed if vote else count - passed) - 1
+                    total[1] += count - 1
+    rates = [(same / both, key, same, both) for key, (same, both) in totals.items() if both]
+    for rate, key, same, both in sorted(rates, key=lambda row: (row[0], row[1].encode())):
+        yield {"name": season.called[key], "w": rate, "n": same, "of": both}
+
+
+def _disagreed(season: Season, seen: Seen) -> Iterator[Json]:
     """The tasks on which most pairs of validators saw different outcomes of one submission."""
     apart: Counter[str] = Counter()
     pairs: Counter[str] = Counter()
@@ -110,7 +234,7 @@ def _disagreed(season: Season, seen: dict[str, dict[tuple[str, str], list[str]]]
             apart[task] += passed * (count - passed)
     for task, count in sorted(apart.items(), key=lambda item: (-item[1] / max(1, pairs[item[0]]), item[0].encode()))[:MOST]:
         if count:
-            yield {"task": task, "n": count, "of": pairs[task], "w": count / pairs[task]}
+            yield {"task": task, "href": task_page(task), "n": count, "of": pairs[task], "w": count / pairs[task]}
 
 
 def _grid(season: Season) -> Json | None:

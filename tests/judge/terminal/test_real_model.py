@@ -102,6 +102,7 @@ def test_a_replay_comes_to_the_same(judged: Path, monkeypatch: pytest.MonkeyPatc
     assert found.judgement.outcome == line["outcome"]
 
 
+@pytest.mark.full
 def test_it_is_asked_again(judged: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(judged.parent / "keys"))
     told = json.loads(output("rejudge", judged, "ann", "--ask", "--times", "2", "--model-url", model, "--json"))
@@ -132,6 +133,7 @@ grep -q '{NAME}' <&3 && echo hello > out.txt; exit 0"""
     assert (summary.outcomes, summary.errors) == (Counter({"pass": 1}), [])
 
 
+@pytest.mark.full
 def test_it_judges_sealed_solutions_in_an_enclave(fetched: None, tmp_path: Path) -> None:
     """examples/agonaut by its script: sealed, judged, collected, settled. Whatever it answered, it is proven."""
     place = tmp_path / "bounty"

@@ -22,7 +22,7 @@ from publish_kit import with_keys
 __all__ = ["with_keys"]  # a fixture
 
 SCORES = {"m1": 9000, "m2": 6000}
-KILLS = depth(4, 10)
+KILLS = depth(2, 10)
 """Four times: at steps and at moments, of each journal. In the long run 200 of each, and one at every step."""
 pytestmark = pytest.mark.usefixtures("with_keys")
 

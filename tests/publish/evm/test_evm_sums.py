@@ -14,9 +14,10 @@ from assay.exact import BPS, NANO
 from assay.publish.evm.contracts import ORACLE
 from assay.scheme.model import Payout, Tier
 from assay.settle.reward import Payouts, pay
+from depth import depth
 from evm_kit import BOUNTY, ETHER, HOUR, NOBODY, REFUSALS, START, Chain, world
 
-CASES = 10_000
+CASES = depth(1_000, 10_000)
 TIERS = Payout.model_fields["tiers"].default
 
 
@@ -99,7 +100,7 @@ def asking(chain: Chain, contract: Any, name: str) -> Callable[..., Any]:
     return ask
 
 
-def test_ten_thousand_rounds_come_out_to_the_wei(chain: Chain) -> None:
+def test_thousands_of_rounds_come_out_to_the_wei(chain: Chain) -> None:
     """Whole rounds: made, funded, committed to. Those who tie do so to the second, so that the address decides."""
     chain.make(ORACLE)
     stage = chain.deploy("Rehearsal")
@@ -223,7 +224,7 @@ def runs(chain: Chain, count: int, steps: int, seed: int) -> None:
 
 
 def test_what_goes_in_comes_out_in_whatever_order(chain: Chain) -> None:
-    runs(chain, 12, steps=25, seed=100)
+    runs(chain, depth(4, 12), steps=25, seed=100)
 
 
 @pytest.mark.full

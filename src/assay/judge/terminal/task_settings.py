@@ -133,6 +133,8 @@ class AssayTable(TaskTable):
 
     base: Literal["any"] | None = None
     """Whether any root file system, such as the host's, can replace the image after FROM."""
+    hidden: bool = False
+    """Whether a service keeps the logs of its trials to itself, whatever the scheme releases."""
 
 
 class MetadataTable(TaskTable):

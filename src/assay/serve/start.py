@@ -1,0 +1,156 @@
+"""Where to start: a door for each kind of visitor, with the commands to paste, filled in with the service's address and key.
+
+In a report, which no service serves, only what works offline is shown; what needs the operator says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+
+from assay.ledger import config
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import RubricScore
+from assay.serve.season import Json
+
+__all__ = ["start"]
+
+Step = tuple[str, str]
+"""What to do, in a sentence, and the commands for it, a line each; there may be none."""
+
+
+def start(folder: Path, pages: Container[str] = (), address: str | None = None, epoch: int = 1) -> Json:
+    """Everything that the page prints. Raises BadInput if the folder's rules or its ledger.toml cannot be read.
+
+    pages: the names of the pages that there are. address: of this competition at its service,
+    `https://assay.example.org/term-challenge`; None in a report. epoch: for the examples.
+    """
+    doors = _Doors(folder, address, epoch)
+    listed = [doors.participant(), doors.validator(), doors.developer(), doors.auditor(), doors.maintainer()]
+    listed.insert(2 if doors.scheme.payout is not None else len(listed), doors.sponsor())
+    for number, door in enumerate(listed):
+        door["id"] = f"door-{number}"
+        door["link"] = door["link"] if door["link"][0] in pages else None
+        for place, step in enumerate(door["steps"]):
+            step["id"] = f"cmd-{number}-{place}"
+    return {"doors": listed, "address": address, "key": doors.key}
+
+
+class _Doors:
+    """The doors of one competition; each is a method."""
+
+    def __init__(self, folder: Path, address: str | None, epoch: int) -> None:
+        self.scheme = read_scheme(folder / "scheme.toml")
+        settings = config.read(folder) if config.exists(folder) else None
+        self.origin, self.key = ("", "") if settings is None else (settings.origin, settings.key)
+        self._address, self._epoch = address, epoch
+        self._rubric = isinstance(self.scheme.score, RubricScore)
+        self._tasks = self.scheme.kind.trials(self.scheme.score) is not None
+
+    def participant(self) -> Json:
+        """Hand in, and see why."""
+        what = "solution.md" if self._rubric else "my-agent/"
+        steps: list[Step] = [("Make a key. Its file stays on your machine.", "assay keys new my-key")]
+        if self._address is None:
+            steps += [
+                ("Send the operator the public key, and what you hand in.", "assay keys show my-key --public"),
+                ("The operator makes it your submission:", f"assay submit my-competition my-name {what}"),
+            ]
+        else:
+            register = f"assay register --url {self._address} \\\n  --key my-key"
+            steps += [
+                ("Register it. If you were given an invitation, add --code and the code.", register),
+                ("Hand in, as often as the rules allow.", f"assay submit --url {self._address} \\\n  --key my-key {what}"),
+                ("Then look at the board, and at your own page, which says why your number is what it is.", ""),
+            ]
+        thing = "a solution" if self._rubric else "an agent"
+        return _door("You take part", f"Hand in {thing}, and see what it scores and why.", ("index.html", "The board"), steps)
+
+    def validator(self) -> Json:
+        """Judge, sign, and send."""
+        origin = f" \\\n  --origin {self.origin}" if self.origin else ""
+        batches = "my-competition/batches/*.batch"
+        send = f"assay evidence add my-competition {batches}"
+        sent = ("Send the batches to the operator, who adds them:", send)
+        if self._address is not None:
+            sent = ("Send it.", f"assay evidence send {self._address} \\\n  --key val-1 {batches}")
+        steps: list[Step] = [
+            ("Make a key, and give the operator its public part.", "assay keys new val-1\nassay keys show val-1 --public"),
+            ("In a copy of the competition, judge what has no evidence yet.", "assay run my-competition --validator val-1"),
+            ("Sign what you saw. A batch counts in this log alone.", f"assay evidence sign my-competition --key val-1{origin}"),
+            sent,
+        ]
+        what = "Judge submissions, sign what you saw, and count by your stake."
+        return _door("You validate", what, ("validators.html", "Who judged how much"), steps)
+
+    def sponsor(self) -> Json:
+        """Pay this bounty, or write one."""
+        if self.scheme.payout is not None and self._rubric:
+            rules = "Read a bounty’s rules in words: what is asked, by when, what is released."
+            steps: list[Step] = [
+                (rules, "assay bounty check my-bounty"),
+                ("Pay the deposit into its contract, which opens it.", "assay bounty fund my-bounty --to sepolia --yes"),
+            ]
+        else:
+            steps = [
+                ("Write a bounty: a problem, checks with weights, a deposit.", "assay init --preset agonaut my-bounty"),
+                ("Read it in words before anybody else does.", "assay bounty check my-bounty"),
+                ("Open its contract; then pay the deposit into it.", "assay bounty create my-bounty --to sepolia --yes"),
+            ]
+        what = "The best score releases a sponsor’s deposit, to the wei."
+        return _door("You pay for a solution", what, ("bounty.html", "The bounty"), steps)
+
+    def auditor(self) -> Json:
+        """Check what is published."""
+        steps: list[Step] = [
+            ("Check one receipt: its signature, and its place in the log.", f"assay verify epoch.receipt \\\n  --key {self.key}"),
+            (
+                "Compute a whole epoch again from its signed evidence, offline.",
+                f"assay verify epoch-{self._epoch} \\\n  --key {self.key}",
+            ),
+            ("Get the key from somewhere else than this page: whoever forges a page forges the key on it.", ""),
+        ]
+        if not self.key:
+            why = "There is no ledger, so there is no receipt. Anyone with the folder gets the same digest."
+            steps = [(why, "assay settle my-competition --json")]
+        what = "Nothing here must be believed. Every number follows from the evidence."
+        return _door("You check the numbers", what, ("epoch.html", "The receipt"), steps)
+
+    def developer(self) -> Json:
+        """Try before handing in."""
+        if self._tasks:
+            trial = "assay trial my-competition/tasks"
+            steps: list[Step] = [
+                ("Try your agent on the tasks before you hand it in. Nothing becomes evidence.", f"{trial} my-agent/"),
+                ("Look at one task closely.", f"{trial}/some-task my-agent/ --output last"),
+            ]
+        elif self._rubric:
+            steps = [("Read the rubric in words, with what each verdict does.", "assay bounty check my-bounty")]
+        else:
+            invented = "assay init --preset term-challenge my-try\nassay settle my-try"
+            steps = [("Make a competition with an invented sample, and settle it.", invented)]
+        steps.append(("See what would pass the one above you.", "assay explain my-competition my-name"))
+        if self._address is not None:
+            steps.append(("Pages have their numbers as JSON beside them.", f"curl {self._address}/board.json"))
+        what = "Try it on your own machine first, under the same rules."
+        return _door("You build agents", what, ("tasks.html", "The tasks"), steps)
+
+    def maintainer(self) -> Json:
+        """Publish a benchmark."""
+        steps: list[Step] = [
+            (
+                "Bring the results of another harness: a table, Harbor, Inspect AI, lm-evaluation-harness.",
+                "assay import csv trials.csv my-benchmark",
+            ),
+            (
+                "Check that every task judges correctly, and pin the set.",
+                "assay tasks check my-benchmark/tasks\nassay tasks pin my-benchmark",
+            ),
+            ("Publish the board as static files, on any web host.", "assay report my-benchmark -o site"),
+        ]
+        what = "Publish results with intervals, ties and a receipt."
+        return _door("You keep a benchmark", what, ("index.html", "A board"), steps)
+
+
+def _door(who: str, what: str, link: tuple[str, str], steps: list[Step]) -> Json:
+    return {"who": who, "what": what, "link": link, "steps": [{"text": text, "command": command} for text, command in steps]}

@@ -1,0 +1,249 @@
+"""What a participant may hand in to a service, and what becomes of it: quotas, commitments, submissions, their states.
+
+A submission is accepted in this order: the rules are asked before the body is read; the body is on the disk, with the digest
+that was signed; a box unpacks it; the kind checks it and makes it the submission of the participant; the notebook has it. Each
+step can be repeated: the same archive once more gets the same answer.
+
+Commit and reveal (`[submission] reveal`): a participant commits to the SHA-256 of an archive, and sends the archive some epochs
+later. Its time is the time of the commitment, so nobody gains by copying what others reveal.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from assay.errors import BadInput
+from assay.folder.files import alone, flush_folder
+from assay.judge import submitting, tree
+from assay.judge.sandbox import InfrastructureError, Sandbox, choose
+from assay.ledger.intake import open_epoch
+from assay.scheme.fields import instant, instant_text
+from assay.scheme.model import Scheme, SubmissionRules
+from assay.serve.archives import BOUNDS, ArchiveBounds, unpack
+from assay.serve.http import HttpProblem, Received
+from assay.serve.notebook import SubmissionCommitment, Upload
+from assay.serve.site import ServedCompetition, now
+
+__all__ = ["PER_EPOCH", "SEALED", "Permission", "archive_bounds", "commit", "permit", "seal", "sealed_file", "store"]
+
+PER_EPOCH = 100
+"""How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
+SEALED = "sealed"
+"""The folder of sealed submissions, which only an enclave can open."""
+_ROOM = 1 << 30
+"""Bytes that must stay free on the disk."""
+_LATER = 600
+"""Seconds after which a client may try again if nobody knows when the next epoch begins."""
+
+
+@dataclass(frozen=True)
+class Permission:
+    """What a participant may hand in now."""
+
+    participant: str
+    archive: str
+    """`sha256:…` of the body."""
+    epoch: int
+    """The epoch that is open."""
+    at: datetime | None = None
+    """The time that counts, if it is the time of a commitment."""
+    known: Upload | None = None
+    """The same archive, if it is the participant's newest upload already."""
+
+
+def archive_bounds(scheme: Scheme) -> ArchiveBounds:
+    """How large an archive may be in a competition."""
+    return replace(BOUNDS, packed=min(BOUNDS.packed, scheme.kind.archive_bytes))
+
+
+def permit(served: ServedCompetition, participant: str, archive: str) -> Permission:
+    """Asks the rules whether a participant may hand an archive in now.
+
+    Raises StoreError and HttpProblem: 429 above the quota, 409 without a commitment that is old enough, 503 if the disk is full.
+    """
+    desk, notebook = served.books()
+    newest = next(iter(notebook.uploads(participant, last=1)), None)
+    epoch = open_epoch(desk)
+    if newest is not None and newest.archive == archive and _is_current(served, newest):
+        return Permission(participant, archive, epoch, known=newest)
+    rules = served.scheme.submission or SubmissionRules()
+    _check_quota(served, rules, epoch, [upload.epoch for upload in notebook.uploads(participant)], "submissions")
+    _check_room(served.folder)
+    if rules.reveal is None:
+        return Permission(participant, archive, epoch)
+    commitment = notebook.commitment(participant, archive)
+    if commitment is None:
+        what = f"nobody committed to this archive before: its digest is {archive}"
+        hint = f"commit to it now, and hand it in {_epochs(rules.reveal)} later: assay submit --commit"
+        raise HttpProblem(409, what, hint=hint, stage="commitment")
+    if epoch < commitment.epoch + rules.reveal:
+        what = f"the commitment was made in epoch {commitment.epoch}, and epoch {epoch} is open"
+        hint = f"hand it in from epoch {commitment.epoch + rules.reveal} on"
+        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=_wait(served.scheme))
+    return Permission(participant, archive, epoch, at=instant(commitment.at))
+
+
+def _epochs(count: int) -> str:
+    return "an epoch" if count == 1 else f"{count} epochs"
+
+
+def _is_current(served: ServedCompetition, upload: Upload) -> bool:
+    """Whether an upload is still the participant's submission. A sealed one stands in no registry."""
+    if upload.submission == upload.archive:
+        return True
+    return submitting.find(served.folder, upload.participant).submission == upload.submission
+
+
+def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, epochs: list[int], what: str) -> None:
+    most = rules.per_epoch or PER_EPOCH
+    count = epochs.count(epoch)
+    if count >= most:
+        said = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
+        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=_wait(served.scheme))
+
+
+def _wait(scheme: Scheme) -> int:
+    """Seconds until the next epoch begins, as far as that is known."""
+    clock = scheme.epoch
+    if clock is None or clock.every is None or clock.start is None:
+        return _LATER
+    passed = (now() - clock.start) % timedelta(seconds=clock.every)
+    return max(1, clock.every - int(passed.total_seconds()))
+
+
+def _check_room(folder: Path) -> None:
+    room = tree.room(folder)
+    if room.bytes < _ROOM + BOUNDS.bytes:
+        raise HttpProblem(503, "the service's disk is full", hint="tell its operator, and try again later", retry=_LATER)
+
+
+def commit(served: ServedCompetition, participant: str, digest: str) -> SubmissionCommitment:
+    """Notes that a participant committed to an archive; the first time counts. Raises HttpProblem (409, 429) and StoreError."""
+    desk, notebook = served.books()
+    rules = served.scheme.submission or SubmissionRules()
+    if rules.reveal is None:
+        what = f"the competition {served.name!r} takes no commitments"
+        raise HttpProblem(409, what, hint="hand the archive in as it is", stage="commitment")
+    known = notebook.commitment(participant, digest)
+    if known is not None:
+        return known
+    epoch = open_epoch(desk)
+    with alone(served.folder):
+        _check_quota(served, rules, epoch, [made.epoch for made in notebook.commitments(participant)], "commitments")
+        at = instant_text(now().replace(microsecond=0))
+        return notebook.commit(SubmissionCommitment(participant, digest, epoch, at))
+
+
+@cache
+def _boxes() -> Sandbox:
+    """The sandbox of this process. Raises InfrastructureError."""
+    return choose()
+
+
+_FIRST = threading.Lock()
+
+
+def store(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
+    """Unpacks an archive in a box, and makes its content the submission of the participant. What is returned is on the disk.
+
+    Raises BadInput for an archive or a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
+    """
+    scheme = served.scheme
+    try:
+        with TemporaryDirectory(prefix="assay-upload-") as made:
+            archive, files = Path(made) / "archive", Path(made) / "files"
+            body.file.seek(0)
+            with open(archive, "wb") as copy:
+                shutil.copyfileobj(body.file, copy, 1 << 20)
+            with _FIRST:
+                boxes = _boxes()
+            unpack(archive, files, archive_bounds(scheme), sandbox=boxes)
+            try:
+                return _enter(served, scheme, permission, files)
+            except BadInput as error:
+                raise _seen_from(error, files) from None
+    except InfrastructureError as error:
+        what = f"the archive could not be unpacked: {error.what}"
+        raise HttpProblem(503, what, hint="nothing was accepted; send it again later", stage="sandbox", retry=30) from error
+
+
+def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
+    """One process at a time changes participants.csv, and counts what a participant handed in."""
+    _desk, notebook = served.books()
+    participant, rules = permission.participant, scheme.submission or SubmissionRules()
+    with alone(served.folder):
+        epochs = [upload.epoch for upload in notebook.uploads(participant)]
+        _check_quota(served, rules, permission.epoch, epochs, "submissions")
+        if permission.at is None:
+            done = scheme.kind.submit(served.folder, participant, str(files), None)
+        else:
+            done = scheme.kind.submit(served.folder, participant, str(files), None, at=permission.at)
+        row = submitting.find(served.folder, participant).row
+        at = row.get("submitted_at", "").strip() or instant_text(now().replace(microsecond=0))
+        epoch = permission.epoch if done.epoch is None or not done.changed else done.epoch
+        upload = Upload(participant, permission.archive, done.submission, epoch, at)
+        notebook.upload(upload)
+    return upload
+
+
+def _seen_from(error: BadInput, files: Path) -> BadInput | HttpProblem:
+    """The error as the participant should see it: with paths as the archive has them."""
+    if error.what.startswith("cannot be written"):
+        return HttpProblem(503, "the service cannot store submissions now", hint="tell its operator", retry=_LATER)
+    if error.file is not None:
+        with suppress(ValueError):
+            inside = Path(error.file).relative_to(files).as_posix()
+            error.file = None if inside == "." else inside
+    error.what = error.what.replace(f"{files}/", "").replace(str(files), "the archive")
+    return error
+
+
+def sealed_file(folder: Path, digest: str) -> Path:
+    """Where a sealed submission is kept, by its digest `sha256:…`."""
+    return folder / SEALED / f"{digest.removeprefix('sha256:')}.sealed"
+
+
+def seal(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
+    """Keeps a sealed submission under its digest, unopened; it stands in no registry. What is returned is on the disk.
+
+    Raises HttpProblem (429, 503) and StoreError; then nothing is kept.
+    """
+    _desk, notebook = served.books()
+    participant, place = permission.participant, sealed_file(served.folder, permission.archive)
+    at = instant_text(permission.at or now().replace(microsecond=0))
+    with alone(served.folder):
+        rules = served.scheme.submission or SubmissionRules()
+        epochs = [upload.epoch for upload in notebook.uploads(participant)]
+        _check_quota(served, rules, permission.epoch, epochs, "submissions")
+        try:
+            _write(place, body)
+        except OSError as error:
+            what = f"the service cannot store submissions now ({error.strerror})"
+            raise HttpProblem(503, what, hint="tell its operator", retry=_LATER) from None
+        upload = Upload(participant, permission.archive, permission.archive, permission.epoch, at)
+        notebook.upload(upload)
+    return upload
+
+
+def _write(place: Path, body: Received) -> None:
+    """Writes a body to a file, whole or not at all, readable by the service alone. Raises OSError."""
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    beside = place.with_name(f".{place.name}.tmp")
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
+            body.file.seek(0)
+            shutil.copyfileobj(body.file, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(beside, place)
+    finally:
+        beside.unlink(missing_ok=True)
+    flush_folder(place.parent)
