@@ -74,8 +74,8 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("epoch", [str(row["epoch"]) for row in rows], right=True),
             Column("submission", [row["submission"] for row in rows], kind="key"),
             Column("state", [row["state"] for row in rows]),
-            Column("score", [row["score"] for row in rows], right=True),
-            Column("validators", [", ".join(row["validators"]) for row in rows], kind="text", spare=1),
+            Column("score", [row.get("score", "") for row in rows], right=True),
+            Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
         ]
         show(grid(columns))
     else:
