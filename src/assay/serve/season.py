@@ -39,8 +39,8 @@ T = TypeVar("T")
 RECORDS = 300_000
 """Records above which a page does not look at each of them."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
-SHORT = 24
-"""A key of more characters is shown by its two ends where there is no name."""
+ROOM = 44
+"""A key of more characters is shown by its two ends where there is no name: a hotkey has 47 or 48."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +137,9 @@ class Season:
     def name(self, key: str) -> str:
         """What people call a participant: its name, or its key, shortened."""
         name = self.participants[key].name
-        if "…" in name and len(key) <= 2 * SHORT:  # an import cut it for a terminal; a page has room
+        if (not name or "…" in name) and len(key) <= ROOM:  # an import cuts it for a terminal; a page has room
             return key
-        return name or (key if len(key) <= SHORT else f"{key[:8]}…{key[-6:]}")
+        return name or f"{key[:8]}…{key[-6:]}"
 
     @cached_property
     def agreed(self) -> dict[str, Json]:
