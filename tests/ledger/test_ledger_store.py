@@ -12,6 +12,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import store
 from assay.ledger.store import Accepted, Store, StoredReceipt, StoredSettlement, Submission, engine, tables
+from ledger_kit import V1, V2
 
 Sql = Callable[[str], str]
 
@@ -75,6 +76,40 @@ def test_many_records_come_a_piece_at_a_time(ledger: Store, monkeypatch: pytest.
             tx.add_batch(kit.signed(*kit.trials(range(50))))
         with ledger.reading() as view:
             assert [one.seq for one in view.records()] == list(range(1, 51))
+
+
+def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> None:
+    """As the service reads them: an epoch's records after a seq, its last record, and what a validator's batches brought."""
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials(range(5))))
+            tx.add_batch(kit.signed(*kit.trials(range(2), validator=V2)))
+            tx.add_batch(kit.signed(kit.one(epoch=4)))
+        with ledger.reading() as view:
+            assert [[row.seq for row in view.page(3, after, 3)] for after in (0, 3, 6, 7)] == [[1, 2, 3], [4, 5, 6], [7], []]
+            assert view.page(3, 0, 3) == list(view.records(3, 3))[:3]
+            assert view.page(5, 0, 3) == []
+            assert view.last_record(3) == list(view.records(3, 3))[-1]
+            assert view.last_record(5) is None
+            assert [row.seq for row in view.of_validator(V2, 0)] == [6, 7]
+            assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
+
+
+def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials(range(5))))
+            tx.add_batch(kit.signed(*kit.trials([5], epoch=4, validator=V2)))
+            tx.add_batch(kit.signed(*kit.trials(range(6, 8))))
+        with ledger.reading() as view:
+            pages = [[row.seq for row in view.page(3, after, 3)] for after in (0, 3, 5, 7, 8)]
+            assert pages == [[1, 2, 3], [4, 5, 7], [7, 8], [8], []]
+            assert view.page(3, 0, 100) == list(view.records(3, 3))
+            assert view.page(9, 0, 3) == []
+            assert [row.seq for row in view.of_validator(V1, 0)] == [1, 2, 3, 4, 5, 7, 8]
+            assert [row.seq for row in view.of_validator(V2, 0)] == [6]
+            assert [row.seq for row in view.of_validator(V1, 5)] == [7, 8]
+            assert [view.last_record(epoch) for epoch in (3, 4, 5)] == [*view.page(3, 7, 1), *view.page(4, 0, 1), None]
 
 
 def test_settlements_receipts_and_submissions(ledger: Store) -> None:

@@ -12,6 +12,8 @@ from assay.ledger.store import Accepted
 from depth import depth
 from ledger_kit import VALIDATORS, processes
 
+pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
+
 WRITERS = 8
 SIZE = depth(20, 100)
 """Records of a batch."""

@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         while not self.server.ended.is_set():
             if self.server.news.wait(0.1):
                 self.server.news.clear()
-                self.wfile.write(b"data: 1\n\n")
+                self.wfile.write(b"event: heartbeat\ndata: 1\n\n")
                 self.wfile.flush()
 
     def log_message(self, format: str, *args: object) -> None:
@@ -89,10 +89,12 @@ def served(tmp_path: Path) -> Iterator[Served]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_an_event_brings_the_page_up_to_date_and_leaves_the_focus_where_it_was(served: Served) -> None:
     from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)
     address = f"http://127.0.0.1:{served.server_address[1]}/live.html"
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -122,6 +124,7 @@ def test_an_event_brings_the_page_up_to_date_and_leaves_the_focus_where_it_was(s
         browser.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_without_javascript_the_page_reads_the_same_and_says_to_reload(served: Served) -> None:
     from playwright.sync_api import expect, sync_playwright

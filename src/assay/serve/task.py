@@ -335,7 +335,9 @@ def _agreement(season: Season, name: str) -> Json:
         passed = [season.called[validator] for validator, vote in votes.items() if vote]
         failed = [season.called[validator] for validator, vote in votes.items() if not vote]
         if passed and failed:
-            row = {"name": season.name(key), "href": participant_page(key), "passed": named(passed), "failed": named(failed)}
+            many = len(season.validators) > COLUMNS
+            sides = [plural(len(side), "of them", "of them") if many else named(side) for side in (passed, failed)]
+            row = {"name": season.name(key), "href": participant_page(key), "passed": sides[0], "failed": sides[1]}
             differ.append((min(len(passed), len(failed)), row))
     differ.sort(key=lambda pair: -pair[0])
     return {
