@@ -83,7 +83,12 @@ class Money:
 
     def __call__(self, amount: int | str) -> str:
         """In ether: "1.5 ether"."""
-        return f"{amount} units of {self._token}" if self._token else f"{coins(amount, WEI)} ether"
+        number, unit = self.parts(amount)
+        return f"{number} {unit}"
+
+    def parts(self, amount: int | str) -> tuple[str, str]:
+        """The number, and the unit that stands behind it."""
+        return (str(amount), f"units of {self._token}") if self._token else (coins(amount, WEI), "ether")
 
     def whole(self, amount: int | str) -> str:
         """In full: "1500000000000000000 wei"; empty for a token."""
@@ -92,15 +97,7 @@ class Money:
 
 def money_of(season: Season) -> Money:
     """How amounts of a season's deposit are written."""
-    return Money(_token(season))
-
-
-def _token(season: Season) -> str:
-    if not (season.folder / "publish.toml").exists():
-        return ""
-    from assay.publish.evm.settings import deposit_token
-
-    return deposit_token(season.folder)
+    return Money(season.token)
 
 
 def _deadlines(terms: Bounty | None, payout: Payout) -> Iterator[tuple[str, str]]:

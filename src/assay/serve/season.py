@@ -179,10 +179,19 @@ class Season:
         """The settlement documents up to the epoch shown, oldest first. Each has every vote: a long ledger has many of them."""
         return (*(() if self.past is None else self.past.documents(self.epochs[:-1])), self.document)
 
-    def story(self, key: str, token: str = "") -> Explanation:
-        """Why a participant has its numbers; token: of the deposit, "" for ether. Raises BadInput for a stranger."""
+    def story(self, key: str) -> Explanation:
+        """Why a participant has its numbers; raises BadInput for a stranger."""
         known = self._summed is not None or not isinstance(self.settlement.inputs.evidence, Scored)
-        return self.settlement.explain(key, self.records(key) if known else None, token=token)
+        return self.settlement.explain(key, self.records(key) if known else None, token=self.token)
+
+    @cached_property
+    def token(self) -> str:
+        """The token of the deposit, as people read it; empty for ether."""
+        if not (self.folder / "publish.toml").exists():
+            return ""
+        from assay.publish.evm.settings import deposit_token
+
+        return deposit_token(self.folder)
 
     def records(self, key: str) -> Sequence[Evidence]:
         """The records about a participant's submission; none where only sums are known."""
