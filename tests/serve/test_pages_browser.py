@@ -21,7 +21,8 @@ from pages_kit import ARGUMENTS, AXE, CHROMIUM, EXAMPLES, ORIGIN, PagesOfSeason,
 
 WIDTHS, COLOURS = (1280, 390), ("light", "dark")
 SOME = {
-    "season": "index.html participant-borealis.html participant-fjord.html validators.html epoch.html tasks.html",
+    "season": "index.html participant-borealis.html participant-fjord.html validators.html epoch.html tasks.html start.html "
+    "task-train-spam-filter.html",
     "window": "index.html",
     "verdicts": "index.html bounty.html",
     "large": "index.html board-2.html participant-m000.html",
