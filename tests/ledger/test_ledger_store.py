@@ -95,6 +95,23 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
             assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
 
 
+def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials(range(5))))
+            tx.add_batch(kit.signed(*kit.trials([5], epoch=4, validator=V2)))
+            tx.add_batch(kit.signed(*kit.trials(range(6, 8))))
+        with ledger.reading() as view:
+            pages = [[row.seq for row in view.page(3, after, 3)] for after in (0, 3, 5, 7, 8)]
+            assert pages == [[1, 2, 3], [4, 5, 7], [7, 8], [8], []]
+            assert view.page(3, 0, 100) == list(view.records(3, 3))
+            assert view.page(9, 0, 3) == []
+            assert [row.seq for row in view.of_validator(V1, 0)] == [1, 2, 3, 4, 5, 7, 8]
+            assert [row.seq for row in view.of_validator(V2, 0)] == [6]
+            assert [row.seq for row in view.of_validator(V1, 5)] == [7, 8]
+            assert [view.last_record(epoch) for epoch in (3, 4, 5)] == [*view.page(3, 7, 1), *view.page(4, 0, 1), None]
+
+
 def test_settlements_receipts_and_submissions(ledger: Store) -> None:
     with ledger:
         with ledger.writing() as tx:

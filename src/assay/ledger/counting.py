@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, StoredBatch, View
 from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.tables import RecordRow, slot_of
-from assay.ledger.store.view import FETCH, LATEST
+from assay.ledger.store.view import LATEST
 
 __all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row", "expect"]
 
@@ -190,14 +190,16 @@ class CountedView(View):
         """All records that count, with all that is stored of them, in order of acceptance."""
         return (kept for part in self._only(([row] for row in super().rows()), 0, LATEST) for kept in part)
 
-    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int = FETCH) -> Iterator[Any]:
+    def _pieces(
+        self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int | None = None
+    ) -> Generator[Any, None, None]:
         return self._only(super()._pieces(first_epoch, last_epoch, query, at_once), first_epoch, last_epoch)
 
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
         """Only records that count: so no validator is said to contradict a record that they did not sign."""
         return self._only(super()._sharing(slots), 0, LATEST)
 
-    def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Iterator[Any]:
+    def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Generator[Any, None, None]:
         """Of lists of rows that begin with `seq`, the rows that belong to a counting batch of these epochs."""
         if not self.aside:
             yield from parts

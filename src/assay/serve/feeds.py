@@ -143,7 +143,7 @@ def _feed(served: ServedCompetition, address: str) -> bytes:
         names = {} if last is None else _names(view, last.epoch)
         times = [_when(view, receipt.epoch) for receipt in receipts]
     _text(feed, "updated", times[-1] if times else "1970-01-01T00:00:00Z")
-    shown = list(zip(receipts, documents, times, [None, *documents[:-1]], strict=True))
+    shown = list(zip(receipts, documents, times, [None, *documents][: len(documents)], strict=True))
     for receipt, document, when, before in reversed(shown[-ENTRIES:]):
         entry = ElementTree.SubElement(feed, "entry")
         _text(entry, "id", f"{board}epoch-{receipt.epoch}/")

@@ -82,6 +82,9 @@ class _Watched:
     served: ServedCompetition
     waiting: int = 0
     news: News = field(default_factory=News)
+    known: bool = False
+    """Whether `news` is of now: as long as somebody waits."""
+    first: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -94,8 +97,9 @@ class Watch:
         self.waiting: Counter[str] = Counter()
 
     @contextmanager
-    def place(self, who: str = "", most: int = LISTENERS) -> Iterator[None]:
-        """Be one of those who wait, of a validator or (as "") of everybody. Raises HttpProblem (429) if there are too many."""
+    def place(self, who: str = "", most: int | None = None) -> Iterator[None]:
+        """Be one of those who wait: of a validator, or as "" of everybody. Raises HttpProblem (429) if there are `most`."""
+        most = LISTENERS if most is None else most
         if self.waiting[who] >= most:
             raise HttpProblem(429, f"{most} requests wait for news already", hint="ask again later", retry=30)
         self.waiting[who] += 1
@@ -117,11 +121,11 @@ class Watch:
         """
         watched, loop = self._watched[segment], asyncio.get_running_loop()
         until = loop.time() + seconds
-        fresh = watched.waiting > 0
         watched.waiting += 1
         try:
-            if not fresh:
-                watched.news = await run_in_threadpool(_read, watched.served, watched.news)
+            async with watched.first:
+                if not watched.known:
+                    watched.news, watched.known = await run_in_threadpool(_read, watched.served, watched.news), True
             news = watched.news
             yield news
             while loop.time() < until and not _stopping(request):
@@ -140,6 +144,7 @@ class Watch:
                     yield None
         finally:
             watched.waiting -= 1
+            watched.known = watched.known and watched.waiting > 0
 
     async def _look(self) -> None:
         """Look for news as long as somebody waits; a database that does not answer now is asked again."""

@@ -27,6 +27,7 @@ from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
 from assay.ledger.store import View
+from assay.ledger.store.view import LATEST
 from assay.records import Participant
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import Epochs
@@ -223,7 +224,8 @@ class WorkDesk:
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
             epoch, settled, latest = next_epoch(view) or 1, view.settled_epoch(), view.submissions()
-            done = self._judged(view, validator)
+            counted = self._epochs.counted(view, LATEST)
+            done = self._judged(counted, validator)
             here = []
             for person in people.participants.values():
                 handed_in = latest.get(person.key)
@@ -235,7 +237,7 @@ class WorkDesk:
             first = {one.submission: one.epoch for one in latest.values()}
             if scheme.consensus.assign is not None:
                 for row in people.validators:
-                    for submission, judged in self._judged(view, row).items():
+                    for submission, judged in self._judged(counted, row).items():
                         first[submission] = min(first.get(submission, judged["epoch"]), judged["epoch"])
         counting = entries.counting(here)
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))

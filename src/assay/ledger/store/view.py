@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from hashlib import sha256
 from itertools import groupby, pairwise
@@ -85,8 +85,9 @@ class View:
     def of_validator(self, validator: str, after: int) -> Iterator[StoredRecord]:
         """The records that a validator's batches brought, whose seq is larger than `after`, in order of acceptance."""
         of = select(batches.c.id).where(batches.c.validator == validator)
-        query = select(*_RECORD).where(records.c.batch.in_(of), records.c.seq > after).order_by(records.c.seq)
-        return map(StoredRecord._make, self._rows(query))
+        query = select(*_RECORD).where(records.c.batch.in_(of), records.c.seq > after)
+        for rows in self._pieces(0, LATEST, query):
+            yield from map(StoredRecord._make, rows)
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
@@ -267,13 +268,17 @@ class View:
     def _rows(self, query: Select[Any], at_once: int = FETCH) -> Iterator[Found[Any]]:
         yield from self._connection.execute(query.execution_options(yield_per=at_once))
 
-    def _pieces(self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int = FETCH) -> Iterator[Any]:
+    def _pieces(
+        self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int | None = None
+    ) -> Generator[Any, None, None]:
         """Lists of rows of records: by key, between the first and the last record of these epochs' batches."""
         bounds = select(func.min(batches.c.first_seq), func.max(batches.c.last_seq))
         low, high = self._connection.execute(bounds.where(_between(batches, first_epoch, last_epoch))).one()
         if low is not None:
             query = query.where(records.c.seq.between(low, high), _between(records, first_epoch, last_epoch))
-            yield from self._connection.execute(query.order_by(records.c.seq).execution_options(yield_per=at_once)).partitions()
+            query = query.order_by(records.c.seq).execution_options(yield_per=at_once or FETCH)
+            with self._connection.execute(query) as found:  # who stops early leaves no cursor open
+                yield from found.partitions()
 
 
 def _between(table: Any, first: int, last: int) -> Any:

@@ -1,0 +1,182 @@
+"""What validators fetch and hand over: the work that is theirs, files by digest that resume, objects that are stored once."""
+
+import io
+import os
+import tarfile
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import judge_kit
+import ledger_kit
+from assay.judge import tree
+from assay.judge.terminal.competition import submit_agent
+from assay.ledger import keys, settling
+from assay.serve import watching, work
+from assay.serve.signed import sign_request
+from ledger_kit import V1, V2, V3, VALIDATORS
+from service_kit import Running, listing, running
+
+STRANGER = keys.read(b"66" * 32)
+WORK = "/v1/small/work"
+BODY = b"a trial's log\n" * 1000
+OBJECT = f"/v1/small/objects/{sha256(BODY).hexdigest()}"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Running]:
+    folder = ledger_kit.once(tmp_path / "small", ("work",), ledger_kit.made)
+    with running(folder) as started:
+        yield started
+
+
+def folder_of(service: Running) -> Path:
+    return service.site.competition("small").folder
+
+
+def asked(service: Running, validator: str = V1, query: str = "") -> Any:
+    answer = service.signed(VALIDATORS[validator], "GET", WORK + query)
+    assert answer.status == 200, answer
+    return answer.json
+
+
+def test_work_says_what_is_open_and_what_the_ledger_has_already(service: Running) -> None:
+    first = asked(service)
+    tasks = service.ask("GET", "/v1/small").json["task_set"]
+    assert (first["epoch"], first["settled"], first["kind"], first["task_set"]) == (1, None, "tests", tasks)
+    nothing = {"records": 0, "trials": {}}
+    rows = [(row["participant"], row["submission"], row["assigned"], row["evidence"]) for row in first["submissions"]]
+    assert rows == [("m1", "s1", True, nothing), ("m2", "s2", True, nothing)]
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V1]))
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V1], trial=2)[:1])
+    mine, others = asked(service), asked(service, V2)
+    assert mine["submissions"][0]["evidence"] == {"records": 3, "trials": {"t1": [1, 2], "t2": [1]}}
+    assert others["submissions"][0]["evidence"] == nothing
+    assert asked(service) == mine, "what was read before is not counted twice"
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V2, V3]))
+    with ledger_kit.opened(folder_of(service)) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+    assert (asked(service)["epoch"], asked(service)["settled"]) == (4, 3)
+    for answer in (service.ask("GET", WORK), service.signed(STRANGER, "GET", WORK)):
+        assert answer.status in (401, 403)
+
+
+def test_assign_draws_whose_work_it_is(service: Running) -> None:
+    place = folder_of(service)
+    scheme = place / "scheme.toml"
+    scheme.write_text(f"{scheme.read_text()}\n[consensus]\nassign = 1\nmin_validators = 1\n")
+    (place / "randomness.csv").write_text("".join(f"epoch,hex\n3,{'ab' * 32}\n4,{'cd' * 32}\n"))
+    refused = service.signed(VALIDATORS[V1], "GET", WORK)
+    assert (refused.status, "no randomness of epoch 1" in refused.json["detail"]) == (400, True)
+    ledger_kit.add(place, ledger_kit.records(epoch=3))
+    assigned: dict[str, list[str]] = {}
+    for validator in VALIDATORS:
+        for row in asked(service, validator)["submissions"]:
+            if row["assigned"]:
+                assigned.setdefault(row["participant"], []).append(validator)
+    assert {key: len(drawn) for key, drawn in assigned.items()} == {"m1": 1, "m2": 1}
+    with ledger_kit.opened(place) as ledger:
+        seats = settling.shown(ledger).seats
+        settled = settling.shown(ledger)
+    assert seats.drawn is not None
+    for column, key in enumerate(settled.frame.participants):
+        (row,) = seats.drawn[:, column].nonzero()[0].tolist()
+        assert assigned[key] == [settled.frame.validators[row]]
+
+
+def test_a_request_for_work_waits_for_other_work(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
+    place = folder_of(service)
+    before = asked(service)
+    assert asked(service, query="?wait=60&seen=other")["seen"] == before["seen"], "it waits only for the state it knows"
+    answers: list[Any] = []
+    waiting = threading.Thread(target=lambda: answers.append(asked(service, query=f"?wait=60&seen={before['seen']}")))
+    waiting.start()
+    ledger_kit.add(place, ledger_kit.records(epoch=1, validators=[V2]))  # evidence is no other work
+    participants = place / "participants.csv"
+    participants.write_text(participants.read_text().replace(",s2", ",s9"))
+    waiting.join(60)
+    assert [row["submission"] for row in answers[0]["submissions"]] == ["s1", "s9"]
+    late = asked(service, query=f"?wait=1&seen={answers[0]['seen']}")
+    assert late["seen"] == answers[0]["seen"]
+    monkeypatch.setattr(work, "POLLS", 0)
+    refused = service.signed(VALIDATORS[V1], "GET", f"{WORK}?wait=60&seen={late['seen']}")
+    assert (refused.status, "retry-after" in refused.headers) == (429, True)
+    assert service.signed(VALIDATORS[V1], "GET", f"{WORK}?wait=61").status == 400
+
+
+def test_the_files_of_a_submission_come_as_they_were_submitted(service: Running, tmp_path: Path) -> None:
+    agent = judge_kit.make_agent(tmp_path / "agent", "echo done\n")
+    (tmp_path / "agent" / "bin").mkdir()
+    (tmp_path / "agent" / "bin" / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "agent" / "bin" / "tool").chmod(0o755)
+    (tmp_path / "agent" / "link").symlink_to("bin/tool")
+    digest = submit_agent(folder_of(service), "m1", str(tmp_path / "agent")).agent.digest
+    assert digest != agent.digest
+    address = f"/v1/small/submissions/{digest}/content"
+    whole = service.signed(VALIDATORS[V1], "GET", address)
+    assert (whole.status, whole.headers["etag"], whole.headers["cache-control"]) == (200, f'"{digest}"', "private, no-cache")
+    with tarfile.open(fileobj=io.BytesIO(whole.body)) as archive:
+        archive.extractall(tmp_path / "out", filter="tar")
+    assert tree.digest(tmp_path / "out") == tree.digest(tmp_path / "agent")
+    headers = sign_request(VALIDATORS[V2], "GET", f"{service.address}{address}", sha256(b"").digest())
+    rest = service.ask("GET", address, headers=headers | {"Range": "bytes=512-", "If-Range": whole.headers["etag"]})
+    assert (rest.status, rest.body) == (206, whole.body[512:])
+    assert service.ask("GET", address).status == 401
+    for other in (f"sha256:{'0' * 64}", "sha256:0", "..%2f..%2fledger.toml"):
+        assert service.signed(VALIDATORS[V1], "GET", f"/v1/small/submissions/{other}/content").status in (400, 404)
+    (folder_of(service) / "agents").rename(tmp_path / "moved")
+    assert service.signed(VALIDATORS[V1], "GET", address).body == whole.body, "the copy that was made stays"
+
+
+def test_the_task_set_comes_by_its_digest(service: Running, tmp_path: Path) -> None:
+    task_set = asked(service)["task_set"]
+    address = f"/v1/small/tasks/{task_set}/content"
+    missing = service.signed(VALIDATORS[V1], "GET", address)
+    assert (missing.status, missing.json["detail"]) == (404, "the files of the task set are not here")
+    for task in ("t1", "t2", "other"):
+        (folder_of(service) / "tasks" / task).mkdir(parents=True)
+        (folder_of(service) / "tasks" / task / "instruction.md").write_text(task)
+    first = service.signed(VALIDATORS[V1], "GET", address)
+    with tarfile.open(fileobj=io.BytesIO(first.body)) as archive:
+        names = archive.getnames()
+    assert names == ["tasks.txt", "tasks/t1", "tasks/t1/instruction.md", "tasks/t2", "tasks/t2/instruction.md"]
+    (folder_of(service) / "tasks" / "t1" / "instruction.md").write_text("changed")
+    changed = service.signed(VALIDATORS[V1], "GET", address)
+    assert changed.headers["etag"] != first.headers["etag"]
+    assert b"changed" in changed.body
+    assert service.signed(VALIDATORS[V1], "GET", f"/v1/small/tasks/sha256:{'0' * 64}/content").status == 404
+    assert service.ask("GET", address).status == 401
+
+
+def test_an_object_is_stored_once_under_its_digest(service: Running) -> None:
+    name = sha256(BODY).hexdigest()
+    assert service.signed(VALIDATORS[V1], "GET", OBJECT).status == 404
+    first = service.signed(VALIDATORS[V1], "PUT", OBJECT, BODY)
+    assert (first.status, first.json) == (200, {"sha256": name, "size": len(BODY), "new": True})
+    file = folder_of(service) / "objects" / name[:2] / name
+    assert file.read_bytes() == BODY
+    again = service.signed(VALIDATORS[V2], "PUT", OBJECT, BODY)
+    assert again.json == first.json | {"new": False}
+    assert service.signed(VALIDATORS[V3], "GET", OBJECT).body == BODY
+    assert os.listdir(file.parent) == [name]
+
+
+def test_an_object_that_is_refused_leaves_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = listing(folder_of(service))
+    assert service.ask("PUT", OBJECT, BODY).status == 401
+    assert service.signed(STRANGER, "PUT", OBJECT, BODY).status == 403
+    assert service.signed(VALIDATORS[V1], "PUT", OBJECT, b"other").status == 400
+    assert service.signed(VALIDATORS[V1], "PUT", "/v1/small/objects/..%2fx", BODY).status in (400, 404, 405)
+    headers = sign_request(VALIDATORS[V1], "PUT", f"{service.address}{OBJECT}", sha256(BODY).digest())
+    assert service.ask("PUT", OBJECT, BODY[:-1] + b"x", headers).status == 400
+    monkeypatch.setattr(work, "FREE_BYTES", 2**62)
+    full = service.signed(VALIDATORS[V1], "PUT", OBJECT, BODY)
+    assert (full.status, "almost full" in full.json["detail"]) == (507, True)
+    monkeypatch.setattr(work, "OBJECT_BYTES", 100)
+    assert service.signed(VALIDATORS[V1], "PUT", OBJECT, BODY).status == 413
+    assert listing(folder_of(service)) == before
