@@ -16,6 +16,8 @@ from assay.records import record
 from assay.scheme import fields
 from oracle_kit import given_case
 
+pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
+
 SOURCE = Path(__file__).parents[2] / "src" / "assay"
 
 NAMED = {

@@ -17,6 +17,8 @@ from assay.settle.document import BURNT, SETTLEMENT
 from assay.tables import Tables, tables
 from cli_kit import made, records, with_records
 
+pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
+
 duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 

@@ -19,6 +19,8 @@ from crash_kit import Warm
 from depth import depth
 from ledger_kit import KEY
 
+pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
+
 Another = Callable[[Path], str]
 SEED = 20261102
 KILLS = depth({"sqlite": 3, "postgresql": 2}, {"sqlite": 9, "postgresql": 5})

@@ -78,6 +78,23 @@ def test_many_records_come_a_piece_at_a_time(ledger: Store, monkeypatch: pytest.
             assert [one.seq for one in view.records()] == list(range(1, 51))
 
 
+def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> None:
+    """As the service reads them: an epoch's records after a seq, its last record, and what a validator's batches brought."""
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials(range(5))))
+            tx.add_batch(kit.signed(*kit.trials(range(2), validator=V2)))
+            tx.add_batch(kit.signed(kit.one(epoch=4)))
+        with ledger.reading() as view:
+            assert [[row.seq for row in view.page(3, after, 3)] for after in (0, 3, 6, 7)] == [[1, 2, 3], [4, 5, 6], [7], []]
+            assert view.page(3, 0, 3) == list(view.records(3, 3))[:3]
+            assert view.page(5, 0, 3) == []
+            assert view.last_record(3) == list(view.records(3, 3))[-1]
+            assert view.last_record(5) is None
+            assert [row.seq for row in view.of_validator(V2, 0)] == [6, 7]
+            assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
+
+
 def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
     with ledger:
         with ledger.writing() as tx:

@@ -40,10 +40,10 @@ def test_a_submission_is_of_the_epoch_that_is_judged_now(database: str, tmp_path
         assert first == Submission("m1", "s1", 1, "2026-11-02T09:00:00Z")
         ledger_kit.add(place, ledger_kit.records(epoch=3))
         assert intake.hand_in(ledger, "m1", "s1", submitted_at="2026-11-03T09:00:00Z") == first
-        assert intake.hand_in(ledger, "m1", "s2").epoch == 3
+        assert intake.hand_in(ledger, "m1", "s2").epoch == intake.open_epoch(ledger) == 3
         with ledger.writing() as tx:
             tx.add_settled(*kit.settled(3))
-        assert intake.hand_in(ledger, "m2", "s3").epoch == 4
+        assert intake.open_epoch(ledger) == intake.hand_in(ledger, "m2", "s3").epoch == 4
         assert intake.hand_in(ledger, "m2", "s4", epoch=9).epoch == 9
         with pytest.raises(BadInput, match="epoch 3 is settled, the last is 3"):
             intake.hand_in(ledger, "m2", "s5", epoch=3)

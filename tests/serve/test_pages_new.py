@@ -131,6 +131,7 @@ def test_a_task_names_the_validators_that_differ(season: Season) -> None:
     view = task(season, "decode-packet-capture")
     assert [row["name"] for row in view["agreement"]["differ"]] == ["Atlas Shell", "Borealis"]
     assert view["agreement"]["differ"][0]["failed"] == "Dogwood"
+    assert (view["agreement"]["same"], view["agreement"]["pairs"]) == (3 + 3 + 6 + 6 + 3, 6 + 6 + 6 + 6 + 3)
     assert view["agreement"]["differ"][0]["passed"] == "Alder, Birch and Cedar"
     with pytest.raises(KeyError):
         task(season, "no-such-task")
@@ -185,7 +186,7 @@ def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
     task_pages = [name for name in names(found) if name.startswith("task-") and name.endswith(".html")]
     assert len(task_pages) == 2
     assert all(HOSTILE in words(found, name) for name in task_pages)
-    assert (tmp_path / "s" / "tasks.txt").exists()
+    assert task(found, HOSTILE)["command"] == f"assay tasks check 'tasks/{HOSTILE}'"  # a name in a command to paste is quoted
     assert not [path for path in tmp_path.iterdir() if path.name not in ("s", "site")]
 
 
@@ -345,6 +346,13 @@ def test_many_validators_agree_with_all_others_as_their_pairs_do(season: Season,
     assert view["disagreed"]
 
 
+def test_without_a_ledger_nobody_is_late(tmp_path: Path) -> None:
+    evidence = [small_folder.record(validator=name, epoch=number) for name, number in (("v1", 3), ("v2", 4), ("v3", 4))]
+    view = validators(read(small_folder.make(tmp_path / "small", evidence=small_folder.lines(evidence))))
+    assert [row["late"] for row in view["rows"]] == [0, 0, 0]
+    assert "Without a ledger no epoch is ever closed" in view["late"]["why"]
+
+
 @pytest.mark.parametrize("kind", ["workflow", "points", "given"])
 def test_evidence_of_one_epoch_is_never_late(kind: str, tmp_path: Path) -> None:
     folder = ledger_kit.made(tmp_path / "small", kind, tasks_txt=None)
@@ -421,6 +429,7 @@ def test_what_is_left_is_guessed_from_how_it_went(tmp_path: Path) -> None:
     season = read(small_folder.make(tmp_path / "small"))
     rows = {
         "going": (judging("v1", began=125, heard=5), "about 6 min"),  # 2 in 120 s, 6 left, heard 5 s ago
+        "some time ago": (judging("v1", began=205, heard=85), "about 5 min"),  # the same, but 85 s of it are over
         "begun": (judging("v1", done=0), "not known yet"),
         "over": (judging("v1", done=8), "done"),
         "late": (judging("v1", done=7, began=92, heard=85), "any moment"),  # 7 in 7 s, the last one would be long done

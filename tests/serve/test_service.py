@@ -235,3 +235,17 @@ def test_a_board_names_who_handed_in_since_and_links_to_other_epochs(service: Ru
     page = service.ask("GET", "/small/%3Cscript%3E.html", headers={"Accept": "text/html"}).body
     assert b"There is no page" in page
     assert b"<script" not in page
+
+
+def test_the_live_page_shows_what_validators_say_of_themselves(service: Running) -> None:
+    first, key = next(iter(ledger_kit.VALIDATORS.items()))
+    assert b"m1" in service.ask("GET", "/small/live.html").body  # nothing is settled; m1 waits to be judged
+    body = b'{"judging":[{"participant":"m1","submission":"s1","task":"t1","done":3,"total":80,"since":"2026-11-23T00:00:00Z"}]}'
+    assert service.signed(key, "POST", "/v1/small/heartbeat", body).status == 204
+    assert b"3 of 80" in service.ask("GET", "/small/live.html").body
+    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[first]))
+    page = service.ask("GET", "/small/live.html").body.decode()
+    assert "3 of 80" in page
+    assert "val-1" in page
+    assert f"{service.address}/small" in service.ask("GET", "/small/start.html").body.decode()
+    assert 'href="live.html"' in service.ask("GET", "/small/").body.decode()

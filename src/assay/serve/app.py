@@ -28,6 +28,7 @@ from assay.errors import AssayError
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
 from assay.serve.board import waiting
+from assay.serve.current import CURRENT, current_page
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
 from assay.serve.http import JSON, HttpProblem, answer, problem
@@ -116,6 +117,8 @@ def _pages(app: FastAPI, site: Site) -> None:
         media = MEDIA.get(name.rpartition(".")[2]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         if name in static:
             return answer(request, static[name], media, seconds=3600)
+        if name in CURRENT and epoch is None and served.store is not None:
+            return answer(request, await run_in_threadpool(current_page, served, name), media)
         data = await run_in_threadpool(served.page, name, epoch, dict(request.query_params))
         return answer(request, data, media)
 

@@ -16,7 +16,7 @@ import os
 import stat
 import tarfile
 import tempfile
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -45,16 +45,19 @@ _SENTENCE = 400
 """Characters of a sentence from the box."""
 
 
-def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS) -> None:
+def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, compressed: bool = True) -> None:
     """Writes a folder, or one file, as a .tar.gz: sorted names, no times, no owners, permissions 644 or 755.
 
-    The same files give the same bytes. Raises BadInput for links and devices, for too many files, and for files that change
-    meanwhile.
+    The same files give the same bytes; as a plain tar (compressed=False) on every machine, whatever its zlib. Raises BadInput for
+    links and devices, for too many files, and for files that change meanwhile.
     """
     found = Names(bounds, PATTERN)
     try:
+        gz = (
+            gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0, compresslevel=6) if compressed else nullcontext(target)
+        )
         with (
-            gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0, compresslevel=6) as packed,
+            gz as packed,
             closing(tarfile.open(fileobj=packed, mode="w:", format=tarfile.PAX_FORMAT, encoding="utf-8")) as tar,
             holding(source, "") as (parent, name),
         ):

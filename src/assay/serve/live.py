@@ -174,15 +174,9 @@ def _finished(season: Season | None, state: LiveState, now: datetime) -> Iterato
 
 def _last_records(season: Season | None) -> tuple[Finished, ...]:
     """The last results that the season itself has; none where it is too large to look."""
-    if season is None:
-        return ()
-    if not season.is_small:
-        return ()
-    records = [(record, key) for key in season.participants for record in season.records(key)]
-    records.sort(key=lambda pair: pair[0].observed_at, reverse=True)
     return tuple(
         Finished(record.validator, key, getattr(record, "task", ""), _outcome(record), record.observed_at)
-        for record, key in records[:LAST]
+        for key, record in (() if season is None else season.latest)
     )
 
 

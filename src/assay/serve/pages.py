@@ -175,7 +175,7 @@ def start_page(folder: Path, season: Season | None, address: str) -> bytes:
 def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: str, now: datetime | None = None) -> bytes:
     """What is judged now. season: None where nothing can be settled yet.
 
-    events: where server-sent events (without a name) say when to look again, seen from the page.
+    events: where server-sent events (`evidence`, `heartbeat`, `settled`) say when to look again, seen from the page.
     """
     title = _titled("live", f"Live · {scheme.name}", v=live(season, state, now), events=events)
     return render("live.html", (_bare(scheme) if season is None else _common(season)) | title)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +37,8 @@ __all__ = ["EpochProof", "Json", "Link", "Season", "handed_in", "read"]
 
 Json = dict[str, Any]
 T = TypeVar("T")
+LATEST = 20
+"""Records that are kept as the last ones."""
 RECORDS = 300_000
 """Records above which a page does not look at each of them."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
@@ -192,6 +195,12 @@ class Season:
         """Whether a page may look at every record: by the size of the competition there are at most `RECORDS`."""
         inputs, trials = self.settlement.inputs, self.scheme.kind.trials(self.scheme.score) or 1
         return (len(inputs.tasks) or 1) * trials * len(inputs.validators) * len(inputs.participants) <= RECORDS
+
+    @cached_property
+    def latest(self) -> list[tuple[str, Evidence]]:
+        """(participant, record) of the records that were observed last, the newest first; none where there are too many."""
+        pairs = ((key, about) for key in self.participants for about in self.records(key)) if self.is_small else ()
+        return nlargest(LATEST, pairs, key=lambda pair: pair[1].observed_at)
 
     @cached_property
     def tasks(self) -> TaskTable:

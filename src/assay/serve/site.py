@@ -71,14 +71,18 @@ class _Shelf:
 class ServedCompetition:
     """One competition that is served: its folder, its rules, its ledger (None without one). Threads share it.
 
+    base: the service's address, without a slash.
+
     Raises BadInput if the folder or its ledger cannot be read, and StoreError.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, base: str = "http://127.0.0.1:8400") -> None:
         self.folder = folder
         self.name = open_competition(folder).scheme.name
         self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
         """Its part of an address."""
+        self.address = f"{base}/{self.segment}"
+        """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
         with ExitStack() as stack:
@@ -188,14 +192,14 @@ class ServedCompetition:
     def _read(self, epoch: int | None) -> Season:
         """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
         if self.store is None:
-            return read(self.folder, epoch)
+            return replace(read(self.folder, epoch), address=self.address)
         with self.store.reading() as view:
             settled, newest = view.settled_epochs(), view.highest_epoch()
         if epoch not in (None, newest, *settled):
             raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
         season, inside = read(self.folder, epoch), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)
-        return replace(season, others=others, root="../" if inside else "")
+        return replace(season, others=others, root="../" if inside else "", address=self.address)
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
@@ -285,7 +289,7 @@ def open_site(place: Path, addresses: list[str]) -> Site:
     with ExitStack() as stack:
         competitions: dict[str, ServedCompetition] = {}
         for folder in folders:
-            served = stack.enter_context(closing(ServedCompetition(folder)))
+            served = stack.enter_context(closing(ServedCompetition(folder, addresses[0])))
             if served.segment in (*competitions, "v1"):
                 what = f"something else is already at /{served.segment}/"
                 raise BadInput(what, file=folder / "scheme.toml", field="scheme.name", hint="give the competition another name")

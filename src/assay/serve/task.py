@@ -6,6 +6,7 @@ Nothing here reaches a score: a task that separates nobody counts like any other
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,8 @@ NAMED = 12
 """Participants about whom validators differ that are named."""
 KEPT = 10_000
 """Kept trials that are read for durations. Where there are more, none are shown."""
+LONG = 20
+"""Tasks above which the overview is dense."""
 FEW = 20
 """Participants below which a correlation is a hint at most."""
 SEPARATES, NOTHING = 0.3, 0.1
@@ -166,6 +169,8 @@ def tasks(season: Season) -> Json:
         "ranked": len(table.ranked),
         "lede": _overview(len(rows), len(everybody), len(nobody)) if table.ranked else "Nobody has an agreed score yet.",
         "has_seconds": any(row["seconds"] for row in rows),
+        "long": len(rows) > LONG,
+        "judges": "validators" if season.scheme.stakes else "runs",
         "meaning": _meaning(len(table.ranked)),
     }
 
@@ -228,6 +233,8 @@ def task(season: Season, name: str) -> Json:
         "agreement": _agreement(season, name),
         "durations": _durations(season, name),
         "facts": [*_facts(season, name)],
+        "command": f"assay tasks check {shlex.quote(f'tasks/{name}')}",
+        "judges": "validators" if season.scheme.stakes else "runs",
     }
 
 
@@ -328,7 +335,9 @@ def _agreement(season: Season, name: str) -> Json:
         passed = [season.called[validator] for validator, vote in votes.items() if vote]
         failed = [season.called[validator] for validator, vote in votes.items() if not vote]
         if passed and failed:
-            row = {"name": season.name(key), "href": participant_page(key), "passed": named(passed), "failed": named(failed)}
+            many = len(season.validators) > COLUMNS
+            sides = [plural(len(side), "of them", "of them") if many else named(side) for side in (passed, failed)]
+            row = {"name": season.name(key), "href": participant_page(key), "passed": sides[0], "failed": sides[1]}
             differ.append((min(len(passed), len(failed)), row))
     differ.sort(key=lambda pair: -pair[0])
     return {

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from assay.judge.sandbox import NAMES
-from depth import depth
 from cheating import BEGIN, CHEATS, END, MODES, Cheat, Ground, ground, opened, read_table, table
+from depth import depth
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 

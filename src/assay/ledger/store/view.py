@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import astuple
 from hashlib import sha256
 from itertools import groupby, pairwise
@@ -74,15 +73,8 @@ class View:
 
     def page(self, epoch: int, after: int, most: int) -> list[StoredRecord]:
         """The first `most` records of an epoch whose seq is larger than `after`, in order of acceptance; raises Damaged."""
-        found: list[StoredRecord] = []
-        with closing(self._pieces(epoch, epoch, select(*_RECORD).where(records.c.seq > after), most)) as pieces:
-            for rows in pieces:
-                found += map(StoredRecord._make, rows)
-                if len(found) >= most:
-                    break
-        for row in found:
-            _check_digest(row)
-        return found[:most]
+        query = select(*_RECORD).where(records.c.seq > after).limit(most)
+        return [_check_digest(StoredRecord._make(row)) for rows in self._pieces(epoch, epoch, query, most) for row in rows]
 
     def last_record(self, epoch: int) -> StoredRecord | None:
         """The record of an epoch that was accepted last; None if there is none."""

@@ -1,0 +1,244 @@
+"""A real `assay serve` in a process of its own, competitions for it, and a client that keeps one connection: for measurements."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from assay.ledger import batch, config, intake, keys
+from assay.ledger.access import make_ledger, open_ledger
+from assay.ledger.keys import PrivateKey
+from assay.ledger.settling import settle
+from assay.records import Evidence, Given, Tests
+from assay.serve.signed import sign_request
+
+BUILD = Path(__file__).parents[1] / "build" / "bench"
+ORIGIN = "example.org/bench"
+SIGNER = keys.read(b"78" * 32)
+"""The log's."""
+BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
+START_SECONDS = 120.0
+
+
+class Answer(NamedTuple):
+    """What the service answered, and the seconds until its first byte."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    first: float
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Kept:
+    """One connection that is kept; requests are signed by `key`, if there is one. Raises OSError and HTTPException."""
+
+    def __init__(self, port: int, key: PrivateKey | None = None) -> None:
+        self.port, self.key, self.base = port, key, f"http://127.0.0.1:{port}"
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
+        """The headers that sign a request."""
+        assert self.key is not None
+        return sign_request(self.key, method, f"{self.base}{path}", sha256(body).digest())
+
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """One request on the connection; signed if there are no headers and this has a key."""
+        if headers is None:
+            headers = self.signed(method, path, body or b"") if self.key is not None else {}
+        begun = time.perf_counter()
+        self._connection.request(method, path, body, dict(headers))
+        given = self._connection.getresponse()
+        first = time.perf_counter() - begun
+        return Answer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another."""
+        self._connection.close()
+
+
+@dataclass
+class Process:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[str]
+    port: int
+    told: list[str] = field(default_factory=list)
+    """The lines that it printed to its standard error; whole when it has ended."""
+
+    def workers(self) -> list[int]:
+        """Its worker processes (with `--workers` above 1)."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+                    command = (entry / "cmdline").read_bytes()
+                except OSError:
+                    continue
+                if int(parent) == self.process.pid and b"spawn_main" in command:
+                    found.append(int(entry.name))
+        return sorted(found)
+
+
+@contextmanager
+def started(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Process]:
+    """A program that prints its address with the port; asked to end at the end, and killed if it does not."""
+    with tempfile.TemporaryFile("w+") as told:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdout=subprocess.PIPE,
+            stderr=told,
+            text=True,
+            env=os.environ | dict(environment or {}),
+        )
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        running = Process(process, int(found[1]) if found else 0)
+        try:
+            if found:
+                _wait(running.port)
+                yield running
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
+            told.seek(0)
+            running.told = told.read().splitlines()
+        if not found:
+            raise SystemExit(f"{' '.join(command)} did not begin: {' '.join(running.told)[-2000:]}")
+
+
+def served(folder: Path, *options: str) -> Any:
+    """`assay serve` of a folder on a free port."""
+    return started(["-m", "assay", "serve", str(folder), "--port", "0", *options])
+
+
+def _wait(port: int) -> None:
+    until = time.monotonic() + START_SECONDS
+    while True:
+        probe = Kept(port)
+        try:
+            probe.ask("GET", "/")
+            return
+        except (OSError, http.client.HTTPException):
+            if time.monotonic() > until:
+                raise SystemExit(f"nobody answers on port {port}") from None
+            time.sleep(0.05)
+        finally:
+            probe.close()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder on the disk that the repository is on, gone afterwards."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="serve-", dir=BUILD) as folder:
+        yield Path(folder)
+
+
+def signers(count: int) -> list[PrivateKey]:
+    """Keys of validators, or of participants: the same in every run."""
+    return [keys.read(sha256(b"bench %d" % number).hexdigest().encode()) for number in range(count)]
+
+
+def competition(
+    folder: Path, kind: str, participants: Sequence[str], validators: Sequence[PrivateKey], *, tasks: int = 0, database: str | None = None
+) -> Path:
+    """A competition with an empty ledger. participants: their keys; each has the submission that `submission` gives."""
+    folder.mkdir(parents=True)
+    consensus = '[consensus]\nmin_validators = 1\nmin_stake = "0"\n'
+    (folder / "scheme.toml").write_text(f'[scheme]\nname = "bench"\n[score]\nkind = "{kind}"\n{consensus}')
+    rows = "".join(f"{key},{uid},{submission(key)}\n" for uid, key in enumerate(participants, start=1))
+    (folder / "participants.csv").write_text(f"key,uid,submission\n{rows}")
+    (folder / "validators.csv").write_text("key,stake\n" + "".join(f"{key.public.raw.hex()},100\n" for key in validators))
+    if tasks:
+        (folder / "tasks.txt").write_text("".join(f"{task(number)}\n" for number in range(tasks)))
+    make_ledger(folder, ORIGIN, SIGNER, database=database)
+    return folder
+
+
+def submission(participant: str) -> str:
+    """The submission of a participant."""
+    return "sha256:" + sha256(participant.encode()).hexdigest()
+
+
+def task(number: int) -> str:
+    """The name of a task."""
+    return f"task-{number:03}"
+
+
+def trials(signer: PrivateKey, participant: str, numbers: range, *, epoch: int = 1, trial: int = 1) -> list[Evidence]:
+    """What a validator saw of a participant: one trial of each task."""
+    return [
+        Tests(
+            kind="tests",
+            epoch=epoch,
+            validator=signer.public.raw.hex(),
+            participant=participant,
+            submission=submission(participant),
+            task=task(number),
+            trial=trial,
+            outcome="pass" if number % 3 else "fail",
+            observed_at=(BEGIN + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        )
+        for number in numbers
+    ]
+
+
+def signed_batch(folder: Path, signer: PrivateKey, records: Sequence[Evidence]) -> batch.Batch:
+    """A batch of a validator, for the ledger of a folder."""
+    rules = intake.intake_rules(folder)
+    return batch.make(
+        records,
+        origin=config.read(folder).origin,
+        competition=rules.competition,
+        task_set=rules.task_set,
+        signer=signer,
+        validator=signer.public.raw.hex(),
+    )
+
+
+def settled_board(folder: Path, size: int) -> Path:
+    """A competition of scores for `size` participants, each seen by three validators, with one settled epoch."""
+    names = [f"5{number:046x}z" for number in range(1, size + 1)]
+    validators = signers(3)
+    competition(folder, "given", names, validators)
+    with open_ledger(folder) as ledger:
+        for signer in validators:
+            records = [
+                Given(
+                    kind="given",
+                    epoch=1,
+                    validator=signer.public.raw.hex(),
+                    participant=name,
+                    submission=submission(name),
+                    score="0." + f"{1 + number * 7919 % 9973:04}".rstrip("0"),
+                    observed_at=BEGIN.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                )
+                for number, name in enumerate(names)
+            ]
+            intake.accept(ledger.store, signed_batch(folder, signer, records), intake.intake_rules(folder))
+        settle(ledger, SIGNER, 1)
+    return folder

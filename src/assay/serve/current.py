@@ -1,0 +1,72 @@
+"""The pages that only a service has: what is judged now, and where to start; also before anything was settled."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from assay.errors import BadInput, CannotSettle
+from assay.ledger.intake import open_epoch
+from assay.scheme.fields import instant
+from assay.serve.live import Judging, LiveState
+from assay.serve.notebook import Heartbeat, Json
+from assay.serve.pages import live_page, start_page
+from assay.serve.season import Season, handed_in
+from assay.serve.site import ServedCompetition
+
+__all__ = ["CURRENT", "current_page"]
+
+CURRENT = ("live.html", "start.html")
+"""The names of these pages."""
+EVENTS = "events"
+"""Where the service sends its events, seen from a page."""
+
+
+def current_page(served: ServedCompetition, name: str) -> bytes:
+    """A page of CURRENT, drawn now. Raises BadInput if the folder is wrong, HttpProblem (409) without a ledger, StoreError."""
+    season = _season(served)
+    if name == "start.html":
+        return start_page(served.folder, season, served.address)
+    return live_page(served.scheme, season, live_state(served, season), EVENTS)
+
+
+def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
+    """What is judged now, from heartbeats, and whose submission nobody judged yet."""
+    store, notebook = served.books()
+    judging = tuple(row for beat in notebook.heartbeats() for row in _judging(beat))
+    at_work = {row.participant for row in judging}
+    new = handed_in(served.folder, None if season is None else season.settlement)
+    return LiveState(
+        open_epoch(store), judging, None, tuple(participant.key for participant in new if participant.key not in at_work)
+    )
+
+
+def _season(served: ServedCompetition) -> Season | None:
+    try:
+        return served.season()
+    except CannotSettle:
+        return None
+
+
+def _judging(beat: Heartbeat) -> list[Judging]:
+    """What a heartbeat says, one row for each thing that is judged."""
+    return [
+        Judging(
+            validator=beat.validator,
+            participant=entry["participant"],
+            submission=entry["submission"],
+            task=entry["task"],
+            done=entry["done"],
+            total=entry["total"],
+            since=_since(entry, beat.at),
+            seen=beat.at,
+        )
+        for entry in beat.judging
+    ]
+
+
+def _since(entry: Json, otherwise: datetime) -> datetime:
+    """When it began, as the validator says; if it does not say, or says a later time than now, when it was last heard of."""
+    try:
+        return min(instant(entry["since"]), otherwise)
+    except BadInput:
+        return otherwise

@@ -1,0 +1,465 @@
+"""Handing in over HTTP: registration, archives, commitments, states and logs; what is refused writes nothing."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import tarfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import judge_kit
+import ledger_kit
+from assay.judge import submitting, tree
+from assay.judge.sandbox import InfrastructureError
+from assay.judge.terminal import agent as agents
+from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
+from assay.ledger import keys, settling
+from assay.ledger.keys import PrivateKey
+from assay.scheme.fields import instant_text
+from assay.serve import uploads
+from assay.serve.archives import pack
+from assay.serve.notebook import Notebook, Upload
+from assay.serve.registration import code_digest, invite
+from assay.serve.signed import sign_request
+from service_kit import Answer, Running, listing, running
+
+ONE, TWO, STRANGER = (keys.read(f"{number}".encode() * 32) for number in (44, 55, 66))
+"""The keys of m1 and m2, and one of nobody."""
+SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "tests"\n'
+PUT = "/v1/small/submissions"
+
+
+@contextmanager
+def served(place: Path, rules: str = "") -> Iterator[Running]:
+    folder = ledger_kit.once(place, ("submissions", rules), lambda new: ledger_kit.made(new, scheme_toml=SCHEME + rules))
+    with running(folder) as service:
+        for participant, key in (("m1", ONE), ("m2", TWO)):
+            notebook(service).register(participant, key.public.id, datetime.now(UTC))
+        yield service
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Running]:
+    with served(tmp_path / "small") as started:
+        yield started
+
+
+def folder_of(service: Running) -> Path:
+    return service.site.competition("small").folder
+
+
+def notebook(service: Running) -> Notebook:
+    return service.site.competition("small").books()[1]
+
+
+def agent(folder: Path, text: str = "echo hello") -> Path:
+    judge_kit.make_agent(folder, text)
+    return folder
+
+
+def packed(folder: Path, *, compressed: bool = True) -> bytes:
+    archive = io.BytesIO()
+    pack(folder, archive, compressed=compressed)
+    return archive.getvalue()
+
+
+def evil(name: str = "../evil") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        info = tarfile.TarInfo(name)
+        info.size = 4
+        archive.addfile(info, io.BytesIO(b"evil"))
+    return made.getvalue()
+
+
+def own(service: Running, key: PrivateKey = ONE) -> dict[str, Any]:
+    answer = service.signed(key, "GET", PUT)
+    assert answer.status == 200, answer
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def state(service: Running) -> tuple[dict[str, bytes], list[Upload]]:
+    return listing(folder_of(service)), notebook(service).uploads()
+
+
+def test_an_archive_becomes_the_submission_and_the_same_again_is_the_same(service: Running, tmp_path: Path) -> None:
+    source = agent(tmp_path / "agent")
+    archive = packed(source)
+    first = service.signed(ONE, "PUT", PUT, archive)
+    assert first.status == 201, first
+    assert first.json["submission"] == agents.load_agent(source).digest
+    assert (first.json["participant"], first.json["epoch"], first.json["archive"]) == ("m1", 1, digest(archive))
+    row = submitting.find(folder_of(service), "m1")
+    assert (row.submission, row.row["submitted_at"]) == (first.json["submission"], first.json["at"])
+    (kept,) = (folder_of(service) / "agents").iterdir()
+    assert tree.digest(kept) == first.json["submission"]
+    before = state(service)
+    again = service.signed(ONE, "PUT", PUT, archive)
+    assert (again.status, again.json) == (200, first.json)
+    assert state(service) == before
+    other = service.signed(ONE, "PUT", PUT, packed(agent(tmp_path / "other", "echo other")))
+    assert other.status == 201
+    assert [row["state"] for row in own(service)["submissions"]] == ["received", "replaced"]
+    back = service.signed(ONE, "PUT", PUT, archive)
+    assert (back.status, back.json["submission"]) == (201, first.json["submission"])
+    with ledger_kit.opened(folder_of(service)) as ledger, ledger.store.reading() as view:
+        assert view.submissions()["m1"].submission == first.json["submission"]
+
+
+def digest(data: bytes) -> str:
+    return f"sha256:{sha256(data).hexdigest()}"
+
+
+def headers(service: Running, key: PrivateKey, body: bytes, **how: Any) -> dict[str, str]:
+    return sign_request(key, "PUT", f"{service.address}{PUT}", sha256(body).digest(), **how)
+
+
+REFUSED: dict[str, tuple[Callable[[Running, bytes], Answer], int, str]] = {
+    "not signed": (lambda service, good: service.ask("PUT", PUT, good), 401, "is not signed"),
+    "forged": (
+        lambda service, good: service.ask("PUT", PUT, good, headers(service, TWO, good) | {"Signature": "assay=:AAAA:"}),
+        401,
+        "is refused",
+    ),
+    "old": (
+        lambda service, good: service.ask(
+            "PUT", PUT, good, headers(service, ONE, good, created=datetime.now(UTC) - timedelta(minutes=6))
+        ),
+        401,
+        "is refused",
+    ),
+    "a stranger's key": (
+        lambda service, good: service.signed(STRANGER, "PUT", PUT, good),
+        403,
+        "is not the key of a participant",
+    ),
+    "a validator's key": (
+        lambda service, good: service.signed(next(iter(ledger_kit.VALIDATORS.values())), "PUT", PUT, good),
+        403,
+        "is not the key of a participant",
+    ),
+    "another body": (lambda service, good: service.ask("PUT", PUT, good, headers(service, ONE, b"other")), 400, "digest differs"),
+    "too large": (
+        lambda service, good: service.ask("PUT", PUT, bytes(64_000_001), headers(service, ONE, good)),
+        413,
+        "is larger than 64000000 bytes",
+    ),
+    "hostile": (lambda service, good: service.signed(ONE, "PUT", PUT, evil()), 400, "'../evil' leads out of the folder"),
+    "garbage": (lambda service, good: service.signed(ONE, "PUT", PUT, b"garbage"), 400, "is neither a tar nor a zip"),
+    "nothing": (lambda service, good: service.signed(ONE, "PUT", PUT, b""), 400, "is neither a tar nor a zip"),
+    "no agent": (lambda service, good: service.signed(ONE, "PUT", PUT, evil("main.py")), 400, "no such file"),
+    "sealed": (
+        lambda service, good: service.ask(
+            "PUT", PUT, good, headers(service, ONE, good) | {"Content-Type": "application/vnd.assay.sealed"}
+        ),
+        415,
+        "takes no sealed submissions",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_writes_nothing(service: Running, tmp_path: Path, name: str) -> None:
+    ask, status, sentence = REFUSED[name]
+    before = state(service)
+    answer = ask(service, packed(agent(tmp_path / "agent")))
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json"), answer
+    assert sentence in answer.json["detail"]
+    assert str(folder_of(service)) not in answer.body.decode()
+    assert "assay-upload" not in answer.body.decode()
+    assert state(service) == before
+
+
+def test_an_error_names_the_file_as_the_archive_has_it(service: Running, tmp_path: Path) -> None:
+    source = agent(tmp_path / "agent")
+    (source / "agent.toml").write_text('name = "x"\n')
+    answer = service.signed(ONE, "PUT", PUT, packed(source))
+    assert (answer.status, answer.json["where"]) == (400, "agent.toml: command")
+
+
+def test_a_replay_is_refused_and_writes_nothing(service: Running, tmp_path: Path) -> None:
+    archive = packed(agent(tmp_path / "agent"))
+    signed = headers(service, ONE, archive)
+    assert service.ask("PUT", PUT, archive, signed).status == 201
+    before = state(service)
+    assert service.ask("PUT", PUT, archive, signed).status == 409
+    assert state(service) == before
+
+
+def test_a_connection_that_is_cut_writes_nothing(service: Running, tmp_path: Path) -> None:
+    archive = packed(agent(tmp_path / "agent"))
+    before = state(service)
+    lines = [f"PUT {PUT} HTTP/1.1", f"Host: 127.0.0.1:{service.port}", f"Content-Length: {len(archive)}"]
+    lines += [f"{name}: {value}" for name, value in headers(service, ONE, archive).items()]
+    with socket.create_connection(("127.0.0.1", service.port)) as cut:
+        cut.sendall("\r\n".join([*lines, "", ""]).encode() + archive[: len(archive) // 2])
+        cut.shutdown(socket.SHUT_WR)
+        assert b" 201 " not in cut.recv(65_536)
+    assert state(service) == before
+
+
+def test_a_sandbox_that_breaks_is_nobodys_fault(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_more: object) -> None:
+        raise InfrastructureError("the sandbox broke")
+
+    monkeypatch.setattr(uploads, "unpack", broken)
+    before = state(service)
+    answer = service.signed(ONE, "PUT", PUT, packed(agent(tmp_path / "agent")))
+    assert (answer.status, answer.json["type"]) == (503, "urn:assay:problem:sandbox")
+    assert "the sandbox broke" in answer.json["detail"]
+    assert answer.headers["retry-after"] == "30"
+    assert state(service) == before
+
+
+def test_many_participants_hand_in_at_once(service: Running, tmp_path: Path) -> None:
+    work = [(key, packed(agent(tmp_path / f"{key.public.raw.hex()[:4]}-{number}", f"echo {number}"))) for number in range(3)
+            for key in (ONE, TWO)]  # fmt: skip
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda pair: service.signed(pair[0], "PUT", PUT, pair[1]), work))
+    assert [answer.status for answer in answers] == [201] * 6
+    assert len(notebook(service).uploads()) == 6
+    for participant in ("m1", "m2"):
+        newest = notebook(service).uploads(participant, last=1)[0]
+        assert submitting.find(folder_of(service), participant).submission == newest.submission
+
+
+def test_the_quota_of_an_epoch_holds(tmp_path: Path) -> None:
+    with served(tmp_path / "small", "[submission]\nper_epoch = 2\n") as service:
+        archives = [packed(agent(tmp_path / f"agent-{number}", f"echo {number}")) for number in range(3)]
+        assert [service.signed(ONE, "PUT", PUT, archive).status for archive in archives[:2]] == [201, 201]
+        before = state(service)
+        refused = service.signed(ONE, "PUT", PUT, archives[2])
+        assert (refused.status, refused.json["type"]) == (429, "urn:assay:problem:quota")
+        assert refused.json["detail"] == "2 submissions were handed in in epoch 1, and 2 are the most"
+        assert int(refused.headers["retry-after"]) > 0
+        assert state(service) == before
+        assert service.signed(ONE, "PUT", PUT, archives[1]).status == 200
+        assert service.signed(TWO, "PUT", PUT, archives[2]).status == 201
+        settle(service, 1)
+        assert service.signed(ONE, "PUT", PUT, archives[2]).status == 201
+
+
+def settle(service: Running, epoch: int) -> None:
+    place = folder_of(service)
+    now = {name: submitting.find(place, name).submission for name in ("m1", "m2")}
+    found = [row | {"submission": now[row["participant"]]} for row in ledger_kit.records(epoch=epoch)]
+    ledger_kit.add(place, found)
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, epoch)
+
+
+def test_commit_and_reveal(tmp_path: Path) -> None:
+    with served(tmp_path / "small", "[submission]\nreveal = 1\nper_epoch = 2\n") as service:
+        archive = packed(agent(tmp_path / "agent"), compressed=False)
+        assert archive == packed(tmp_path / "agent", compressed=False)
+        refused = service.signed(ONE, "PUT", PUT, archive)
+        assert (refused.status, refused.json["type"]) == (409, "urn:assay:problem:commitment")
+        commitment = commit(service, ONE, digest(archive))
+        assert (commitment.status, commitment.json["epoch"], commitment.json["from_epoch"]) == (201, 1, 2)
+        assert commit(service, ONE, digest(archive)).json == commitment.json
+        early = service.signed(ONE, "PUT", PUT, archive)
+        assert (early.status, early.json["hint"]) == (409, "hand it in from epoch 2 on")
+        assert commit(service, ONE, digest(b"second")).status == 201
+        assert commit(service, ONE, digest(b"third")).status == 429
+        settle(service, 1)
+        assert commit(service, TWO, digest(archive)).json["epoch"] == 2
+        assert service.signed(TWO, "PUT", PUT, archive).status == 409
+        shown = own(service)
+        assert [row["digest"] for row in shown["commitments"]] == [digest(b"second"), digest(archive)]
+        assert (shown["epoch"], shown["reveal"], shown["per_epoch"]) == (2, 1, 2)
+        revealed = service.signed(ONE, "PUT", PUT, archive)
+        assert (revealed.status, revealed.json["at"], revealed.json["epoch"]) == (201, commitment.json["at"], 2)
+        assert submitting.find(folder_of(service), "m1").row["submitted_at"] == commitment.json["at"]
+
+
+def commit(service: Running, key: PrivateKey, committed: str) -> Answer:
+    return service.signed(key, "POST", "/v1/small/commitments", json.dumps({"digest": committed}).encode())
+
+
+def test_commitments_are_refused_where_there_is_no_reveal(service: Running) -> None:
+    before = state(service)
+    assert commit(service, ONE, digest(b"x")).status == 409
+    assert commit(service, ONE, "sha256:short").status == 400
+    assert state(service) == before
+
+
+def test_states_of_a_submission(service: Running, tmp_path: Path) -> None:
+    answer = service.signed(ONE, "PUT", PUT, packed(agent(tmp_path / "agent")))
+    submission = answer.json["submission"]
+    assert own(service)["submissions"][0]["state"] == "received"
+    validator, key = next(iter(ledger_kit.VALIDATORS.items()))
+    judging = {"judging": [{"participant": "m1", "submission": submission}]}
+    assert service.signed(key, "POST", "/v1/small/heartbeat", json.dumps(judging).encode()).status == 204
+    row = own(service)["submissions"][0]
+    assert (row["state"], row["validators"]) == ("being-judged", [validator])
+    notebook(service).beat(validator, datetime.now(UTC), [])
+    found = [row | {"submission": submission} for row in ledger_kit.records(epoch=1, validators=[validator], participant="m1")]
+    ledger_kit.add(folder_of(service), found[:2])
+    assert own(service)["submissions"][0]["state"] == "judged"
+    settle(service, 1)
+    row = own(service)["submissions"][0]
+    assert (row["state"], row["score"]) == ("scored", "1")
+    assert own(service, TWO)["submissions"] == []
+    assert service.ask("GET", PUT).status == 401
+    assert service.signed(STRANGER, "GET", PUT).status == 403
+
+
+def trial(folder: Path, submission: str, task: str, printed: str, *, participant: str = "m1", epoch: int = 1) -> None:
+    place = TrialStore(folder, "val-1").place(participant, submission, task, 1)
+    (place / "agent").mkdir(parents=True)
+    (place / "agent" / "stdout.txt").write_text(printed)
+    at = datetime(2026, 11, 2, tzinfo=UTC)
+    record = TrialRecord(
+        validator="val-1", participant=participant, submission=submission, task=task, trial=1, outcome="pass",
+        reason=TrialReason.PASSED, mode="separate", sandbox="bubblewrap", agent_name="a", agent_version="1",
+        digests=Digests(task="sha256:t", agent=submission), started_at=at, finished_at=at, epoch=epoch,
+    )  # fmt: skip
+    write_record(place, record)
+
+
+def logged(service: Running, submission: str, key: PrivateKey | None = ONE, task: str = "") -> Answer:
+    path = f"{PUT}/{submission}/logs" + (f"?task={task}" if task else "")
+    return service.ask("GET", path) if key is None else service.signed(key, "GET", path)
+
+
+def with_tasks(service: Running) -> str:
+    """Two tasks, one of them hidden, and a third whose files are not here; trials of all."""
+    place, submission = folder_of(service), digest(b"submission")
+    judge_kit.make_task(place / "tasks" / "t1")
+    judge_kit.make_task(place / "tasks" / "t2", base='[metadata.assay]\nbase = "any"\nhidden = true\n')
+    for task in ("t1", "t2", "t3"):
+        trial(place, submission, task, f"printed on {task}")
+    return submission
+
+
+def test_logs_are_for_their_participant_and_hidden_tasks_stay_hidden(service: Running) -> None:
+    submission = with_tasks(service)
+    answer = logged(service, submission)
+    assert [(row["task"], row["hidden"], "printed" in row) for row in answer.json["trials"]] == [
+        ("t1", False, False),
+        ("t2", True, False),
+        ("t3", True, False),
+    ]
+    (row,) = logged(service, submission, task="t1").json["trials"]
+    assert row["printed"]["agent/stdout.txt"] == "printed on t1"
+    for task in ("t2", "t3"):
+        answer = logged(service, submission, task=task)
+        assert answer.status == 200
+        assert b"printed on" not in answer.body
+    assert logged(service, submission, TWO).status == 404
+    assert logged(service, submission, None).status == 403
+    assert logged(service, submission, STRANGER).status == 403
+    assert logged(service, digest(b"other")).status == 404
+    assert service.signed(ONE, "GET", f"{PUT}/..%2F..%2Fetc/logs").status in (400, 404)
+
+
+def test_logs_follow_the_scheme(tmp_path: Path) -> None:
+    with served(tmp_path / "never", '[release]\nlogs = "never"\n') as service:
+        assert logged(service, with_tasks(service)).status == 403
+    with served(tmp_path / "after", '[release]\nlogs = "after-epoch"\n') as service:
+        submission = with_tasks(service)
+        for key in (None, ONE, TWO):
+            assert logged(service, submission, key, "t1").json["detail"] == "logs are released when their epoch is settled"
+        settle(service, 1)
+        for key in (None, ONE, TWO):
+            (row,) = logged(service, submission, key, "t1").json["trials"]
+            assert row["printed"]["agent/stdout.txt"] == "printed on t1"
+        assert b"printed on" not in logged(service, submission, None, "t2").body
+
+
+def register(service: Running, key: PrivateKey, **said: str) -> Answer:
+    return service.signed(key, "POST", "/v1/small/participants", json.dumps(said).encode())
+
+
+def invited(service: Running, participant: str | None = None, *, uses: int = 1, days: int = 1, everybody: bool = False) -> str:
+    until = datetime.now(UTC) + timedelta(days=days)
+    return invite(notebook(service), participant, uses=uses, until=until, everybody=everybody)
+
+
+def test_a_key_is_registered_by_an_invitation_once(service: Running, tmp_path: Path) -> None:
+    before = state(service)
+    for code in ("", "wrong"):
+        answer = register(service, STRANGER, **({"code": code} if code else {}))
+        assert (answer.status, answer.json["type"]) == (403, "urn:assay:problem:invitation")
+    assert state(service) == before
+    code = invited(service)
+    assert len(code) >= 20
+    assert notebook(service).invitation(code_digest(code)) is not None
+    first = register(service, STRANGER, code=code, name="Newcomer")
+    name = STRANGER.public.raw.hex()
+    assert (first.status, first.json) == (201, {"participant": name})
+    row = submitting.find(folder_of(service), name).row
+    assert (row["name"], row["uid"], row["submission"]) == ("Newcomer", "", "")
+    after = state(service)
+    again = register(service, STRANGER)
+    assert (again.status, again.json) == (200, first.json)
+    assert state(service) == after
+    assert register(service, keys.read(b"77" * 32), code=code).json["detail"] == "the invitation was used"
+    answer = service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent")))
+    assert (answer.status, answer.json["participant"]) == (201, name)
+
+
+def test_an_invitation_may_name_a_participant(tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    with running(folder) as service:
+        code = invited(service, "m1")
+        assert register(service, ONE, code=code).json == {"participant": "m1"}
+        second = invited(service, "m1")
+        taken = register(service, TWO, code=second)
+        assert (taken.status, taken.json["detail"]) == (403, "'m1' has another key")
+        gone = register(service, TWO, code=invited(service, "nobody"))
+        assert "is no participant any more" in gone.json["detail"]
+        assert register(service, TWO, code=invited(service, "m2", days=-1)).status == 403
+        assert submitting.find(folder, "m1").submission == "s1"
+
+
+def test_open_registration_has_a_quota(service: Running) -> None:
+    invited(service, uses=2, everybody=True)
+    newcomers = [keys.from_seed(bytes([number]) * 32) for number in (91, 92, 93)]
+    assert [register(service, key).status for key in newcomers] == [201, 201, 403]
+    assert register(service, newcomers[0]).status == 200
+
+
+def test_a_registry_of_a_chain_takes_nobody_new(service: Running) -> None:
+    code = invited(service)
+    (folder_of(service) / "registry.json").write_text("{}")
+    before = state(service)
+    answer = register(service, STRANGER, code=code)
+    assert (answer.status, answer.json["detail"]) == (403, "the participants of 'small' are those of a chain")
+    assert state(service) == before
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"name": "a\x1bb"}, {"address": "0x12"}, {"name": "x" * 257}, {"codes": "x"}],
+    ids=["control", "address", "long", "field"],
+)
+def test_a_registration_that_cannot_be_written_uses_no_invitation(service: Running, said: dict[str, str]) -> None:
+    code = invited(service)
+    before = state(service)
+    assert register(service, STRANGER, code=code, **said).status == 400
+    assert state(service) == before
+    invitation = notebook(service).invitation(code_digest(code))
+    assert invitation is not None
+    assert (invitation.uses, invitation.until > instant_text(datetime.now(UTC))) == (1, True)
+
+
+def test_a_hotkey_of_the_registry_is_a_participant_already(tmp_path: Path) -> None:
+    name = STRANGER.public.raw.hex()
+    folder = ledger_kit.made(tmp_path / "small", participants_csv=f"key,uid\n{name},7\n")
+    with running(folder) as service:
+        before = state(service)
+        answer = register(service, STRANGER)
+        assert (answer.status, answer.json) == (200, {"participant": name})
+        assert state(service) == before
+        assert service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent"))).status == 201
