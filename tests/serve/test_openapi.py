@@ -36,7 +36,7 @@ CHECKS = [
     response_schema_conformance,
     negative_data_rejection,
 ]
-KNOWN = {
+KNOWN: dict[str, list[Any]] = {
     "segment": ["small"],
     "epoch": [3, 4, 5],
     "key": ["m1", "nobody"],
@@ -94,8 +94,9 @@ def ask(service: Running, case: Any, *, sign: bool) -> requests.Response:
 
 def conforms(service: Running, document: Any, count: int) -> None:
     """Every operation, with input that is allowed and input that is not, for things that there are and things made up."""
-    for found in schemathesis.openapi.from_dict(document).get_all_operations():
-        _conforms(service, found.ok(), count)
+    found: list[Any] = [*schemathesis.openapi.from_dict(document).get_all_operations()]
+    for operation in found:
+        _conforms(service, operation.ok(), count)
 
 
 def _conforms(service: Running, operation: Any, count: int) -> None:
