@@ -75,12 +75,15 @@ def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
         path.write_bytes(b"half")
         raise BadInput("wrong")
 
+    def whole(path: Path) -> None:
+        path.write_bytes(b"whole")
+
     async def ask() -> None:
         workshop = Workshop()
         with pytest.raises(BadInput, match="wrong"):
             await workshop.file(tmp_path, "x.tar", broken)
         assert [*(tmp_path / ".served").iterdir()] == []
-        made = await workshop.file(tmp_path, "x.tar", lambda path: path.write_bytes(b"whole") and None)
+        made = await workshop.file(tmp_path, "x.tar", whole)
         again = await workshop.file(tmp_path, "x.tar", broken)
         assert (made, made.path.read_bytes()) == (again, b"whole")
 
