@@ -24,6 +24,12 @@ COMMANDS = {
     "serve": ("serve:serve", "Serve a season: its pages, and the API with which people hand in and validators send evidence."),
     "emission": ("emission:emission", "Combine the competitions of a subnet into one split of its weights."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
+    "register": ("participants:register", "Register your key as a participant of a competition that somebody serves."),
+    "submissions": (
+        "participants:submissions",
+        "List your own submissions to a competition that somebody serves, and how far they are.",
+    ),
+    "invite": ("participants:invite", "Let somebody register as a participant: print a code for them."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues:app", "GitHub issues: link an account, and show which issues counted for whom."),
     "trial": (
