@@ -46,7 +46,7 @@ COMMANDS = {
     "export": ("judging.export:app", "Export epochs of a ledger as files, or trials in the format of other harnesses."),
     "scheme": ("schemes:app", "List the presets, and show or check the rules of a competition."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
-    "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger, and list what was accepted."),
+    "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
     "commit": ("enclave.sealing:commit", "Commit to a solution before anybody sees it."),

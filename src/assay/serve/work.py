@@ -114,9 +114,8 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
     """The routes of validators that say what to judge, and move files."""
     router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
     desks = {segment: WorkDesk(served) for segment, served in site.competitions.items()}
-    security: Json = {"security": [{"signature": []}]}
 
-    @router.get("/{segment}/work", response_model=Work, openapi_extra=security)
+    @router.get("/{segment}/work", response_model=Work)
     async def work(
         request: Request,
         segment: Segment,
@@ -132,8 +131,8 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
                 found = await _news(request, watch, segment, wait, lambda: desks[segment].work(validator), found)
         return answer(request, canonical(found), JSON, headers=_PRIVATE)
 
-    _contents(router, site, workshop, security)
-    _objects(router, site, security)
+    _contents(router, site, workshop)
+    _objects(router, site)
     return router
 
 
@@ -152,12 +151,10 @@ async def _news(request: Request, watch: Watch, segment: str, wait: int, work: C
     return found
 
 
-def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json) -> None:
+def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
     """Submissions and task sets as tars."""
 
-    @router.get(
-        "/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security
-    )
+    @router.get("/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response)
     async def submission(request: Request, segment: Segment, digest: Digest) -> Response:
         """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
         served = site.competition(segment)
@@ -168,7 +165,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json)
         file = await run_in_threadpool(open_made, made)
         return file_answer(request, file, made.size, TAR, digest, _PRIVATE)
 
-    @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security)
+    @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
     async def tasks(request: Request, segment: Segment, digest: Digest) -> Response:
         """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
         served = site.competition(segment)
@@ -181,11 +178,11 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json)
         return file_answer(request, file, made.size, TAR, made.sha256, _PRIVATE)
 
 
-def _objects(router: APIRouter, site: Site, security: Json) -> None:
+def _objects(router: APIRouter, site: Site) -> None:
     """Trial logs and kept work, by their digest."""
     body = {"requestBody": {"required": True, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}}
 
-    @router.put("/{segment}/objects/{sha256}", response_model=StoredObject, openapi_extra=security | body)
+    @router.put("/{segment}/objects/{sha256}", response_model=StoredObject, openapi_extra=body)
     async def put(request: Request, segment: Segment, sha256: Sha) -> Response:
         """Store a trial's log, or the work that was kept of it, under its SHA-256. Sending it again does no harm."""
         served = site.competition(segment)
@@ -198,7 +195,7 @@ def _objects(router: APIRouter, site: Site, security: Json) -> None:
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
 
-    @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response, openapi_extra=security)
+    @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
         """An object by its SHA-256; `Range` goes on with a download."""
         served = site.competition(segment)
