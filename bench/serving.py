@@ -164,7 +164,13 @@ def signers(count: int) -> list[PrivateKey]:
 
 
 def competition(
-    folder: Path, kind: str, participants: Sequence[str], validators: Sequence[PrivateKey], *, tasks: int = 0, database: str | None = None
+    folder: Path,
+    kind: str,
+    participants: Sequence[str],
+    validators: Sequence[PrivateKey],
+    *,
+    tasks: int = 0,
+    database: str | None = None,
 ) -> Path:
     """A competition with an empty ledger. participants: their keys; each has the submission that `submission` gives."""
     folder.mkdir(parents=True)

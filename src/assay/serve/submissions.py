@@ -163,10 +163,10 @@ def _registration(router: APIRouter, site: Site) -> None:
     async def participants(request: Request, segment: Segment) -> Response:
         """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
         served = site.competition(segment)
-        key, asked = await signed(request, served, lambda key: key)
+        key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
             said = _read(Registration, body.read() or b"{}")
-        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address)
+        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
         return _json({"participant": done.participant}, 201 if done.new else 200)
 
     @router.post(
