@@ -82,7 +82,7 @@ def test_a_stranger_writes_nothing(service: Running) -> None:
         used.append(key)
         return spend(key, nonce, moment, window)
 
-    notebook.spend = spending  # type: ignore[method-assign]
+    notebook.spend = spending  # type: ignore[method-assign, assignment]
     for number, code in enumerate(("", "guessed", ended), start=1):
         assert registered(service, newcomer(number), code=code).status == 403, code
     assert used == []

@@ -48,7 +48,7 @@ def test_an_invited_key_hands_in_and_sees_how_far_it_is(service: Running) -> Non
     assert json.loads(output("submit", *at(service), AGENT, "--json")) == answer
     shown = output("submissions", *at(service))
     assert "received" in shown
-    assert "Mine" in service.ask("GET", "/small/live.html").body.decode()
+    assert "Mine" in service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode()
 
 
 def test_a_name_of_the_registry_gets_a_key_by_its_invitation(service: Running) -> None:
