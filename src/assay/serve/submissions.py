@@ -19,6 +19,7 @@ from starlette.responses import Response
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
+from assay.scheme.fields import Digest
 from assay.serve import uploads
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
 from assay.serve.notebook import Upload
@@ -41,9 +42,7 @@ WAIT_SECONDS = 20.0
 
 Model = TypeVar("Model", bound=BaseModel)
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
-Digest = Annotated[
-    str, Path(description="A submission's digest.", pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
-]
+DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
 
 class Registration(BaseModel):
@@ -67,7 +66,7 @@ class Commitment(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$", description="The SHA-256 of the archive, as it will be sent.")]
+    digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
@@ -268,7 +267,7 @@ def _looking(router: APIRouter, site: Site) -> None:
     async def logs(
         request: Request,
         segment: Segment,
-        digest: Digest,
+        digest: DigestInPath,
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
