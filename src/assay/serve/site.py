@@ -19,7 +19,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from assay.competition import open_competition
-from assay.errors import BadInput, brief
+from assay.errors import BadInput, CannotSettle, brief
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.intake import IntakeRules, intake_rules
@@ -194,9 +194,12 @@ class ServedCompetition:
         if self.store is None:
             return replace(read(self.folder, epoch), address=self.address)
         with self.store.reading() as view:
-            settled, newest = view.settled_epochs(), view.highest_epoch()
-        # An open epoch is shown to nobody once there is a settled one: a validator could copy what another one saw.
-        if epoch is not None and epoch not in settled and (settled or epoch != newest):
+            settled = view.settled_epochs()
+        # An open epoch is shown to nobody: a validator could copy what another one saw.
+        if not settled:
+            open_competition(self.folder)  # a folder that is gone or wrong is another answer
+            raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
+        if epoch not in (None, *settled):
             raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
         season, inside = read(self.folder, epoch), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)
