@@ -43,6 +43,8 @@ PATIENCE = 60.0
 """Seconds for which a request waits for what is being made."""
 PIECE = 2**18
 """Bytes that are read and sent at once."""
+PIECE_SECONDS = 30.0
+"""A client must make room for a piece in so many seconds, or it is dropped."""
 _RANGE = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 DOWNLOADS: Mapping[int | str, dict[str, Any]] = {
     206: {"description": "The bytes that the header Range asks for"},
@@ -78,15 +80,19 @@ class Workshop:
             if len(self._under_way) >= WAITING:
                 raise HttpProblem(503, "too much is being prepared", hint="ask again later", retry=30)
             future = self._under_way[name] = self._thread.submit(make)
+            loop = asyncio.get_running_loop()
+            future.add_done_callback(lambda _: self._forget(loop, name))
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), PATIENCE)
         except TimeoutError:
             if not future.done():
                 raise HttpProblem(503, "this is being prepared, and takes a while", hint="ask again", retry=10) from None
             raise
-        finally:
-            if future.done():
-                self._under_way.pop(name, None)
+
+    def _forget(self, loop: asyncio.AbstractEventLoop, name: object) -> None:
+        """Make room for another thing, also if nobody waits for this one any more. Called in the workshop's thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._under_way.pop, name, None)
 
     async def file(self, folder: Path, name: str, make: Callable[[Path], None]) -> MadeFile:
         """The file of this name for a competition, from the cache in its folder, or written by `make` to the path it gets.
@@ -233,7 +239,12 @@ class _Streamed(Response):
                 if not piece or await self._request.is_disconnected():
                     return
                 self._left -= len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                async with asyncio.timeout(PIECE_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            if (guest := getattr(self._request.state, "guest", None)) is not None:
+                guest.leave()
+                await asyncio.sleep(0)  # so that the server knows
         finally:
             self._file.close()

@@ -98,7 +98,7 @@ def _known(served: ServedCompetition, key: PublicKey) -> str | None:
 
 
 def _row(folder: Path, newcomer: str, name: str, address: str) -> dict[str, str]:
-    """The newcomer's row of participants.csv. Raises BadInput for the name of another, or one that a spreadsheet would compute."""
+    """The newcomer's row of participants.csv. Raises BadInput for the name of another, or one that a spreadsheet computes."""
     file = folder / csvs.PARTICIPANTS.name
     if name.startswith(_FORMULA):
         raise BadInput(
