@@ -1,25 +1,30 @@
 """The service under attack: strangers, registered participants and validators ask for what they must not get."""
 
 import asyncio
+import errno
 import gzip
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ledger_kit
 import small_folder
 from assay.ledger import keys, settling
-from assay.ledger.batch import Batch
+from assay.ledger.batch import Batch, StoredRecord
 from assay.ledger.keys import PrivateKey
-from assay.serve import downloads, http, pages, season, site
+from assay.ledger.store import View
+from assay.peers.guard import ConnectionGuard
+from assay.serve import downloads, http, pages, progress, season, site
 from assay.serve.epochs import Epochs
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Notebook
@@ -314,3 +319,66 @@ def test_a_reader_that_stops_reading_is_dropped(service: Running, monkeypatch: p
         while piece := still.recv(1 << 20):
             came += len(piece)
     assert came < len(body)
+
+
+def test_a_redirect_keeps_the_scheme_of_the_public_address(service: Running) -> None:
+    service.site.addresses.append("https://assay.example.org")
+    answer = service.ask("GET", "/small", headers={"Host": "assay.example.org"})
+    assert answer.headers["location"] == "https://assay.example.org/small/"
+
+
+def test_a_ledger_that_takes_long_to_read_is_not_read_for_each_who_asks(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = invite(notebook_of(service), None, uses=1, until=now() + timedelta(days=1))
+    assert registered(service, newcomer(1), code=code).status == 201
+    clock = [0.0]
+    monkeypatch.setattr(progress, "monotonic", lambda: clock[0])
+    read: list[int] = []
+    records = View.records
+
+    def slowly(view: View, *epochs: int) -> Iterator[StoredRecord]:
+        read.append(1)
+        clock[0] += 3
+        return records(view, *epochs)
+
+    monkeypatch.setattr(View, "records", slowly)
+    for validator, _ in ledger_kit.VALIDATORS.items():
+        ledger_kit.add(folder_of(service), ledger_kit.records(validators=[validator]))
+        assert service.signed(newcomer(1), "GET", "/v1/small/submissions").status == 200
+    assert len(read) == 1
+    clock[0] += 60
+    assert service.signed(newcomer(1), "GET", "/v1/small/submissions").status == 200
+    assert len(read) == 2
+
+
+def test_whose_request_was_accepted_has_reserved_room(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    welcomed: list[bytes] = []
+    monkeypatch.setattr(ConnectionGuard, "welcome", lambda guard, guest, receipt: welcomed.append(receipt))
+    key, batch = first_batch(service)
+    assert service.signed(newcomer(1), "POST", EVIDENCE, batch.data).status == 403
+    assert service.signed(key, "POST", EVIDENCE, b"other").status == 200  # refused, and by a validator
+    assert service.ask("GET", "/v1/small").status == 200
+    assert welcomed == [key.public.raw]
+
+
+def test_a_broken_request_is_no_line_in_the_log(service: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), 60) as stranger:
+        stranger.sendall(b"GE/T / HTTP/1.1\r\n\r\n")
+        assert b" 400 " in stranger.recv(1000)
+    assert not caplog.records
+
+
+def test_a_full_disk_is_no_fault_of_who_sends(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "SPOOL", 1)
+    key, batch = first_batch(service)
+
+    class Full(tempfile.SpooledTemporaryFile[bytes]):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(tempfile, "SpooledTemporaryFile", Full)
+        answer = service.signed(key, "POST", EVIDENCE, batch.data)
+    assert (answer.status, "retry-after" in answer.headers) == (503, True), answer
+    assert service.signed(key, "POST", EVIDENCE, batch.data).json["batches"][0]["outcome"] == "accepted"

@@ -83,7 +83,7 @@ def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable
         app.include_router(router)
     _pages(app, site)
     describe(app)
-    inner = _bounded(app, site, metrics)
+    inner = _bounded(app, site, metrics, guard)
     return inner if guard is None else guard.app(inner, _busy)
 
 
@@ -174,7 +174,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     app.add_exception_handler(Exception, internal)
 
 
-def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
+def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | None) -> Asgi:
     """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
 
     readers = Readers()
@@ -193,8 +193,12 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
             request = Request(scope)
             async with asyncio.timeout(ANSWER_SECONDS) as deadline:
                 address = site.origin(request.headers.get("host", ""))
+                scope["scheme"] = address.partition("://")[0]  # as the client knows it: redirects lead there
                 scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline, readers=readers)
                 await app(scope, count.receive, count.send)
+            signer = scope["state"].get("signer")
+            if guard is not None and signer is not None and 200 <= count.status < 300:
+                guard.welcome(scope["state"]["guest"], signer.raw)
         except HttpProblem as error:
             await problem(error)(scope, receive, count.send)
         except TimeoutError:

@@ -137,6 +137,7 @@ async def signed(
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
     name = await run_in_threadpool(whose, asked.key)
+    request.state.signer = asked.key
     if spend:
         await run_in_threadpool(served.spend, asked)
     return name, asked

@@ -20,7 +20,7 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.serve import uploads
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
 from assay.serve.notebook import Upload
 from assay.serve.progress import Progress, released_logs
 from assay.serve.registration import register
@@ -280,7 +280,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(progress.submissions, served, participant))
+        return _json(await look(request, progress.submissions, served, participant))
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def logs(
@@ -294,7 +294,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         participant = None
         if "signature" in request.headers:
             participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(released_logs, served, digest, participant, task))
+        return _json(await look(request, released_logs, served, digest, participant, task))
 
 
 def _upload(upload: Upload, status: int) -> Response:
