@@ -1,5 +1,5 @@
 # Two to begin with: `make demo` shows it working, `make test` proves it.
-.PHONY: help demo demo-full test check full bench schemas docs clean setup
+.PHONY: help demo demo-full test check full bench soak schemas docs clean setup
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -22,6 +22,9 @@ full:  ## every test at full depth and the mutation run: before a release
 
 bench:  ## measure
 	@bash tools/setup && .venv/bin/python -m bench
+
+soak:  ## ten minutes of load on the service while its workers are killed (ARGUMENTS="--seconds 60 --database URL")
+	@bash tools/soak $(ARGUMENTS)
 
 schemas:  ## write the published JSON schemas again
 	@bash tools/setup && .venv/bin/python tools/schemas.py

@@ -1,6 +1,6 @@
 """The bare service that `bench/serve.py` compares with: FastAPI and uvicorn as they come, one route for each measurement.
 
-    python -m bench.bare PAGE FOLDER     GET /page answers with the bytes of PAGE; PUT /upload streams a body to a file and fsyncs it
+python -m bench.bare PAGE FOLDER     GET /page answers with PAGE; PUT /upload streams a body to a file and fsyncs it
 """
 
 from __future__ import annotations

@@ -53,6 +53,8 @@ class Kept:
     def __init__(self, port: int, key: PrivateKey | None = None) -> None:
         self.port, self.key, self.base = port, key, f"http://127.0.0.1:{port}"
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.opened = self.used = time.monotonic()
+        """When the connection was opened, and when its last answer was read."""
 
     def signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
         """The headers that sign a request."""
@@ -63,11 +65,20 @@ class Kept:
         """One request on the connection; signed if there are no headers and this has a key."""
         if headers is None:
             headers = self.signed(method, path, body or b"") if self.key is not None else {}
+        if self._connection.sock is None:
+            self.opened = self.used = time.monotonic()
         begun = time.perf_counter()
         self._connection.request(method, path, body, dict(headers))
         given = self._connection.getresponse()
         first = time.perf_counter() - begun
-        return Answer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)
+        answer = Answer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)
+        self.used = time.monotonic()
+        return answer
+
+    def rest(self, seconds: float) -> None:
+        """Close the connection if nothing was asked for so many seconds: the service may be about to close it."""
+        if time.monotonic() - self.used > seconds:
+            self.close()
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -96,6 +107,24 @@ class Process:
                 if int(parent) == self.process.pid and b"spawn_main" in command:
                     found.append(int(entry.name))
         return sorted(found)
+
+    def connections(self, pid: int) -> int:
+        """How many connections with clients one of its processes has."""
+        ours = f":{self.port:04X}"
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(ours) and row[3] == "01"}
+        try:
+            return sum(os.readlink(entry) in inodes for entry in Path(f"/proc/{pid}/fd").iterdir())
+        except OSError:  # it has ended, or closes files meanwhile
+            return 0
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 @contextmanager
@@ -164,7 +193,13 @@ def signers(count: int) -> list[PrivateKey]:
 
 
 def competition(
-    folder: Path, kind: str, participants: Sequence[str], validators: Sequence[PrivateKey], *, tasks: int = 0, database: str | None = None
+    folder: Path,
+    kind: str,
+    participants: Sequence[str],
+    validators: Sequence[PrivateKey],
+    *,
+    tasks: int = 0,
+    database: str | None = None,
 ) -> Path:
     """A competition with an empty ledger. participants: their keys; each has the submission that `submission` gives."""
     folder.mkdir(parents=True)
@@ -201,7 +236,7 @@ def trials(signer: PrivateKey, participant: str, numbers: range, *, epoch: int =
             task=task(number),
             trial=trial,
             outcome="pass" if number % 3 else "fail",
-            observed_at=(BEGIN + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            observed_at=BEGIN + timedelta(seconds=number),
         )
         for number in numbers
     ]
@@ -234,8 +269,8 @@ def settled_board(folder: Path, size: int) -> Path:
                     validator=signer.public.raw.hex(),
                     participant=name,
                     submission=submission(name),
-                    score="0." + f"{1 + number * 7919 % 9973:04}".rstrip("0"),
-                    observed_at=BEGIN.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    score=(1 + number * 7919 % 9973) * 10**5,
+                    observed_at=BEGIN,
                 )
                 for number, name in enumerate(names)
             ]

@@ -210,10 +210,10 @@ def test_readers_leave_threads_to_those_who_send(service: Running, monkeypatch: 
         go_on.wait(60)
         return b"{}"
 
-    monkeypatch.setattr(Epochs, "document", slow)
+    monkeypatch.setattr(Epochs, "receipt", slow)
     answers: list[int] = []
     asking = [
-        threading.Thread(target=lambda: answers.append(service.ask("GET", "/v1/small/epochs/3").status))
+        threading.Thread(target=lambda: answers.append(service.ask("GET", "/v1/small/epochs/3/receipt").status))
         for _ in range(http.READERS + http.READERS_WAITING + 3)
     ]
     try:
@@ -243,7 +243,7 @@ def test_a_workshop_forgets_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(HttpProblem, match="too much is being prepared"):
             await workshop.made("another", go_on.wait)
         go_on.set()
-        await asyncio.to_thread(workshop._thread.shutdown)
+        await asyncio.to_thread(workshop._drawing.shutdown)
         await asyncio.sleep(0)
         assert not workshop._under_way
 

@@ -18,11 +18,13 @@ from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
+from assay.serve.shapes import DIGEST, described
 from assay.serve.site import ServedCompetition, Site, now
 
-__all__ = ["routes"]
+__all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
 
 BATCHES = "application/vnd.assay.batches"
+"""The media type of signed batches, an empty line between two."""
 HEARTBEAT_BYTES = 64 * 1024
 BATCHES_AT_ONCE = 1000
 """The most batches of one request."""
@@ -65,6 +67,10 @@ class BatchOutcome(BaseModel):
 
 class EvidenceOutcome(BaseModel):
     """What became of each batch, in the order in which they were sent."""
+
+    model_config = described(
+        {"batches": [{"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0}]}
+    )
 
     batches: list[BatchOutcome]
 

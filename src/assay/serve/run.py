@@ -25,6 +25,8 @@ __all__ = ["ServeOptions", "addresses", "application", "listen", "run", "server"
 
 STOP_SECONDS = 20
 """How long requests that are under way may take after the signal to stop."""
+HUNG_SECONDS = 30
+"""A worker that does not answer the process that started it for so long is killed. On a busy machine a start takes seconds."""
 HEADER_BYTES = 16_384
 """Bytes of a request's head."""
 
@@ -141,6 +143,7 @@ def _config(app: Asgi | str, protocol: Any, options: ServeOptions) -> uvicorn.Co
         proxy_headers=False,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_graceful_shutdown=STOP_SECONDS,
+        timeout_worker_healthcheck=HUNG_SECONDS,
         ssl_certfile=options.certificate,
         ssl_keyfile=None if options.key is None else str(options.key),
     )
