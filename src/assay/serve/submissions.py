@@ -7,8 +7,8 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
@@ -21,10 +21,11 @@ from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import uploads
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
 from assay.serve.notebook import Upload
 from assay.serve.progress import Progress, released_logs
 from assay.serve.registration import register
+from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 
 __all__ = ["ARCHIVE", "SEALED", "routes"]
@@ -187,7 +188,7 @@ def _registration(router: APIRouter, site: Site) -> None:
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
-    turns = asyncio.Semaphore(BOXES)
+    turns, under_way = asyncio.Semaphore(BOXES), set[tuple[str, str]]()
     binary = {"schema": {"type": "string", "format": "binary"}}
 
     @router.put(
@@ -201,6 +202,10 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         """Hand in an archive (tar, tar.gz, tar.xz, zip) or a sealed submission; it becomes the participant's submission."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
+        with _only_one(under_way, (segment, participant)):
+            return await take(request, served, participant, asked)
+
+    async def take(request: Request, served: ServedCompetition, participant: str, asked: SignedRequest) -> Response:
         most = uploads.archive_bounds(served.scheme).packed
         sealed = request.headers.get("content-type", "").partition(";")[0].strip().lower() == SEALED
         archive = f"sha256:{asked.body_sha256.hex()}"
@@ -229,6 +234,19 @@ async def _store(served: ServedCompetition, permission: uploads.Permission, body
         await asyncio.wait([storing])
         storing.exception()
         raise
+
+
+@contextmanager
+def _only_one(under_way: set[tuple[str, str]], who: tuple[str, str]) -> Iterator[None]:
+    """One submission of a participant at a time: nobody takes all boxes, or fills the disk. Raises HttpProblem (429)."""
+    if who in under_way:
+        what = "another submission of this participant is being taken in"
+        raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
+    under_way.add(who)
+    try:
+        yield
+    finally:
+        under_way.discard(who)
 
 
 @asynccontextmanager
@@ -261,7 +279,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(progress.submissions, served, participant))
+        return _json(await look(request, progress.submissions, served, participant))
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def logs(
@@ -275,7 +293,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         participant = None
         if "signature" in request.headers:
             participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(released_logs, served, digest, participant, task))
+        return _json(await look(request, released_logs, served, digest, participant, task))
 
 
 def _upload(upload: Upload, status: int) -> Response:
