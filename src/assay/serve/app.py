@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,13 +26,14 @@ from starlette.routing import Match
 
 import assay
 from assay.errors import AssayError
+from assay.ledger.keys import PublicKey
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
 from assay.serve.board import waiting
 from assay.serve.current import CURRENT, current_page
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
-from assay.serve.http import JSON, HttpProblem, answer, problem
+from assay.serve.http import JSON, HttpProblem, KeyTurns, answer, problem
 from assay.serve.metrics import Metrics, Tally
 from assay.serve.pages import POLICY, assets, render
 from assay.serve.season import handed_in
@@ -160,7 +162,10 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
 
 
 def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
-    """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
+    """What holds for every request: the right host, the headers of every answer, a deadline, a key's share of the requests,
+    no exception to the server's log.
+    """
+    keys: Counter[PublicKey] = Counter()
 
     async def bounded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -172,11 +177,12 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
             scope = scope | {"method": "GET"}
 
         count = Tally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
+        turns = KeyTurns(keys)
         try:
             request = Request(scope)
             async with asyncio.timeout(ANSWER_SECONDS) as deadline:
                 address = site.origin(request.headers.get("host", ""))
-                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline)
+                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline, turns=turns)
                 await app(scope, count.receive, count.send)
         except HttpProblem as error:
             await problem(error)(scope, receive, count.send)
@@ -187,6 +193,7 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
         except Exception:  # noqa: BLE001  (it was answered and told; here it would get into a server's log)
             return
         finally:
+            turns.give_back()
             metrics.count(scope, method, count)
 
     return bounded

@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -30,7 +31,19 @@ if TYPE_CHECKING:
     from assay.ledger.keys import PublicKey
     from assay.serve.site import ServedCompetition
 
-__all__ = ["JSON", "PROBLEMS", "HttpProblem", "Received", "answer", "extend", "known_tag", "problem", "receive", "signed"]
+__all__ = [
+    "JSON",
+    "PROBLEMS",
+    "HttpProblem",
+    "KeyTurns",
+    "Received",
+    "answer",
+    "extend",
+    "known_tag",
+    "problem",
+    "receive",
+    "signed",
+]
 
 Name = TypeVar("Name")
 
@@ -102,16 +115,46 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 async def signed(request: Request, served: ServedCompetition, whose: Callable[[PublicKey], Name]) -> tuple[Name, SignedRequest]:
     """Who signed a request, and its signature, which is used up by that. whose: tells by the key, or raises.
 
-    The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay).
+    The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay, 429 if
+    the key has too many requests that are not yet answered).
     """
     query = request.scope["query_string"]
     path = request.scope.get("raw_path") or request.scope["path"].encode()
     url = request.state.address + path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
+    request.state.turns.take(asked.key)
     name = await run_in_threadpool(whose, asked.key)
     await run_in_threadpool(served.spend, asked)
     return name, asked
+
+
+KEY_REQUESTS = 16
+"""Signed requests of one key that one process answers at a time."""
+
+
+class KeyTurns:
+    """How many requests of each key are being answered: `count` for a process, and what one request took, to give it back."""
+
+    def __init__(self, count: Counter[PublicKey]) -> None:
+        self._count = count
+        self._taken: list[PublicKey] = []
+
+    def take(self, key: PublicKey) -> None:
+        """Begin a request of a key. Raises HttpProblem (429) if it has too many."""
+        if self._count[key] >= KEY_REQUESTS:
+            what = f"{key.id} has {KEY_REQUESTS} requests that are not yet answered"
+            raise HttpProblem(429, what, hint="wait for their answers", stage="turn", retry=1)
+        self._count[key] += 1
+        self._taken.append(key)
+
+    def give_back(self) -> None:
+        """The request is over."""
+        for key in self._taken:
+            self._count[key] -= 1
+            if not self._count[key]:
+                del self._count[key]
+        self._taken.clear()
 
 
 def _status(error: AssayError) -> tuple[int, int | None]:
