@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,11 @@ esac
 
 
 def digest() -> str:
-    """The digest of everything that the findings depend on: the sources, their compiler and libraries, and this file."""
-    files = [
-        *sorted((CONTRACTS / "src").rglob("*.sol")),
-        CONTRACTS / "build.mjs",
-        CONTRACTS / "package-lock.json",
-        Path(__file__),
-    ]
-    digests = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
+    """The digest of everything that the findings depend on: the sources, their compiler and libraries, slither, and ACCEPTED."""
+    files = [*sorted((CONTRACTS / "src").rglob("*.sol")), CONTRACTS / "build.mjs", CONTRACTS / "package-lock.json"]
+    parts = [f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files]
+    parts += [f"slither {version('slither-analyzer')}", *(f"{place} {why}" for place, why in sorted(ACCEPTED.items()))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def findings() -> list[dict[str, Any]]:

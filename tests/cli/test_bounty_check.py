@@ -50,7 +50,7 @@ def test_a_bounty_is_told_back(tmp_path: Path) -> None:
     assert ["5600", "80", "%", "50", "%", "500000000000000000", "0.5"] in rows
     assert ["1st", "100", "%", "1000000000000000000", "0", "1000000000000000000", "1"] in rows
     assert "There is no enclave, so the validators who judge can read the solutions." in text
-    assert shown.stderr.count("warning: ") == 3
+    assert shown.stderr.count("warning:") == 3
     assert f"Digest {read_bounty(place).digest}" in text
 
 

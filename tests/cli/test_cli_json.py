@@ -22,6 +22,7 @@ WITHOUT = {
     "open": "it prints the file that was sealed",
     "receipt": "it prints a JSON document",
     "scheme schema": "it prints a JSON schema",
+    "serve": "it serves until it is stopped",
 }
 """The commands without --json, and why."""
 LATER = {"trial"}

@@ -21,7 +21,7 @@ RUNNER = CliRunner()
 
 
 def run(*words: str | Path, code: int = 0) -> Any:
-    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": "160"}, prog_name="assay")
+    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": "500"}, prog_name="assay")
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 

@@ -21,8 +21,6 @@ from assay.ledger.verify import verify
 from disks import filled, mounted, remount
 from ledger_kit import KEY, ORIGIN, SIGNER
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 FULL, READ_ONLY = "No space left on device", "Read-only file system"
 
 

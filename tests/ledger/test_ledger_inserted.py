@@ -17,8 +17,6 @@ from cli_kit import output, run
 from inserting import Inserter, batch_row, record_rows, signed_anew
 from ledger_kit import KEY, SIGNER, V1, V2, V3, VALIDATORS
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 MALLORY = keys.read(b"99" * 32)
 Rows = tuple[list[Any], list[list[Any]]]
 Last = tuple[int, int]

@@ -163,7 +163,6 @@ def test_a_key_is_kept_and_found_again(folder: Path, kind: str, passphrase: str,
     assert keys.listed() == [keys.NamedKey("val-1", path, key.public)]
 
 
-@pytest.mark.no_cover
 def test_what_bittensor_wrote_is_read(tmp_path: Path) -> None:
     pair = bittensor_core.Keypair.from_uri("//Alice")
     data = bittensor_core.serialized_keypair_to_keyfile_data(pair)

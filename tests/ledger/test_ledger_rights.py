@@ -20,8 +20,6 @@ from assay.ledger.store.engine import LOCK
 from cli_kit import output, refused, run
 from ledger_kit import SIGNER
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 ROLES = ("val-1", "100%", "stranger", "operator")
 
 

@@ -11,8 +11,6 @@ from cli_kit import output, refused, run
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from ledger_kit import SIGNER, V1, VALIDATORS
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

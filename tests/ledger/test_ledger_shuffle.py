@@ -15,8 +15,6 @@ from assay.ledger.store import Submission
 from assay.records import record
 from ledger_kit import SIGNER, VALIDATORS
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 Json = dict[str, Any]
 EPOCHS = (3, 4)
 OUTCOMES = ("pass", "fail", "error", "timeout")

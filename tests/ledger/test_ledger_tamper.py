@@ -19,8 +19,6 @@ from assay.ledger.verify.report import or_null
 from depth import depth
 from tamper_kit import KEY, Change, all_refused, as_json, changes, flipped, leaves, put, refused, tried
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 exported = pytest.fixture(scope="module")(tamper_kit.exported)
 
 

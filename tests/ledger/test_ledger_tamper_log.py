@@ -16,8 +16,6 @@ from assay.ledger.verify import verify
 from assay.ledger.verify.claims import log_of
 from tamper_kit import KEY, Change, all_refused
 
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
-
 exported = pytest.fixture(scope="module")(tamper_kit.exported)
 
 

@@ -90,7 +90,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_an_event_brings_the_page_up_to_date_and_leaves_the_focus_where_it_was(served: Served) -> None:
     from playwright.sync_api import expect, sync_playwright
 
@@ -125,7 +124,6 @@ def test_an_event_brings_the_page_up_to_date_and_leaves_the_focus_where_it_was(s
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
 def test_without_javascript_the_page_reads_the_same_and_says_to_reload(served: Served) -> None:
     from playwright.sync_api import expect, sync_playwright
 

@@ -14,6 +14,7 @@ import small_folder
 from assay.ledger import settling
 from assay.serve import pages, report
 from assay.serve.board import board
+from assay.serve.bounty import bounty
 from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
 from assay.serve.site import ServedCompetition
@@ -203,3 +204,24 @@ def test_a_slider_of_hundreds_of_epochs_has_few_steps(tmp_path: Path) -> None:
     assert len(numbers) <= STEPS + 2
     assert {0, now - 1, now, now + 1, 399} <= {*numbers}
     assert (found["before"]["n"], found["after"]["n"]) == (now - 1, now + 1)
+
+
+def test_a_board_of_payouts_says_what_the_bounty_s_page_says() -> None:
+    season = read(Path(__file__).parents[2] / "examples" / "verdicts")
+    view, page_of_bounty = board(season), bounty(season)
+    assert view["heading"] == page_of_bounty["heading"]
+    assert sum(part["w"] for part in view["strip"]) == pytest.approx(1)
+    for row, solution in zip(view["rows"], page_of_bounty["rows"], strict=True):
+        assert (row["key"], row["bars"], row["note"], row["x"]) == tuple(
+            solution[name] for name in ("key", "bars", "verdict", "x")
+        )
+    assert [row["paid"] for row in view["rows"] if row["net"] != "0"] == ["1 ether"]
+    assert (view["mark"], view["ends"][2]) == ("7000", "10000")
+
+
+def test_a_strip_names_the_best_of_few_and_groups_many(many: Season, tmp_path: Path) -> None:
+    few = board(divided(tmp_path / "few", 13, 20, [20 - at for at in range(13)]))
+    assert [part["name"] for part in few["strip"]][-1] == "8 others"
+    assert len(few["strip"]) == 6
+    assert [part["name"] for part in board(many)["strip"]][1:3] == ["ranks 2–4", "ranks 5–16"]
+    assert few["heading"].startswith("13 of 13 participants have an agreed score. All of the emission is paid")

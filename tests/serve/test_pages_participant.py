@@ -3,6 +3,7 @@
 import csv
 import html
 import re
+import shutil
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -205,3 +206,16 @@ def test_a_large_table_is_grouped_and_its_groups_are_right(tmp_path: Path) -> No
     small = matrix(read(EXAMPLES / "season"), "atlas")
     assert small is not None
     assert (small["grouped"], small["narrow"], len(small["cols"]) <= NARROW) == (False, False, True)
+
+
+def test_a_deposit_in_a_token_is_never_called_ether(tmp_path: Path) -> None:
+    folder = tmp_path / "verdicts"
+    shutil.copytree(EXAMPLES / "verdicts", folder)
+    token = "0x5fbdb2315678afecb367f032d93f642f64180aa3"
+    (folder / "publish.toml").write_text(f'[targets.escrow]\nkind = "evm"\ntoken = "{token}"\n')
+    season = read(folder)
+    told(season)
+    for name in ("index.html", "bounty.html", *season.by_page):
+        text = pages.page(season, name).decode()
+        assert "ether" not in re.sub("whether|together", "", text), name
+    assert "units of 0x5fbd…0aa3" in pages.page(season, participant_page(season.document["ranking"][0])).decode()

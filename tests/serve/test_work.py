@@ -1,7 +1,10 @@
 """What validators fetch and hand over: the work that is theirs, files by digest that resume, objects that are stored once."""
 
+import csv
 import io
 import os
+import re
+import shutil
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -15,12 +18,14 @@ import judge_kit
 import ledger_kit
 from assay.judge import tree
 from assay.judge.terminal.competition import submit_agent
+from assay.kind import find
 from assay.ledger import keys, settling
 from assay.serve import watching, work
 from assay.serve.signed import sign_request
 from ledger_kit import V1, V2, V3, VALIDATORS
 from service_kit import Running, listing, running
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 STRANGER = keys.read(b"66" * 32)
 WORK = "/v1/small/work"
 BODY = b"a trial's log\n" * 1000
@@ -71,7 +76,7 @@ def test_assign_draws_whose_work_it_is(service: Running) -> None:
     scheme.write_text(f"{scheme.read_text()}\n[consensus]\nassign = 1\nmin_validators = 1\n")
     (place / "randomness.csv").write_text("".join(f"epoch,hex\n3,{'ab' * 32}\n4,{'cd' * 32}\n"))
     refused = service.signed(VALIDATORS[V1], "GET", WORK)
-    assert (refused.status, "no randomness of epoch 1" in refused.json["detail"]) == (400, True)
+    assert (refused.status, "no randomness of epoch 1" in refused.json["detail"]) == (503, True)
     ledger_kit.add(place, ledger_kit.records(epoch=3))
     assigned: dict[str, list[str]] = {}
     for validator in VALIDATORS:
@@ -131,6 +136,23 @@ def test_the_files_of_a_submission_come_as_they_were_submitted(service: Running,
         assert service.signed(VALIDATORS[V1], "GET", f"/v1/small/submissions/{other}/content").status in (400, 404)
     (folder_of(service) / "agents").rename(tmp_path / "moved")
     assert service.signed(VALIDATORS[V1], "GET", address).body == whole.body, "the copy that was made stays"
+
+
+def test_every_kind_says_where_the_files_of_a_submission_are(tmp_path: Path) -> None:
+    workflow = shutil.copytree(EXAMPLES / "cswon", tmp_path / "cswon")
+    row = next(row for row in csv.DictReader((workflow / "participants.csv").read_text().splitlines()) if row["key"] == "alba")
+    assert find("workflow").files(workflow, row["submission"]) == workflow / "planners" / "alba"
+    assert find("workflow").files(workflow, f"sha256:{'0' * 64}") is None
+    rubric = shutil.copytree(EXAMPLES / "agonaut" / "small", tmp_path / "agonaut")
+    shutil.copy(EXAMPLES / "agonaut" / "scheme.toml", rubric)
+    terms = re.sub(r"\[enclave\]\n.*\n.*\n|sponsor = .*\n", "", (rubric / "bounty.toml").read_text())
+    (rubric / "bounty.toml").write_text(terms.replace("2026-", "2099-"))
+    (rubric / "participants.csv").write_text("key\nmaple\n")
+    submitted = find("rubric").submit(rubric, "maple", str(EXAMPLES / "agonaut" / "handed-in" / "maple"), None).submission
+    assert find("rubric").files(rubric, submitted) == rubric / "solutions" / f"{submitted[7:]}.json"
+    assert find("rubric").files(rubric, "anything else") is None
+    for kind in ("points", "given", "tests"):
+        assert find(kind).files(rubric, f"sha256:{'0' * 64}") is None
 
 
 def test_the_task_set_comes_by_its_digest(service: Running, tmp_path: Path) -> None:

@@ -40,8 +40,6 @@ SETTLE = """
 import pathlib, sys
 import assay
 from assay.exact import canonical
-
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
 for place in sys.argv[1:]:
     sys.stdout.buffer.write(canonical(assay.open(place).settle().document) + b"\\n")
 """

@@ -24,6 +24,12 @@ COMMANDS = {
     "serve": ("serve:serve", "Serve a season: its pages, and the API with which people hand in and validators send evidence."),
     "emission": ("emission:emission", "Combine the competitions of a subnet into one split of its weights."),
     "submit": ("judging.submit:submit", "Make an agent, a solution or a planner the current submission of a participant."),
+    "register": ("participants:register", "Register your key as a participant of a competition that somebody serves."),
+    "submissions": (
+        "participants:submissions",
+        "List your own submissions to a competition that somebody serves, and how far they are.",
+    ),
+    "invite": ("participants:invite", "Let somebody register as a participant: print a code for them."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues:app", "GitHub issues: link an account, and show which issues counted for whom."),
     "trial": (
@@ -40,7 +46,7 @@ COMMANDS = {
     "export": ("judging.export:app", "Export epochs of a ledger as files, or trials in the format of other harnesses."),
     "scheme": ("schemes:app", "List the presets, and show or check the rules of a competition."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
-    "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger, and list what was accepted."),
+    "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
     "commit": ("enclave.sealing:commit", "Commit to a solution before anybody sees it."),

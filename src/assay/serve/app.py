@@ -14,6 +14,7 @@ import asyncio
 import json
 import mimetypes
 from collections import Counter
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,7 +26,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 
 import assay
-from assay.errors import AssayError
+from assay.errors import AssayError, brief
+from assay.exact import LARGEST
 from assay.ledger.keys import PublicKey
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
@@ -104,9 +106,12 @@ def _pages(app: FastAPI, site: Site) -> None:
     async def board(request: Request, segment: str) -> Response:
         return await drawn(request, site.competition(segment), "index.html", None)
 
-    @app.get("/{segment}/epoch-{epoch:int}/{name:path}", include_in_schema=False)
-    async def earlier(request: Request, segment: str, epoch: int, name: str) -> Response:
-        return await drawn(request, site.competition(segment), name or "index.html", epoch)
+    @app.get("/{segment}/epoch-{epoch}/{name:path}", include_in_schema=False)
+    async def earlier(request: Request, segment: str, epoch: str, name: str) -> Response:
+        served = site.competition(segment)
+        if re.fullmatch("[0-9]{1,16}", epoch, re.ASCII) is None or int(epoch) > LARGEST:
+            raise HttpProblem(404, f"there is no epoch {brief(epoch, 80)}", hint="the board names the epochs that are")
+        return await drawn(request, served, name or "index.html", int(epoch))
 
     @app.get("/{segment}/{name:path}", include_in_schema=False)
     async def shown(request: Request, segment: str, name: str) -> Response:
@@ -147,6 +152,12 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
         message = first["msg"][:1].lower() + first["msg"][1:]
         return problem(HttpProblem(400, message, field=place, hint="see /v1/openapi.json"))
 
+    async def broken(request: Request, error: Exception) -> Response:
+        assert isinstance(error, OSError)
+        tell(f"{type(error).__name__}: {error.strerror}, {request.method} {request.url.path[:200]}")
+        what = f"the service cannot use its disk now ({error.strerror})"
+        return problem(HttpProblem(503, what, hint="tell its operator; nothing was accepted", stage="disk", retry=30))
+
     async def internal(request: Request, error: Exception) -> Response:
         last = error.__traceback__
         while last is not None and last.tb_next is not None:
@@ -158,6 +169,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     app.add_exception_handler(AssayError, ours)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(OSError, broken)
     app.add_exception_handler(Exception, internal)
 
 

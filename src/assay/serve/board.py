@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from assay.exact import BPS, NANO, WEI, coins, nanos
+from assay.exact import BPS, NANO, nanos
 from assay.records import Participant
+from assay.serve.bounty import has_bounty, money_of, payout_heading, verdict, verdict_bars
 from assay.serve.draw import NARROW, fraction, percent, share, short, spark
 from assay.serve.links import participant_page
 from assay.serve.ranking import AT_ONCE, Asked, matches, select
@@ -104,7 +105,7 @@ def lede(season: Season) -> str:
 
 
 def _rows(season: Season) -> Iterator[Json]:
-    document, sure = season.document, season.standings
+    document, sure, money = season.document, season.standings, money_of(season)
     weights = {row["participant"]: row for row in document["weights"]}
     payouts = {row["participant"]: row for row in document["payouts"]}
     ranking = document["ranking"]
@@ -146,9 +147,18 @@ def _rows(season: Season) -> Iterator[Json]:
         if season.scheme.payout is not None:
             paid = payouts.get(key)
             net = "0" if paid is None else paid["net"]
-            row |= {"net": net, "paid": coins(net, WEI), "address": None if paid is None else paid["address"]}
-            row["note"] = "" if net != "0" else "not paid"
+            row |= {"net": net, "paid": money(net), "wei": money.whole(net), "address": None if paid is None else paid["address"]}
+            row |= _judged(season, agreed)
         yield row
+
+
+def _judged(season: Season, agreed: Json) -> Json:
+    """Of a rubric: the verdict in words, and what it did to what the checks add up to."""
+    votes = [vote["work"] for vote in agreed["validators"] if not vote["excluded"]]
+    if not has_bounty(season) or not votes:
+        return {"note": "", "bars": []}
+    said = named([*dict.fromkeys(map(verdict, votes))])
+    return {"note": said, "bars": verdict_bars(votes[0]) if len(votes) == 1 else []}
 
 
 def _words(season: Season, key: str) -> str:
@@ -201,7 +211,8 @@ def _heading(season: Season, view: Json) -> str:
     more += f", {percent(cut_off)} is not allocated" if cut_off else ""
     half = _half(season)
     best = f" Half of what is paid goes to the best {half}." if half and view["long"] else ""
-    return f"{count} {percent(paid)} of the emission is paid{more}.{best}"
+    part = "All" if paid == NANO else percent(paid)
+    return f"{count} {part} of the emission is paid{more}.{best}"
 
 
 def _half(season: Season) -> int:
@@ -253,6 +264,9 @@ def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
     paid = [(name, amount) for name, amount in shares if amount]
     if len(paid) <= SHADES:
         return paid
+    if len(paid) <= LONG:
+        others = paid[SHADES - 1 :]
+        return [*paid[: SHADES - 1], (f"{len(others)} others", sum(amount for _, amount in others))]
     edges = [0, 1, 4, 16, 64, 256, len(paid)]
     groups = []
     for first, last in pairwise(edges):
@@ -286,33 +300,35 @@ def _because(names: list[str], does: str, do: str) -> str:
 
 
 def _payout(season: Season, rows: list[Json]) -> Json:
-    """What the best score releases of the deposit, and the threshold in the drawing."""
-    document, rules = season.document, season.scheme.payout
+    """Who gets which part of the deposit, and the threshold in the drawing."""
+    document, rules, money = season.document, season.scheme.payout, money_of(season)
     assert rules is not None
-    released, refund = int(document["released"]), int(document["refund"])
-    fees = int(document["fees"] or 0)
     whole = rules.deposit or 1
-    strip, start = [], 0.0
-    for number, row in enumerate(row for row in rows if row["net"] != "0"):
-        width = int(row["net"]) / whole
-        strip.append(_part(f"e{1 + min(number, SHADES - 1)}", start, width, row["name"], f"{row['paid']} ether"))
-        start += width
-    for name, amount in (("fees", fees), ("refund", refund)):
+    paid = [row for row in rows if row["net"] != "0"]
+    parts = [(f"e{1 + min(at, SHADES - 1)}", row["name"], int(row["net"])) for at, row in enumerate(paid[: SHADES - 1])]
+    if rest := paid[SHADES - 1 :]:
+        parts.append((f"e{SHADES}", plural(len(rest), "more place"), sum(int(row["net"]) for row in rest)))
+    parts += [("eb", name, int(document[name] or 0)) for name in ("fees", "refund")]
+    strip, start = [], 0
+    for cls, name, amount in parts:
         if amount:
-            strip.append(_part("eb", start, amount / whole, name, f"{coins(str(amount), WEI)} ether"))
-            start += amount / whole
-    best = rows[0]["score"] if rows else "none"
-    said = "all of it released" if released == rules.deposit else f"{coins(str(released), WEI)} ether released"
+            strip.append(_part(cls, start / whole, amount / whole, name, money(amount)))
+            start += amount
+    released, best = int(document["released"]), rows[0]["score"] if rows else "none"
+    in_bps = bool(rows) and season.agreed[rows[0]["key"]]["bps"] is not None
     return {
+        "heading": payout_heading(season, rules, money),
         "strip": strip,
         "strip_label": ", ".join(f"{part['name']} {part['pct']}" for part in strip) or "nothing is paid",
-        "deposit": coins(str(rules.deposit), WEI),
-        "deposit_wei": str(rules.deposit),
-        "released": said,
-        "threshold": rules.threshold_bps,
+        "deposit": money(rules.deposit),
+        "deposit_wei": money.whole(rules.deposit),
+        "released": "all of it released" if released == rules.deposit else f"{money(released)} released",
+        "threshold": str(rules.threshold_bps),
         "threshold_x": rules.threshold_bps / BPS,
+        "in_bps": in_bps,
+        "ends": ("0", "5000", "10000") if in_bps else ("0", "0.5", "1"),
+        "mark": str(rules.threshold_bps) if in_bps else f"{rules.threshold_bps / BPS:g}",
         "best": best,
-        "places": len(rules.split),
     }
 
 
@@ -328,6 +344,11 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
         yield (
             f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
             "more validators do not."
+        )
+    elif has_bounty(season):
+        yield (
+            "The bar is what the answered checks add up to. Its stronger end is what the verdict gave back; the hatched end is "
+            "what the verdict, or a required check that was missed, took away. The line is the threshold."
         )
     elif (why := season.scheme.kind.doubts()) is not None and rows:
         yield f"No intervals: {why}."

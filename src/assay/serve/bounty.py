@@ -22,7 +22,7 @@ from assay.settle.score import accepted, holding
 from assay.settle.score.rubric import BASELINE
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["Released", "bounty", "has_bounty"]
+__all__ = ["Money", "Released", "bounty", "has_bounty", "money_of", "payout_heading", "verdict", "verdict_bars"]
 
 Released = Mapping[tuple[str, str], str]
 """(participant, check) → the text of a quote that may be shown."""
@@ -50,7 +50,7 @@ def bounty(season: Season, released: Released | None = None) -> Json:
     assert isinstance(rules, RubricScore)
     assert payout is not None
     terms = read_bounty(season.folder) if (season.folder / "bounty.toml").exists() else None
-    money = _Money(_token(season))
+    money = money_of(season)
     targets = published(season.folder)
     return {
         "title": (terms.terms.title or terms.terms.name) if terms is not None else season.scheme.name,
@@ -68,14 +68,14 @@ def bounty(season: Season, released: Released | None = None) -> Json:
         "rubric": _rubric(season, rules, released or {}),
         "flow": [*_flow(season, payout, money)],
         "strip": [*_strip(season, payout)],
-        "heading": _heading(season, payout, money),
+        "heading": payout_heading(season, payout, money),
         "tiers": [*_tiers(season, payout, money)],
         "targets": targets,
         "contract": next((value for target in targets for word, value in target["where"] if word == "Contract"), ""),
     }
 
 
-class _Money:
+class Money:
     """Amounts for people. Of a token, whose decimals are not known here, only the smallest units are shown."""
 
     def __init__(self, token: str) -> None:
@@ -83,19 +83,21 @@ class _Money:
 
     def __call__(self, amount: int | str) -> str:
         """In ether: "1.5 ether"."""
-        return f"{amount} units of {self._token}" if self._token else f"{coins(amount, WEI)} ether"
+        number, unit = self.parts(amount)
+        return f"{number} {unit}"
+
+    def parts(self, amount: int | str) -> tuple[str, str]:
+        """The number, and the unit that stands behind it."""
+        return (str(amount), f"units of {self._token}") if self._token else (coins(amount, WEI), "ether")
 
     def whole(self, amount: int | str) -> str:
         """In full: "1500000000000000000 wei"; empty for a token."""
         return "" if self._token else f"{amount} wei"
 
 
-def _token(season: Season) -> str:
-    if not (season.folder / "publish.toml").exists():
-        return ""
-    from assay.publish.evm.settings import deposit_token
-
-    return deposit_token(season.folder)
+def money_of(season: Season) -> Money:
+    """How amounts of a season's deposit are written."""
+    return Money(season.token)
 
 
 def _deadlines(terms: Bounty | None, payout: Payout) -> Iterator[tuple[str, str]]:
@@ -116,7 +118,7 @@ def _asked(terms: Bounty | None) -> Json:
     return {"text": "\n".join(lines[:LINES] if more else lines), "more": "\n".join(lines[LINES:]) if more else "", "why": ""}
 
 
-def _rows(season: Season, money: _Money) -> Iterator[Json]:
+def _rows(season: Season, money: Money) -> Iterator[Json]:
     """The solutions with an agreed score, best first: verdict, BPS, how they came about, and what is paid."""
     payouts = {row["participant"]: row for row in season.document["payouts"]}
     for rank, key in enumerate(season.document["ranking"], start=1):
@@ -124,7 +126,7 @@ def _rows(season: Season, money: _Money) -> Iterator[Json]:
         votes = [vote for vote in row["validators"] if not vote["excluded"]]
         paid = payouts.get(key)
         net = "0" if paid is None else paid["net"]
-        verdicts = dict.fromkeys(_verdict(vote["work"]) for vote in votes)
+        verdicts = dict.fromkeys(verdict(vote["work"]) for vote in votes)
         yield {
             "rank": rank,
             "key": key,
@@ -133,7 +135,7 @@ def _rows(season: Season, money: _Money) -> Iterator[Json]:
             "verdict": named([*verdicts]),
             "bps": row["bps"],
             "x": row["bps"] / BPS,
-            "bars": _bars(votes[0]["work"]) if len(votes) == 1 else [],
+            "bars": verdict_bars(votes[0]["work"]) if len(votes) == 1 else [],
             "dots": [vote["work"]["bps"] / BPS for vote in votes] if len(votes) > 1 else [],
             "label": f"{season.name(key)}: {row['bps']} BPS",
             "paid": "" if net == "0" else money(net),
@@ -142,7 +144,7 @@ def _rows(season: Season, money: _Money) -> Iterator[Json]:
         }
 
 
-def _verdict(work: Json) -> str:
+def verdict(work: Json) -> str:
     """A judgement in a few words."""
     if not work["gate"]:
         return "baseline not met"
@@ -150,7 +152,7 @@ def _verdict(work: Json) -> str:
     return f"{word}, a required check missed" if work["capped"] else word
 
 
-def _bars(work: Json) -> list[Json]:
+def verdict_bars(work: Json) -> list[Json]:
     """What the answered checks add up to, and what the verdict, or a required check that was missed, changed."""
     base, bps = work["base"] / BPS, work["bps"] / BPS
     bars = [{"c": "mid", "x": 0.0, "w": min(base, bps)}]
@@ -233,7 +235,7 @@ def _quotes(committed: int, shown: int) -> str:
     return f"{plural(committed, 'quote')} from the solutions {verb} committed by digest, and not released."
 
 
-def _flow(season: Season, payout: Payout, money: _Money) -> Iterator[Json]:
+def _flow(season: Season, payout: Payout, money: Money) -> Iterator[Json]:
     """Where the deposit goes: each paid place, the fees, the refund, and the sum, which is the deposit."""
     document = season.document
     for row in document["payouts"]:
@@ -267,7 +269,7 @@ def _strip(season: Season, payout: Payout) -> Iterator[Json]:
             start += amount / whole
 
 
-def _heading(season: Season, payout: Payout, money: _Money) -> str:
+def payout_heading(season: Season, payout: Payout, money: Money) -> str:
     """Who gets the deposit, in a sentence."""
     document = season.document
     paid = [season.name(row["participant"]) for row in document["payouts"] if row["net"] != "0"]
@@ -283,7 +285,7 @@ def _heading(season: Season, payout: Payout, money: _Money) -> str:
     return f"{named(paid)} {verb} {what}; {kept}, and {back}."
 
 
-def _tiers(season: Season, payout: Payout, money: _Money) -> Iterator[Json]:
+def _tiers(season: Season, payout: Payout, money: Money) -> Iterator[Json]:
     """From which score of the best solution how much is released; which of these it reached."""
     reached = season.document["tier_bps"]
     for tier in payout.tiers:

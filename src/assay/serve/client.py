@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from assay.errors import AssayError, BadInput, Unreachable, brief, printable
@@ -14,12 +16,30 @@ from assay.peers import NoAnswer
 from assay.peers.http import Peer, PeerAnswer
 from assay.serve.signed import sign_request
 
-__all__ = ["Client"]
+__all__ = ["PAUSES", "Client", "patiently"]
 
 ANSWER_BYTES = 64 * 2**20
 SECONDS = 60.0
 RATE = 16_384
 """Bytes of a body that extend the deadline by one second."""
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+"""Seconds before each further attempt at what a service did not answer."""
+T = TypeVar("T")
+
+
+def patiently(act: Callable[[], T], pauses: Sequence[float] = PAUSES, sleep: Callable[[float], None] = time.sleep) -> T:
+    """What `act` returns; it is called again after each pause while a service does not answer or is busy.
+
+    Only for what may be sent twice. Raises the last Unreachable, one that is final at once, and every other error.
+    """
+    for pause in pauses:
+        try:
+            return act()
+        except Unreachable as error:
+            if error.final:
+                raise
+            sleep(pause)
+    return act()
 
 
 class Client:

@@ -53,7 +53,9 @@ def _document(app: FastAPI) -> Json:
 
 
 def _plain(operation: Json) -> None:
-    """Bring an operation to what the service does: its first sentence as the summary, 400 instead of 422."""
+    """Bring an operation to what the service does: its first sentence as the summary, a signature, 400 instead of 422."""
+    if "public" not in operation["tags"]:
+        operation["security"] = [{"signature": []}]
     operation["responses"].pop("422", None)
     about = str(operation.get("description", ""))
     if about:

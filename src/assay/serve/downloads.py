@@ -3,7 +3,7 @@
     Workshop.file(name, make)  ─▶  a file of its own in DIR/.served, with its SHA-256  ─▶  file_answer  ─▶  206, 304, 416 or 200
 
 What can be made again from the ledger or the folder is a cache: the operator may remove `.served` at any time. One thread makes
-files, so that strangers who ask for many cannot keep the machine busy with more than one.
+files, and one draws what takes long, so that strangers who ask for much cannot keep the machine busy with more than that.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 KEPT = 16
 """Files of a competition that are kept; the one that was not asked for longest is removed first."""
-WAITING = 16
+WAITING = 64
 """Things that may wait to be made; what is above that is refused until later."""
 PATIENCE = 60.0
 """Seconds for which a request waits for what is being made."""
@@ -62,10 +62,11 @@ class MadeFile:
 
 
 class Workshop:
-    """Makes what takes long, one thing after the other, in a thread of its own. Its methods are for one event loop."""
+    """Makes what takes long, in two threads of its own: one for what is drawn, one for files. For one event loop."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="workshop")
+        self._drawing = ThreadPoolExecutor(1, thread_name_prefix="drawing")
+        self._writing = ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: dict[object, Future[Any]] = {}
 
     async def made(self, name: object, make: Callable[[], T]) -> T:
@@ -73,20 +74,26 @@ class Workshop:
 
         Raises HttpProblem (503) if it takes long, or if too much is waiting: it goes on, and can be asked for again.
         """
+        return await self._made(self._drawing, name, make)
+
+    async def _made(self, thread: ThreadPoolExecutor, name: object, make: Callable[[], T]) -> T:
         future = self._under_way.get(name)
         if future is None:
             if len(self._under_way) >= WAITING:
                 raise HttpProblem(503, "too much is being prepared", hint="ask again later", retry=30)
-            future = self._under_way[name] = self._thread.submit(make)
+            loop = asyncio.get_running_loop()
+            future = self._under_way[name] = thread.submit(make)
+            future.add_done_callback(lambda done: _later(loop, self._forget, name, done))
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), PATIENCE)
         except TimeoutError:
-            if not future.done():
-                raise HttpProblem(503, "this is being prepared, and takes a while", hint="ask again", retry=10) from None
-            raise
-        finally:
             if future.done():
-                self._under_way.pop(name, None)
+                raise
+            raise HttpProblem(503, "this is being prepared, and takes a while", hint="ask again", retry=10) from None
+
+    def _forget(self, name: object, done: Future[Any]) -> None:
+        if self._under_way.get(name) is done:
+            del self._under_way[name]
 
     async def file(self, folder: Path, name: str, make: Callable[[Path], None]) -> MadeFile:
         """The file of this name for a competition, from the cache in its folder, or written by `make` to the path it gets.
@@ -96,7 +103,13 @@ class Workshop:
         place = folder / ".served"
         if (there := await run_in_threadpool(_kept, place, name)) is not None:
             return there
-        return await self.made((place, name), lambda: _make(place, name, make))
+        return await self._made(self._writing, (place, name), lambda: _make(place, name, make))
+
+
+def _later(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *words: object) -> None:
+    """Call a function in an event loop, unless that was closed meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(act, *words)
 
 
 def _kept(place: Path, name: str) -> MadeFile | None:

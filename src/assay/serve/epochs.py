@@ -182,12 +182,7 @@ class Epochs:
         season, folder = self.season(epoch), self.served.folder
         if key not in season.participants:
             raise _stranger(key, epoch)
-        token = ""
-        if (folder / "publish.toml").exists():
-            from assay.publish.evm.settings import deposit_token
-
-            token = deposit_token(folder)
-        return canonical(season.story(key, token).document() | season.scheme.kind.about(season.settlement, folder, key))
+        return canonical(season.story(key).document() | season.scheme.kind.about(season.settlement, folder, key))
 
     def table(self, epoch: int, name: str) -> bytes:
         """A table of the settlement as CSV. Raises HttpProblem (404) for another name."""

@@ -17,13 +17,17 @@ from assay.errors import BadInput, printable
 from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
+from assay.serve.shapes import DIGEST, described
 from assay.serve.site import ServedCompetition, Site, now
 
-__all__ = ["routes"]
+__all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
 
 BATCHES = "application/vnd.assay.batches"
+"""The media type of signed batches, an empty line between two."""
 HEARTBEAT_BYTES = 64 * 1024
+BATCHES_AT_ONCE = 1000
+"""The most batches of one request."""
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 
 
@@ -63,6 +67,10 @@ class BatchOutcome(BaseModel):
 
 class EvidenceOutcome(BaseModel):
     """What became of each batch, in the order in which they were sent."""
+
+    model_config = described(
+        {"batches": [{"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0}]}
+    )
 
     batches: list[BatchOutcome]
 
@@ -106,12 +114,21 @@ def routes(site: Site) -> APIRouter:
 
 
 def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[dict[str, Any]]:
-    """Check, store and acknowledge batches; a wrong one does not stop the others. Raises StoreError."""
+    """Check, store and acknowledge batches; a wrong one does not stop the others.
+
+    Raises HttpProblem (413) for too many batches, and StoreError or BadInput where the service, not a batch, is at fault.
+    """
     outcomes = []
-    for part in data.split(b"\n\n"):
+    parts = data.split(b"\n\n", BATCHES_AT_ONCE)
+    if len(parts) > BATCHES_AT_ONCE:
+        what = f"there are more than {BATCHES_AT_ONCE} batches"
+        raise HttpProblem(413, what, hint="send less at once", field="body")
+    for part in parts:
         try:
             outcomes.append(_accept(served, validator, part.rstrip(b"\n") + b"\n"))
         except (BadInput, HttpProblem) as error:
+            if of_operator(error):  # nothing follows from it about the batch
+                raise
             where = f"{error.field}: " if error.field else ""
             outcomes.append({"outcome": "refused", "detail": printable(where + error.what), "hint": printable(error.hint)})
     return outcomes

@@ -15,7 +15,7 @@ from assay.errors import AssayError, printable
 from assay.exact import canonical
 from assay.ledger.access import stored_settlement
 from assay.ledger.store import View
-from assay.serve.http import PROBLEMS, HttpProblem, answer
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer
 from assay.serve.metrics import Metrics
 from assay.serve.public import Segment
 from assay.serve.shapes import download
@@ -34,6 +34,17 @@ EVENT_SECONDS = 110.0
 QUIET = 15
 """After so many seconds without an event a comment says that the connection lives."""
 _NAMESPACE = "http://www.w3.org/2005/Atom"
+_EVENT: Json = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["state", "evidence", "settled", "heartbeat"]},
+        "data": {"type": "string", "contentMediaType": JSON, "description": "One JSON object"},
+        "id": {"type": "string", "description": "With the last event of a state: for Last-Event-ID"},
+    },
+    "examples": [{"event": "settled", "id": "9-2-000000000000", "data": '{"epoch":12,"position":11,"receipt":"sha256:…"}'}],
+}
+_SHAPE: dict[int | str, Json] = {200: {"description": "Events", "content": {EVENTS: {"schema": _EVENT}}}}
 
 
 def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
@@ -61,7 +72,7 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
         data = await run_in_threadpool(served.drawn, ("/v1", "atom"), lambda: _feed(served, site.address))
         return answer(request, data, ATOM, seconds=60)
 
-    @router.get("/{segment}/events", responses=download(EVENTS), response_class=Response)
+    @router.get("/{segment}/events", responses=_SHAPE, response_class=Response)
     async def events(
         request: Request,
         segment: Segment,

@@ -22,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from assay.errors import AssayError, CannotSettle, Refused, Unreachable, printable
+from assay.errors import AssayError, BadInput, CannotSettle, Refused, Unreachable, printable
 from assay.exact import canonical
 from assay.ledger.store import StoreError
 from assay.serve.signed import SignedRequest, check_request
@@ -40,6 +40,7 @@ __all__ = [
     "answer",
     "extend",
     "known_tag",
+    "of_operator",
     "problem",
     "receive",
     "signed",
@@ -112,8 +113,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """What every route may answer instead, for OpenAPI."""
 
 
-async def signed(request: Request, served: ServedCompetition, whose: Callable[[PublicKey], Name]) -> tuple[Name, SignedRequest]:
+async def signed(
+    request: Request, served: ServedCompetition, whose: Callable[[PublicKey], Name], *, spend: bool = True
+) -> tuple[Name, SignedRequest]:
     """Who signed a request, and its signature, which is used up by that. whose: tells by the key, or raises.
+
+    spend: False if the caller uses the nonce up, because it must see first whether anything of a stranger is to be written.
 
     The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay, 429 if
     the key has too many requests that are not yet answered).
@@ -125,7 +130,8 @@ async def signed(request: Request, served: ServedCompetition, whose: Callable[[P
     asked = check_request(method, url, request.headers)
     request.state.turns.take(asked.key)
     name = await run_in_threadpool(whose, asked.key)
-    await run_in_threadpool(served.spend, asked)
+    if spend:
+        await run_in_threadpool(served.spend, asked)
     return name, asked
 
 
@@ -167,7 +173,15 @@ def _status(error: AssayError) -> tuple[int, int | None]:
         return 404, None
     if error.stage == "signature":
         return 401, None
+    if of_operator(error):
+        return 503, RETRY_SECONDS
     return (409 if isinstance(error, Refused) else 400), None
+
+
+def of_operator(error: AssayError) -> bool:
+    """Whether an error is about a file or a database of the service: its operator can correct it, and no client can."""
+    file = error.file
+    return isinstance(error, BadInput) and file is not None and (isinstance(file, Path) or os.path.isabs(file) or "://" in file)
 
 
 def answer(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +42,8 @@ from assay.scheme.fields import instant_text
 __all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
 
 Json = dict[str, Any]
+WAIT_SECONDS = 20.0
+"""For so long a request waits for another writer; then it gets an answer, and its thread is free for others."""
 _SCHEMA = MetaData()
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
@@ -148,7 +150,7 @@ class Notebook:
 
     def __init__(self, place: str) -> None:
         self._name = shown(place)
-        self._engine, self._quick = make_engine(place), make_engine(place)
+        self._engine, self._quick = make_engine(place, wait=WAIT_SECONDS), make_engine(place, wait=WAIT_SECONDS)
         _relax(self._quick)
         with self._changing(self._engine) as connection:
             _SCHEMA.create_all(connection)
@@ -226,6 +228,12 @@ class Notebook:
             row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
         return None if row is None else Invitation(row.code, row.participant, row.uses, row.until)
 
+    def usable(self, code: str, now: datetime) -> Invitation:
+        """The invitation with this code (its SHA-256, hex), unused; raises BadInput as `redeem` does. It only reads."""
+        with self._reading() as connection:
+            row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
+        return _usable(None if row is None else Invitation(row.code, row.participant, row.uses, row.until), now)
+
     def redeem(self, code: str, now: datetime) -> Invitation:
         """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""
         with self._changing(self._engine) as connection:
@@ -292,13 +300,18 @@ def _register(connection: Connection, participant: str, key: str, at: datetime) 
 
 def _redeem(connection: Connection, code: str, now: datetime) -> Invitation:
     row = connection.execute(select(_invitations).where(_invitations.c.code == code).with_for_update()).first()
-    if row is None:
+    there = _usable(None if row is None else Invitation(row.code, row.participant, row.uses, row.until), now)
+    connection.execute(update(_invitations).where(_invitations.c.code == code).values(uses=there.uses - 1))
+    return replace(there, uses=there.uses - 1)
+
+
+def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
+    if invitation is None:
         raise BadInput("there is no such invitation", field="code", hint="copy the whole code, or ask for a new one")
-    if row.uses < 1 or row.until < instant_text(now):
-        why = "was used" if row.uses < 1 else f"ended at {row.until}"
+    if invitation.uses < 1 or invitation.until < instant_text(now):
+        why = "was used" if invitation.uses < 1 else f"ended at {invitation.until}"
         raise BadInput(f"the invitation {why}", field="code", hint="ask the operator for a new one")
-    connection.execute(update(_invitations).where(_invitations.c.code == code).values(uses=row.uses - 1))
-    return Invitation(row.code, row.participant, row.uses - 1, row.until)
+    return invitation
 
 
 def _row(value: SubmissionCommitment | Upload) -> Json:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from assay.exact import NANO, WEI, coins, half_even, nanos
+from assay.exact import NANO, half_even, nanos
+from assay.serve.bounty import Money, money_of
 from assay.serve.draw import fraction, percent, share, when
 from assay.serve.links import participant_page
 from assay.serve.matrix import matrix, pass_rates
@@ -60,7 +61,7 @@ def participant(season: Season, key: str) -> Json:
         "title": "First place" if first else f"To pass {season.name(above.facts['above'])}",
         "text": [*above.text],
         "href": None if first else participant_page(above.facts["above"]),
-        "after": [] if first else [*_after(above.facts)],
+        "after": [] if first else [*_after(above.facts, money_of(season))],
         "failed": [] if first else _failed(story),
     }
     if "decay" in chapters:
@@ -80,7 +81,8 @@ def _place(season: Season, key: str, story: Explanation) -> Json:
     }
     if season.scheme.payout is not None:
         net = str(story["payout"].facts.get("net", "0"))
-        view["reward"] = {"name": "Paid", "value": coins(net, WEI), "of": "ether", "whole": f"{net} wei"}
+        number, unit = money_of(season).parts(net)
+        view["reward"] = {"name": "Paid", "value": number, "of": unit, "whole": money_of(season).whole(net)}
     elif "weight" in [chapter.name for chapter in story.chapters]:
         view["reward"] = {"name": "Weight", "value": str(story["weight"].facts["u16"]), "of": "of 65535", "whole": ""}
     return view
@@ -222,14 +224,14 @@ def _bar(cls: str, start: float, width: float) -> Json:
     return {"tag": "rect", "cls": cls, "x": start, "w": width}
 
 
-def _after(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _after(facts: Mapping[str, Any], money: Money) -> Iterator[tuple[str, str]]:
     """What the next place would bring, as the story computed it."""
     yield "Score", str(facts["least"]) if facts["least"] is not None else "none is enough"
     if "share" in facts:
         yield "Share", percent(str(facts["share"]))
         yield "Weight", str(facts["u16"])
     if "net" in facts:
-        yield "Paid", f"{coins(str(facts['net']), WEI)} ether"
+        yield "Paid", money(str(facts["net"]))
 
 
 def _failed(story: Explanation) -> list[str]:

@@ -6,6 +6,7 @@ Every answer has an ETag. What is of a settled epoch does not change any more.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -63,7 +64,7 @@ def routes(site: Site, workshop: Workshop) -> APIRouter:
         return known[segment]
 
     _competitions(router, site, known, epochs_of)
-    _epochs(router, epochs_of)
+    _epochs(router, epochs_of, workshop)
     _of_one_epoch(router, epochs_of, workshop)
     _downloads(router, epochs_of, workshop)
     _log(router, site)
@@ -100,7 +101,7 @@ def _competitions(router: APIRouter, site: Site, known: dict[str, Epochs], epoch
         return _page(request, "validators", _following(rows, "key", after), limit, "key")
 
 
-def _epochs(router: APIRouter, epochs_of: Find) -> None:
+def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     """The settled epochs of a competition, and the rows of one."""
 
     @router.get("/v1/{segment}/epochs", response_model=shapes.EpochList)
@@ -118,14 +119,18 @@ def _epochs(router: APIRouter, epochs_of: Find) -> None:
     @router.get("/v1/{segment}/epochs/{epoch}", responses=document("settlement"))
     async def settlement(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The settlement: everything that was computed for the epoch, as `assay settle --json` prints it."""
-        return answer(request, await run_in_threadpool(epochs_of(segment).document, epoch), JSON, seconds=KEEP)
+        epochs = epochs_of(segment)
+        found = await _drawn(workshop, epochs, ("/v1", "settlement", epoch), lambda: epochs.document(epoch))
+        return answer(request, found, JSON, seconds=KEEP)
 
     @router.get("/v1/{segment}/epochs/{epoch}/board", response_model=shapes.Board)
     async def board(
         request: Request, segment: Segment, epoch: EpochNumber, after: AfterNumber = 0, limit: Limit = 256
     ) -> Response:
         """The board: rank, score, interval and what is earned, best first. Numbers are exact, intervals are not."""
-        rows = await run_in_threadpool(epochs_of(segment).board, epoch)
+        epochs = epochs_of(segment)
+        drawn = await _drawn(workshop, epochs, ("/v1", "board", epoch), lambda: canonical(epochs.board(epoch)))
+        rows = json.loads(drawn)
         return _page(request, "rows", rows[after:], limit, "place", seconds=KEEP, more={"epoch": epoch})
 
     @router.get("/v1/{segment}/epochs/{epoch}/records", response_model=shapes.Records)
@@ -152,18 +157,14 @@ def _of_one_epoch(router: APIRouter, epochs_of: Find, workshop: Workshop) -> Non
     async def proof(request: Request, segment: Segment, epoch: EpochNumber, key: ParticipantKey) -> Response:
         """A participant's own proof: its result, the records that it rests on, and the proof that both are under receipts."""
         epochs = epochs_of(segment)
-        name = ("/v1", "proof", epoch, key)
-        if (kept := epochs.served.kept(name)) is None:
-            made = await workshop.made((segment, *name), lambda: epochs.proof(epoch, key))
-            kept = epochs.served.drawn(name, lambda: made)
-        return answer(request, kept, JSON, seconds=KEEP)
+        proved = await _drawn(workshop, epochs, ("/v1", "proof", epoch, key), lambda: epochs.proof(epoch, key))
+        return answer(request, proved, JSON, seconds=KEEP)
 
     @router.get("/v1/{segment}/epochs/{epoch}/participants/{key:path}", responses=document("explanation"))
     async def explanation(request: Request, segment: Segment, epoch: EpochNumber, key: ParticipantKey) -> Response:
         """Why a participant has its numbers, or why it has none, step by step: as `assay explain --json` prints it."""
         epochs = epochs_of(segment)
-        name = ("/v1", "explanation", epoch, key)
-        said = await run_in_threadpool(epochs.served.drawn, name, lambda: epochs.explanation(epoch, key))
+        said = await _drawn(workshop, epochs, ("/v1", "explanation", epoch, key), lambda: epochs.explanation(epoch, key))
         return answer(request, said, JSON, seconds=KEEP)
 
 
@@ -222,6 +223,14 @@ def _log(router: APIRouter, site: Site) -> None:
         name, full = _tile(request.scope["path"].partition("/log/")[2])  # a router passes over a line break at the end
         data = await run_in_threadpool(_log_file, site.competition(segment), name)
         return answer(request, data, OCTETS, seconds=KEEP, forever=full)
+
+
+async def _drawn(workshop: Workshop, epochs: Epochs, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
+    """What `draw` gives: as it was drawn since the competition last changed, or drawn now."""
+    served = epochs.served
+    if (kept := await run_in_threadpool(served.kept, name)) is not None:
+        return kept
+    return await workshop.made((served.segment, *name), lambda: served.drawn(name, draw))
 
 
 def _tile(path: str) -> tuple[str, bool]:

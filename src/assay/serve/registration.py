@@ -10,11 +10,13 @@ Only the SHA-256 of a code is stored. A competition whose participants are pulle
 from __future__ import annotations
 
 import secrets
+import unicodedata
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from pathlib import Path
 
-from assay.errors import BadInput
+from assay.errors import BadInput, brief
 from assay.folder import csvs
 from assay.folder.files import alone
 from assay.judge import submitting
@@ -23,15 +25,18 @@ from assay.scheme.fields import instant_text
 from assay.scheme.reading import present
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Invitation, Notebook
+from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["Registered", "code_digest", "invite", "participant_name", "register"]
+__all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "register"]
 
 _PULLED = "registry.json"
+_FORMULA = ("=", "+", "-", "@")
+"""How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegistrationResult:
     """A participant, and whether it was registered just now."""
 
     participant: str
@@ -55,42 +60,90 @@ def participant_name(key: PublicKey) -> str:
     return key.raw.hex() if key.kind == ED25519 else hotkey.address(key.raw)
 
 
-def register(served: ServedCompetition, key: PublicKey, code: str, *, name: str = "", address: str = "") -> Registered:
-    """Makes the owner of a key a participant; again, it changes nothing.
+def register(
+    served: ServedCompetition, key: PublicKey, code: str, *, name: str = "", address: str = "", asked: SignedRequest | None = None
+) -> RegistrationResult:
+    """Makes the owner of a key a participant; again, it changes nothing. asked: the request, whose nonce is used up by that.
 
-    Raises HttpProblem (403) if no invitation lets the key in, BadInput for a name or an address that cannot be, StoreError.
+    A key that no invitation lets in writes nothing and waits for nobody. Raises HttpProblem (403) for it, BadInput for a name or
+    an address that cannot be, StoreError.
     """
     _desk, notebook = served.books()
+    if (known := _known(served, key)) is not None:
+        return RegistrationResult(known, False)
+    before = notebook.participant_of(key.id)
+    if before is None:
+        _check_invited(served, notebook, code)
     with alone(served.folder):
-        try:
-            return Registered(served.participant_of(key), False)
-        except HttpProblem as error:
-            if error.status != 403:
-                raise
-        before = notebook.participant_of(key.id)
+        if (known := _known(served, key)) is not None:
+            return RegistrationResult(known, False)
         newcomer = participant_name(key)
-        csvs_row = submitting.check_participant(served.folder, newcomer, name=name, address=address)
-        participant = before or _join(served, notebook, key, code, newcomer)
+        csvs_row = _row(served.folder, newcomer, name.strip(), address)
+        if asked is not None:
+            served.spend(asked)
+        participant = before or _join(notebook, key, code, newcomer)
         if participant == newcomer:
             submitting.add_participant(served.folder, csvs_row)
-    return Registered(participant, True)
+    return RegistrationResult(participant, True)
 
 
-def _join(served: ServedCompetition, notebook: Notebook, key: PublicKey, code: str, newcomer: str) -> str:
-    pulled = present(served.folder / _PULLED)
-    known = {row.fields["key"] for row in csvs.read(served.folder / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)}
+def _known(served: ServedCompetition, key: PublicKey) -> str | None:
+    """The participant with a key; None for a stranger."""
+    try:
+        return served.participant_of(key)
+    except HttpProblem as error:
+        if error.status != 403:
+            raise
+    return None
+
+
+def _row(folder: Path, newcomer: str, name: str, address: str) -> dict[str, str]:
+    """The newcomer's row of participants.csv. Raises BadInput for a name of another or a formula of a spreadsheet."""
+    file = folder / csvs.PARTICIPANTS.name
+    if name.startswith(_FORMULA):
+        raise BadInput(
+            f"{brief(name, 80)} begins like a formula", field="name", hint=f"begin it with none of {' '.join(_FORMULA)}"
+        )
+    taken = {_folded(row.fields.get(column, "")) for row in csvs.read(file, csvs.PARTICIPANTS) for column in ("key", "name")} - {
+        ""
+    }
+    if _folded(name) in taken:
+        raise BadInput(f"{brief(name, 80)} is the name of another participant", field="name", hint="choose another name")
+    try:
+        return submitting.check_participant(folder, newcomer, name=name, address=address)
+    except BadInput as error:
+        if error.file == file:  # it is about what was sent
+            error.file = error.line = None
+        raise
+
+
+def _folded(name: str) -> str:
+    """A name as people see it: letters that look the same, or differ only in case, are the same."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def _check_invited(served: ServedCompetition, notebook: Notebook, code: str) -> None:
+    """Raises HttpProblem (403) if there is no invitation with this code, or nobody can use it."""
     invitation = notebook.invitation(code_digest(code))
     if invitation is None and not code:
         hint = "ask the operator for a code: assay register --code CODE"
         raise HttpProblem(403, "registration needs an invitation", hint=hint, stage="invitation")
-    if invitation is not None and invitation.participant is None and pulled:
+    try:
+        invitation = notebook.usable(code_digest(code), now())
+    except BadInput as error:
+        raise HttpProblem(403, error.what, hint=error.hint, stage="invitation") from None
+    if invitation.participant is None and present(served.folder / _PULLED):
         what = f"the participants of {served.name!r} are those of a chain"
         raise HttpProblem(
             403, what, hint="register the hotkey on the chain; the operator then pulls the registry", stage="invitation"
         )
-    if invitation is not None and invitation.participant is not None and invitation.participant not in known:
+    known = {row.fields["key"] for row in csvs.read(served.folder / csvs.PARTICIPANTS.name, csvs.PARTICIPANTS)}
+    if invitation.participant is not None and invitation.participant not in known:
         what = f"the invitation is for {invitation.participant!r}, who is no participant any more"
         raise HttpProblem(403, what, hint="ask the operator for a new one", stage="invitation")
+
+
+def _join(notebook: Notebook, key: PublicKey, code: str, newcomer: str) -> str:
     try:
         return notebook.join(code_digest(code), newcomer, key.id, now())
     except BadInput as error:

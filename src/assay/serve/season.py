@@ -30,7 +30,7 @@ from assay.settle.story import Chapter, Explanation, called, without_score
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.batch import StoredRecord
-    from assay.serve.task import TaskTable
+    from assay.serve.task import TaskGrid
     from assay.uncertainty import Standing
 
 __all__ = ["EpochProof", "Json", "Link", "Season", "handed_in", "read"]
@@ -42,8 +42,8 @@ LATEST = 20
 RECORDS = 300_000
 """Records above which a page does not look at each of them."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
-SHORT = 24
-"""A key of more characters is shown by its two ends where there is no name."""
+ROOM = 44
+"""A key of more characters is shown by its two ends where there is no name: a hotkey has 47 or 48."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +140,9 @@ class Season:
     def name(self, key: str) -> str:
         """What people call a participant: its name, or its key, shortened."""
         name = self.participants[key].name
-        if "…" in name and len(key) <= 2 * SHORT:  # an import cut it for a terminal; a page has room
+        if (not name or "…" in name) and len(key) <= ROOM:  # an import cuts it for a terminal; a page has room
             return key
-        return name or (key if len(key) <= SHORT else f"{key[:8]}…{key[-6:]}")
+        return name or f"{key[:8]}…{key[-6:]}"
 
     @cached_property
     def agreed(self) -> dict[str, Json]:
@@ -179,10 +179,19 @@ class Season:
         """The settlement documents up to the epoch shown, oldest first. Each has every vote: a long ledger has many of them."""
         return (*(() if self.past is None else self.past.documents(self.epochs[:-1])), self.document)
 
-    def story(self, key: str, token: str = "") -> Explanation:
-        """Why a participant has its numbers; token: of the deposit, "" for ether. Raises BadInput for a stranger."""
+    def story(self, key: str) -> Explanation:
+        """Why a participant has its numbers; raises BadInput for a stranger."""
         known = self._summed is not None or not isinstance(self.settlement.inputs.evidence, Scored)
-        return self.settlement.explain(key, self.records(key) if known else None, token=token)
+        return self.settlement.explain(key, self.records(key) if known else None, token=self.token)
+
+    @cached_property
+    def token(self) -> str:
+        """The token of the deposit, as people read it; empty for ether."""
+        if not (self.folder / "publish.toml").exists():
+            return ""
+        from assay.publish.evm.settings import deposit_token
+
+        return deposit_token(self.folder)
 
     def records(self, key: str) -> Sequence[Evidence]:
         """The records about a participant's submission; none where only sums are known."""
@@ -203,11 +212,11 @@ class Season:
         return nlargest(LATEST, pairs, key=lambda pair: pair[1].observed_at)
 
     @cached_property
-    def tasks(self) -> TaskTable:
+    def tasks(self) -> TaskGrid:
         """The trials that stand, by task."""
-        from assay.serve.task import TaskTable
+        from assay.serve.task import TaskGrid
 
-        return TaskTable(self)
+        return TaskGrid(self)
 
     @cached_property
     def _summed(self) -> dict[str, list[StoredRecord]] | None:

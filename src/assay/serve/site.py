@@ -77,7 +77,7 @@ class ServedCompetition:
     """
 
     def __init__(self, folder: Path, base: str = "http://127.0.0.1:8400") -> None:
-        self.folder = folder
+        self.folder = folder = folder.absolute()
         self.name = open_competition(folder).scheme.name
         self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
         """Its part of an address."""
@@ -195,7 +195,8 @@ class ServedCompetition:
             return replace(read(self.folder, epoch), address=self.address)
         with self.store.reading() as view:
             settled, newest = view.settled_epochs(), view.highest_epoch()
-        if epoch not in (None, newest, *settled):
+        # An open epoch is shown to nobody once there is a settled one: a validator could copy what another one saw.
+        if epoch is not None and epoch not in settled and (settled or epoch != newest):
             raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
         season, inside = read(self.folder, epoch), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)

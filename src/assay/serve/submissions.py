@@ -19,6 +19,7 @@ from starlette.responses import Response
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
+from assay.scheme.fields import Digest
 from assay.serve import uploads
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
 from assay.serve.notebook import Upload
@@ -41,12 +42,10 @@ WAIT_SECONDS = 20.0
 
 Model = TypeVar("Model", bound=BaseModel)
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
-Digest = Annotated[
-    str, Path(description="A submission's digest.", pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
-]
+DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
 
-class Registration(BaseModel):
+class RegistrationRequest(BaseModel):
     """What a newcomer sends, signed with the key to be registered."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -62,12 +61,12 @@ class RegistrationAnswer(BaseModel):
     participant: str
 
 
-class Commitment(BaseModel):
+class CommitmentRequest(BaseModel):
     """A commitment to an archive that is handed in later."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$", description="The SHA-256 of the archive, as it will be sent.")]
+    digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
@@ -89,7 +88,7 @@ class SubmissionAnswer(BaseModel):
     at: str
 
 
-class SubmissionRow(BaseModel):
+class OwnSubmission(BaseModel):
     """One of one's own submissions, and how far it is."""
 
     submission: str
@@ -118,7 +117,7 @@ class SubmissionsAnswer(BaseModel):
     epoch: int
     per_epoch: int | None
     reveal: int | None
-    submissions: list[SubmissionRow]
+    submissions: list[OwnSubmission]
     commitments: list[CommitmentRow]
 
 
@@ -158,29 +157,29 @@ def _registration(router: APIRouter, site: Site) -> None:
         status_code=201,
         response_model=RegistrationAnswer,
         responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
-        openapi_extra=_json_body(Registration),
+        openapi_extra=_json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
         """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
         served = site.competition(segment)
-        key, asked = await signed(request, served, lambda key: key)
+        key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(Registration, body.read() or b"{}")
-        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address)
+            said = _read(RegistrationRequest, body.read() or b"{}")
+        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
         return _json({"participant": done.participant}, 201 if done.new else 200)
 
     @router.post(
         "/{segment}/commitments",
         status_code=201,
         response_model=CommitmentAnswer,
-        openapi_extra=_json_body(Commitment),
+        openapi_extra=_json_body(CommitmentRequest),
     )
     async def commitments(request: Request, segment: Segment) -> Response:
         """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(Commitment, body.read())
+            said = _read(CommitmentRequest, body.read())
         made = await run_in_threadpool(uploads.commit, served, participant, said.digest)
         rules = served.scheme.submission
         first = made.epoch + ((rules.reveal if rules else None) or 0)
@@ -268,7 +267,7 @@ def _looking(router: APIRouter, site: Site) -> None:
     async def logs(
         request: Request,
         segment: Segment,
-        digest: Digest,
+        digest: DigestInPath,
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
@@ -296,5 +295,5 @@ def _read(model: type[Model], data: bytes) -> Model:
     try:
         return model.model_validate_json(data)
     except ValueError:
-        what = f"is not a {model.__name__.lower()}"
+        what = f"is not a {model.__name__.removesuffix('Request').lower()}"
         raise BadInput(what, field="body", hint=f"see {model.__name__} in /v1/openapi.json") from None

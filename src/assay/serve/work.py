@@ -29,6 +29,7 @@ from assay.ledger.closing_cost import next_epoch
 from assay.ledger.store import View
 from assay.ledger.store.view import LATEST
 from assay.records import Participant
+from assay.scheme.fields import Digest
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import Epochs
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
@@ -48,7 +49,7 @@ POLLS = 4
 """Requests for work that may wait at one time, of one validator."""
 FREE_BYTES = 2**30
 """Bytes that stay free on the disk: above that, no object is taken."""
-Digest = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", description="`sha256:…`", examples=[DIGEST])]
+DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
 Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
@@ -114,9 +115,8 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
     """The routes of validators that say what to judge, and move files."""
     router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
     desks = {segment: WorkDesk(served) for segment, served in site.competitions.items()}
-    security: Json = {"security": [{"signature": []}]}
 
-    @router.get("/{segment}/work", response_model=Work, openapi_extra=security)
+    @router.get("/{segment}/work", response_model=Work)
     async def work(
         request: Request,
         segment: Segment,
@@ -132,8 +132,8 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
                 found = await _news(request, watch, segment, wait, lambda: desks[segment].work(validator), found)
         return answer(request, canonical(found), JSON, headers=_PRIVATE)
 
-    _contents(router, site, workshop, security)
-    _objects(router, site, security)
+    _contents(router, site, workshop)
+    _objects(router, site)
     return router
 
 
@@ -152,13 +152,11 @@ async def _news(request: Request, watch: Watch, segment: str, wait: int, work: C
     return found
 
 
-def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json) -> None:
+def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
     """Submissions and task sets as tars."""
 
-    @router.get(
-        "/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security
-    )
-    async def submission(request: Request, segment: Segment, digest: Digest) -> Response:
+    @router.get("/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response)
+    async def submission(request: Request, segment: Segment, digest: DigestInPath) -> Response:
         """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
@@ -168,8 +166,8 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json)
         file = await run_in_threadpool(open_made, made)
         return file_answer(request, file, made.size, TAR, digest, _PRIVATE)
 
-    @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response, openapi_extra=security)
-    async def tasks(request: Request, segment: Segment, digest: Digest) -> Response:
+    @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
+    async def tasks(request: Request, segment: Segment, digest: DigestInPath) -> Response:
         """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
@@ -181,11 +179,11 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop, security: Json)
         return file_answer(request, file, made.size, TAR, made.sha256, _PRIVATE)
 
 
-def _objects(router: APIRouter, site: Site, security: Json) -> None:
+def _objects(router: APIRouter, site: Site) -> None:
     """Trial logs and kept work, by their digest."""
     body = {"requestBody": {"required": True, "content": {OCTETS: {"schema": {"type": "string", "format": "binary"}}}}}
 
-    @router.put("/{segment}/objects/{sha256}", response_model=StoredObject, openapi_extra=security | body)
+    @router.put("/{segment}/objects/{sha256}", response_model=StoredObject, openapi_extra=body)
     async def put(request: Request, segment: Segment, sha256: Sha) -> Response:
         """Store a trial's log, or the work that was kept of it, under its SHA-256. Sending it again does no harm."""
         served = site.competition(segment)
@@ -198,7 +196,7 @@ def _objects(router: APIRouter, site: Site, security: Json) -> None:
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
 
-    @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response, openapi_extra=security)
+    @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
         """An object by its SHA-256; `Range` goes on with a download."""
         served = site.competition(segment)

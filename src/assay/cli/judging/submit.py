@@ -14,16 +14,24 @@ __all__ = ["submit"]
 
 
 def submit(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
-    participant: Annotated[str, typer.Argument(metavar="PARTICIPANT", help="A key of participants.csv.", show_default=False)],
-    agent: Annotated[
-        str,
+    given: Annotated[
+        list[str],
         typer.Argument(
-            metavar="AGENT|SOLUTION|PLANNER",
-            help="A folder with agent.toml, a command line, oracle or noop; a text or texts for a bounty; a folder of plans.",
+            metavar="DIR PARTICIPANT AGENT|SOLUTION|PLANNER",
+            help="The competition's folder, a key of participants.csv, and what is handed in: a folder with agent.toml, a "
+            "command line, oracle or noop; a text or texts for a bounty; a folder of plans. With --url only the last.",
             show_default=False,
         ),
     ],
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Hand in at a service: the competition's address.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Your key, which signs; with --url.", show_default=False)
+    ] = None,
+    commit: Annotated[bool, typer.Option("--commit", help="Only commit to it; it is handed in later. With --url.")] = False,
+    sealed: Annotated[bool, typer.Option("--sealed", help="It is a file that `assay seal` made. With --url.")] = False,
     epoch: Annotated[
         int | None,
         typer.Option(
@@ -42,6 +50,8 @@ def submit(
     an earlier submission is kept, but no longer counts. If you submit the same files again, nothing changes. In a competition
     with a ledger, the ledger stores the submission too, with the epoch in which it was accepted.
 
+    With --url it is handed in at a service, by the participant whose key signs: `assay register` comes first.
+
     A solution is refused if it is larger than the bounty allows, or comes after its deadline.
 
     \b
@@ -49,7 +59,21 @@ def submit(
       assay submit my-competition miner-7 my-agent/
       assay submit my-bounty agent-7 solution.md
       assay submit my-workflows miner-7 my-planner/
+      assay submit --url https://assay.example.org/term-challenge --key me my-agent/
     """
+    from assay.errors import BadInput
+
+    if url is not None:
+        from assay.cli.participants import hand_in
+
+        if len(given) != 1 or epoch is not None:
+            raise BadInput("with --url only what is handed in is named", hint="assay submit --url URL --key NAME my-agent/")
+        hand_in(url, key, given[0], commit=commit, sealed=sealed, as_json=as_json)
+        return
+    if len(given) != 3 or key is not None or commit or sealed:
+        hint = "assay submit DIR PARTICIPANT AGENT; or at a service: assay submit --url URL --key NAME AGENT"
+        raise BadInput("name the folder, the participant and what is handed in", hint=hint)
+    folder, participant, agent = Path(given[0]), given[1], given[2]
     from assay.cli.show import sentence, show
     from assay.scheme.load import read
 

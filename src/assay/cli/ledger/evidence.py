@@ -1,4 +1,4 @@
-"""The commands `assay evidence sign|add|list`: sign evidence as batches, add batches to a ledger, and list what it has."""
+"""The commands `assay evidence sign|add|send|list`: sign evidence as batches, add or send them, and list what a ledger has."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from assay.settle.story.telling import plural
 if TYPE_CHECKING:
     from assay.ledger.batch import Batch
     from assay.ledger.signing import Late
+    from assay.serve.client import Client
+    from assay.serve.evidence import BatchOutcome
 
 Json = dict[str, Any]
 
@@ -125,7 +127,7 @@ def _line(stored: StoredRecord) -> bytes:
 
 app = typer.Typer(
     name="evidence",
-    help="Sign evidence, add it to a ledger, and list what was accepted.",
+    help="Sign evidence, add it to a ledger or send it to a service, and list what was accepted.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -142,7 +144,7 @@ class Parts(StrEnum):
 
 @app.callback()
 def _group() -> None:
-    """Sign evidence, add it to a ledger, and list what was accepted."""
+    """Sign evidence, add it to a ledger or send it to a service, and list what was accepted."""
 
 
 @app.command()
@@ -283,6 +285,99 @@ def add(
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
+
+
+@app.command()
+def send(
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The competition at its service.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
+    key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Send signed batches to the service of a competition. A refused batch does not stop the others.
+
+    When the command says that records are new or known, they are on the service's disk. If the service does not answer, the
+    command tries again for a minute. Sending the same batch again does no harm.
+
+    \b
+    Examples:
+      assay evidence send https://assay.example.org/term-challenge --key val-1 batches/*.batch
+    """
+    from assay.cli.errors import printable, tell
+    from assay.cli.ledger.keys import asking
+    from assay.errors import BadInput
+    from assay.ledger import keys
+    from assay.serve import installed
+
+    installed()
+    from assay.serve.client import Client
+
+    refused, sent = 0, list[Json]()
+    with Client(address, keys.load(key, asking())) as client:
+        for group in _groups(files):
+            for file, row in _sent(client, group):
+                if row.outcome == "refused":
+                    refused += 1
+                    tell("error", f"{file}: {row.detail}; {row.hint}" if row.hint else f"{file}: {row.detail}", typer.colors.RED)
+                    continue
+                known = row.records - row.new
+                sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
+                if not as_json:
+                    conflicts = f", {row.conflicts} in conflict with an earlier one" if row.conflicts else ""
+                    typer.echo(f"{printable(str(file))}: {row.new} new, {known} known{conflicts}")
+    new = sum(row["new"] for row in sent)
+    if as_json:
+        emit({"sent": sent, "new": new, "refused": refused})
+    else:
+        summary = f"{plural(new, 'record')} accepted by the service, in {plural(len(sent), 'batch', 'batches')}"
+        show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
+    if refused:
+        raise typer.Exit(BadInput.exit_code)
+
+
+def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOutcome]]]:
+    """The files in groups, each of which fits into one request: with its bytes, or refused here if it is no batch."""
+    from assay.errors import BadInput
+    from assay.ledger import batch
+    from assay.serve.evidence import BatchOutcome
+
+    group, size = list[tuple[Path, bytes | BatchOutcome]](), 0
+    for file in files:
+        entry: bytes | BatchOutcome
+        try:
+            entry = batch.read(file).data
+        except BadInput as error:
+            hint = "sign it first: assay evidence sign" if file.suffix == ".jsonl" else error.hint
+            entry = BatchOutcome(outcome="refused", detail=error.what, hint=hint)
+        length = len(entry) + 1 if isinstance(entry, bytes) else 0
+        if size + length > batch.BATCH_BYTES and group:
+            yield group
+            group, size = [], 0
+        group.append((file, entry))
+        size += length
+    yield group
+
+
+def _sent(client: Client, group: Sequence[tuple[Path, bytes | BatchOutcome]]) -> Iterator[tuple[Path, BatchOutcome]]:
+    """Send the batches of a group together: each file and what became of it. Raises Unreachable, BadInput."""
+    from assay.errors import Unreachable
+    from assay.serve.client import patiently
+    from assay.serve.evidence import BATCHES, EvidenceOutcome
+
+    data = [entry for _, entry in group if isinstance(entry, bytes)]
+    answered: list[BatchOutcome] = []
+    if data:
+        answer = patiently(lambda: client.send("POST", "evidence", b"\n".join(data), BATCHES))
+        try:
+            answered = EvidenceOutcome.model_validate(answer).batches
+        except ValueError:
+            answered = []
+        if len(answered) != len(data):
+            what = f"the service did not say what became of {plural(len(data), 'batch', 'batches')}"
+            raise Unreachable(what, final=True, hint="is it a service of this version? what it has it accepts again")
+    rows = iter(answered)
+    for file, entry in group:
+        yield file, next(rows) if isinstance(entry, bytes) else entry
 
 
 @app.command("list")

@@ -1,0 +1,179 @@
+"""The commands of taking part over a network: `assay register`, `assay submissions`, `assay invite`; and `assay submit --url`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from assay.cli.output import AsJson, emit
+from assay.cli.show import Column, grid, sentence, show
+from assay.errors import BadInput
+
+__all__ = ["hand_in", "invite", "register", "submissions"]
+
+Json = dict[str, Any]
+UrlOption = Annotated[
+    str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
+]
+KeyOption = Annotated[str, typer.Option("--key", metavar="NAME", help="Your key: `assay keys list`.", show_default=False)]
+
+
+def register(
+    url: UrlOption,
+    key: KeyOption,
+    code: Annotated[str, typer.Option(metavar="CODE", help="An invitation's code.", show_default=False)] = "",
+    name: Annotated[str, typer.Option(metavar="TEXT", help="How people call you on the board.", show_default=False)] = "",
+    address: Annotated[
+        str, typer.Option(metavar="0x…", help="Where payouts go, for a bounty on an Ethereum chain.", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Register your key as a participant of a competition that somebody serves.
+
+    A hotkey of the subnet need not register. Registering again changes nothing.
+
+    \b
+    Examples:
+      assay register --url https://assay.example.org/term-challenge --key me
+      assay register --url https://assay.example.org/term-challenge --key me --code 4Fz… --name "My agent"
+    """
+    from assay.serve.client import Client
+
+    body = {"code": code, "name": name, "address": address}
+    with Client(url, _load(key)) as client:
+        answer = client.send("POST", "participants", json.dumps(body).encode(), "application/json")
+        board = f"{client.base}/{client.segment}/"
+    if emit(answer, as_json):
+        return
+    show(sentence(f"You are the participant {answer['participant']}. The board: {board}"))
+
+
+def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None:
+    """List your own submissions to a competition that somebody serves, and how far they are.
+
+    \b
+    Example:
+      assay submissions --url https://assay.example.org/term-challenge --key me
+    """
+    from assay.serve.client import Client
+
+    with Client(url, _load(key)) as client:
+        answer = client.get("submissions")
+    if emit(answer, as_json):
+        return
+    rows = answer["submissions"]
+    if rows:
+        columns = [
+            Column("handed in", [row["at"] for row in rows]),
+            Column("epoch", [str(row["epoch"]) for row in rows], right=True),
+            Column("submission", [row["submission"] for row in rows], kind="key"),
+            Column("state", [row["state"] for row in rows]),
+            Column("score", [row.get("score", "") for row in rows], right=True),
+            Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
+        ]
+        show(grid(columns))
+    else:
+        show(sentence(f"{answer['participant']} has handed in nothing yet."))
+    for row in answer["commitments"]:
+        show(sentence(f"Committed in epoch {row['epoch']}, {row['at']}, to the archive {row['digest']}."))
+    if answer["per_epoch"] is not None:
+        show(sentence(f"Epoch {answer['epoch']} is open. At most {answer['per_epoch']} submissions count in an epoch."))
+
+
+def invite(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder, on the operator's machine.")],
+    participant: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY", help="A row of participants.csv that has no key yet; else a new participant.", show_default=False
+        ),
+    ] = None,
+    uses: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many keys it lets in.")] = 1,
+    days: Annotated[int, typer.Option(metavar="N", min=1, max=3650, help="How long it holds.")] = 30,
+    everybody: Annotated[bool, typer.Option("--everybody", help="No code: whoever comes registers, up to --uses keys.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Let somebody register as a participant: print a code for them.
+
+    The code is stored nowhere, only its SHA-256 is. Send it to the participant, who gives it to `assay register --code`.
+
+    \b
+    Examples:
+      assay invite my-competition
+      assay invite my-competition --participant miner-7
+      assay invite my-competition --everybody --uses 500
+    """
+    from assay.ledger import config
+    from assay.serve import installed
+
+    installed()
+    from assay.serve.notebook import Notebook
+    from assay.serve.registration import invite as made
+    from assay.serve.site import now
+
+    if participant is not None:
+        from assay.judge.submitting import find
+
+        if everybody or uses > 1:
+            raise BadInput("an invitation of one participant lets in one key", field="--participant", hint="leave --uses out")
+        find(folder, participant)
+    notebook = Notebook(config.read(folder).place)
+    try:
+        until = now() + timedelta(days=days)
+        code = made(notebook, participant, uses=uses, until=until, everybody=everybody)
+    finally:
+        notebook.close()
+    if emit({"code": code, "participant": participant, "uses": uses, "until": until.isoformat(timespec="seconds")}, as_json):
+        return
+    if everybody:
+        show(sentence(f"Until {until:%Y-%m-%d} {uses} {'key' if uses == 1 else 'keys'} may register without a code."))
+        return
+    typer.echo(code)
+
+
+def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool, as_json: bool) -> None:
+    """Hand in a file or folder at a service, or commit to it. Raises BadInput, Unreachable."""
+    from assay.serve.archives import pack
+    from assay.serve.client import Client
+
+    if key is None:
+        raise BadInput("name the key that you registered", field="--key", hint="`assay keys list` shows yours")
+    signer = _load(key)
+    with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
+        rules = client.get("submissions")
+        if sealed:
+            body = Path(path).read_bytes()
+        else:
+            pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
+            body = _whole(packed)
+        if commit:
+            digest = f"sha256:{sha256(body).hexdigest()}"
+            answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
+            told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
+        else:
+            media = "application/vnd.assay.sealed" if sealed else "application/gzip"
+            answer = client.send("PUT", "submissions", body, media)
+            told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
+            told += f" The board: {client.base}/{client.segment}/"
+    if not emit(answer, as_json):
+        show(sentence(told))
+
+
+def _whole(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _load(name: str) -> Any:
+    from assay.cli.ledger.keys import asking
+    from assay.ledger import keys
+    from assay.serve import installed
+
+    installed()
+    return keys.load(name, asking())
