@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +25,7 @@ from assay.ledger.batch import Batch, StoredRecord
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import View
 from assay.peers.guard import ConnectionGuard
-from assay.serve import downloads, http, pages, progress, season, site
+from assay.serve import downloads, http, pages, progress, season, site, watching
 from assay.serve.epochs import Epochs
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Notebook
@@ -382,3 +383,17 @@ def test_a_full_disk_is_no_fault_of_who_sends(service: Running, monkeypatch: pyt
         answer = service.signed(key, "POST", EVIDENCE, batch.data)
     assert (answer.status, "retry-after" in answer.headers) == (503, True), answer
     assert service.signed(key, "POST", EVIDENCE, batch.data).json["batches"][0]["outcome"] == "accepted"
+
+
+def test_one_address_does_not_take_every_place_of_those_who_listen(service: Running) -> None:
+    watch = watching.Watch(service.site)
+    with ExitStack() as listening:
+        for _ in range(watching.ADDRESS_LISTENERS):
+            listening.enter_context(watch.place(address="198.51.100.7"))
+        with pytest.raises(HttpProblem, match="wait for news already"), watch.place(address="198.51.100.7"):
+            pass
+        with watch.place(address="198.51.100.8"), watch.place(), watch.place():
+            assert watch.waiting.total() == watching.ADDRESS_LISTENERS + 3
+    assert not watch.waiting
+    with watch.place(address="198.51.100.7"):
+        pass

@@ -86,7 +86,8 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
         site.competition(segment).books()
         if getattr(request.state, "method", "GET") == "HEAD":
             return Response(None, 200, media_type=EVENTS)
-        place = watch.place()
+        guest = getattr(request.state, "guest", None)
+        place = watch.place(address="" if guest is None or guest.shared else guest.address)
         place.__enter__()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         stream = _events(request, watch, segment, last_event_id)

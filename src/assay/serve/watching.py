@@ -31,6 +31,8 @@ POLL_SECONDS = 1.0
 """Between two looks at the databases."""
 LISTENERS = 64
 """Clients that may listen to events at one time, in one process."""
+ADDRESS_LISTENERS = 16
+"""Those of one public address among them."""
 SETTLED = 100
 """Settled epochs that a client which was away hears of."""
 _ID = re.compile("([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{12})", re.ASCII)
@@ -95,20 +97,27 @@ class Watch:
         self._watched = {segment: _Watched(served) for segment, served in site.competitions.items()}
         self._task: asyncio.Task[None] | None = None
         self.waiting: Counter[str] = Counter()
+        self._from: Counter[str] = Counter()
 
     @contextmanager
-    def place(self, who: str = "", most: int | None = None) -> Iterator[None]:
-        """Be one of those who wait: of a validator, or as "" of everybody. Raises HttpProblem (429) if there are `most`."""
+    def place(self, who: str = "", most: int | None = None, address: str = "") -> Iterator[None]:
+        """Be one of those who wait: of a validator, or as "" of everybody. Raises HttpProblem (429) if there are `most`.
+
+        address: of one client, which has a share of the places; "" if many clients may share it.
+        """
         most = LISTENERS if most is None else most
-        if self.waiting[who] >= most:
-            raise HttpProblem(429, f"{most} requests wait for news already", hint="ask again later", retry=30)
+        for count, bound in ((self.waiting[who], most), (self._from[address] if address else 0, ADDRESS_LISTENERS)):
+            if count >= bound:
+                raise HttpProblem(429, f"{bound} requests wait for news already", hint="ask again later", retry=30)
         self.waiting[who] += 1
+        self._from[address] += 1
         try:
             yield
         finally:
-            self.waiting[who] -= 1
-            if not self.waiting[who]:
-                del self.waiting[who]
+            for counts, name in ((self.waiting, who), (self._from, address)):
+                counts[name] -= 1
+                if not counts[name]:
+                    del counts[name]
 
     def files(self, segment: str) -> object:
         """What changes when a file of a competition's folder does."""
