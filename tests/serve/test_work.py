@@ -76,7 +76,7 @@ def test_assign_draws_whose_work_it_is(service: Running) -> None:
     scheme.write_text(f"{scheme.read_text()}\n[consensus]\nassign = 1\nmin_validators = 1\n")
     (place / "randomness.csv").write_text("".join(f"epoch,hex\n3,{'ab' * 32}\n4,{'cd' * 32}\n"))
     refused = service.signed(VALIDATORS[V1], "GET", WORK)
-    assert (refused.status, "no randomness of epoch 1" in refused.json["detail"]) == (400, True)
+    assert (refused.status, "no randomness of epoch 1" in refused.json["detail"]) == (503, True)
     ledger_kit.add(place, ledger_kit.records(epoch=3))
     assigned: dict[str, list[str]] = {}
     for validator in VALIDATORS:

@@ -33,7 +33,7 @@ from assay.serve.board import waiting
 from assay.serve.current import CURRENT, current_page
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
-from assay.serve.http import JSON, HttpProblem, answer, problem
+from assay.serve.http import JSON, HttpProblem, Readers, answer, look, problem
 from assay.serve.metrics import Metrics, Tally
 from assay.serve.pages import POLICY, assets, render
 from assay.serve.season import handed_in
@@ -77,13 +77,13 @@ def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable
         public.routes(site, workshop),
         feeds.routes(site, watch, metrics),
         evidence.routes(site),
-        work.routes(site, watch, workshop),
+        work.routes(site, watch, Workshop()),  # what strangers ask for must not hold validators up
         submissions.routes(site),
     ):
         app.include_router(router)
     _pages(app, site)
     describe(app)
-    inner = _bounded(app, site, metrics)
+    inner = _bounded(app, site, metrics, guard)
     return inner if guard is None else guard.app(inner, _busy)
 
 
@@ -123,8 +123,11 @@ def _pages(app: FastAPI, site: Site) -> None:
         if name in static:
             return answer(request, static[name], media, seconds=3600)
         if name in CURRENT and epoch is None and served.store is not None:
-            return answer(request, await run_in_threadpool(current_page, served, name), media)
-        data = await run_in_threadpool(served.page, name, epoch, dict(request.query_params))
+            return answer(request, await look(request, current_page, served, name), media)
+        query = dict(request.query_params)
+        data = await run_in_threadpool(served.kept_page, name, epoch, query)
+        if data is None:
+            data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)
 
 
@@ -135,7 +138,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
         assert isinstance(error, AssayError)
         served = site.competitions.get(request.path_params.get("segment", ""))
         answered = problem(error, folder=None if served is None else served.folder)
-        return answered if served is None or not _reads_pages(request) else await run_in_threadpool(_told, answered, served)
+        return answered if served is None or not _reads_pages(request) else await look(request, _told, answered, served)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -171,8 +174,10 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     app.add_exception_handler(Exception, internal)
 
 
-def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
+def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | None) -> Asgi:
     """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
+
+    readers = Readers()
 
     async def bounded(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -188,8 +193,12 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics) -> Asgi:
             request = Request(scope)
             async with asyncio.timeout(ANSWER_SECONDS) as deadline:
                 address = site.origin(request.headers.get("host", ""))
-                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline)
+                scope["scheme"] = address.partition("://")[0]  # as the client knows it: redirects lead there
+                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline, readers=readers)
                 await app(scope, count.receive, count.send)
+            signer = scope["state"].get("signer")
+            if guard is not None and signer is not None and 200 <= count.status < 300:
+                guard.welcome(scope["state"]["guest"], signer.raw)
         except HttpProblem as error:
             await problem(error)(scope, receive, count.send)
         except TimeoutError:

@@ -27,7 +27,7 @@ from assay.judge import tree
 from assay.judge.sandbox import Box, InfrastructureError, Limits, Ran, Sandbox, choose
 from assay.judge.tree.handles import FOLDER, PLAIN, holding, names, opened
 from assay.serve import unpacker
-from assay.serve.unpacker import ArchiveBounds, Names, RefusedEntry
+from assay.serve.unpacker import ArchiveBounds, EntryNames, RefusedEntry
 
 __all__ = ["BOUNDS", "ArchiveBounds", "pack", "unpack"]
 
@@ -51,7 +51,7 @@ def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, com
     The same files give the same bytes; as a plain tar (compressed=False) on every machine, whatever its zlib. Raises BadInput for
     links and devices, for too many files, and for files that change meanwhile.
     """
-    found = Names(bounds, PATTERN)
+    found = EntryNames(bounds, PATTERN)
     try:
         gz = (
             gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0, compresslevel=6) if compressed else nullcontext(target)
@@ -72,7 +72,7 @@ def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, com
         ) from None
 
 
-def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, found: Names, source: Path) -> None:
+def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, found: EntryNames, source: Path) -> None:
     """Adds one entry and everything below it. path: its name in the archive; empty for the top."""
     info = os.stat(name, dir_fd=parent, follow_symlinks=False)
     entry = tarfile.TarInfo(path)
@@ -173,7 +173,7 @@ def _check(target: Path, bounds: ArchiveBounds, listed: tuple[object, object]) -
 
     Raises BadInput, TooMuch and InfrastructureError.
     """
-    found = Names(bounds, PATTERN)
+    found = EntryNames(bounds, PATTERN)
     size = tree.Bounds(bounds.bytes, bounds.files + 1, bounds.depth)
     plain = "hand in plain files and folders"
     try:

@@ -43,6 +43,8 @@ PATIENCE = 60.0
 """Seconds for which a request waits for what is being made."""
 PIECE = 2**18
 """Bytes that are read and sent at once."""
+PIECE_SECONDS = 30.0
+"""A client must make room for a piece in so many seconds, or it is dropped."""
 _RANGE = re.compile("bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 DOWNLOADS: Mapping[int | str, dict[str, Any]] = {
     206: {"description": "The bytes that the header Range asks for"},
@@ -246,7 +248,12 @@ class _Streamed(Response):
                 if not piece or await self._request.is_disconnected():
                     return
                 self._left -= len(piece)
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                async with asyncio.timeout(PIECE_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except TimeoutError:
+            if (guest := getattr(self._request.state, "guest", None)) is not None:
+                guest.leave()
+                await asyncio.sleep(0)  # so that the server knows
         finally:
             self._file.close()

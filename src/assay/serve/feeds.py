@@ -15,7 +15,7 @@ from assay.errors import AssayError, printable
 from assay.exact import canonical
 from assay.ledger.access import stored_settlement
 from assay.ledger.store import View
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look
 from assay.serve.metrics import Metrics
 from assay.serve.public import Segment
 from assay.serve.shapes import download
@@ -69,7 +69,7 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
     async def feed(request: Request, segment: Segment) -> Response:
         """The settled epochs as an Atom feed, the newest first: who leads, and what changed."""
         served = site.competition(segment)
-        data = await run_in_threadpool(served.drawn, ("/v1", "atom"), lambda: _feed(served, site.address))
+        data = await look(request, served.drawn, ("/v1", "atom"), lambda: _feed(served, site.address))
         return answer(request, data, ATOM, seconds=60)
 
     @router.get("/{segment}/events", responses=_SHAPE, response_class=Response)

@@ -7,9 +7,10 @@ import gzip
 import os
 import re
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -34,10 +35,12 @@ __all__ = [
     "JSON",
     "PROBLEMS",
     "HttpProblem",
+    "Readers",
     "Received",
     "answer",
     "extend",
     "known_tag",
+    "look",
     "of_operator",
     "problem",
     "receive",
@@ -51,6 +54,14 @@ PROBLEM = "application/problem+json"
 _TEXT = re.compile("text/|application/(json|xml|problem|atom|x-ndjson)|image/svg")
 PACKED_FROM = 1024
 """Bytes of an answer from which on it is compressed."""
+PACKED_HERE = 65_536
+"""Bytes of an answer above which a thread compresses it."""
+PACKED_BYTES = 32 * 2**20
+"""Bytes of compressed answers that stay in memory."""
+READERS = 8
+"""How many threads look things up at once for those who only read."""
+READERS_WAITING = 64
+"""How many may wait for such a thread; others are refused until later."""
 RETRY_SECONDS = 5
 """After so many seconds a client may try again what a busy service refused."""
 
@@ -126,6 +137,7 @@ async def signed(
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
     name = await run_in_threadpool(whose, asked.key)
+    request.state.signer = asked.key
     if spend:
         await run_in_threadpool(served.spend, asked)
     return name, asked
@@ -173,8 +185,11 @@ def answer(
         return Response(status_code=304, headers=fields)
     encoding = _encoding(request.headers.get("accept-encoding", "")) if len(data) >= PACKED_FROM and _TEXT.match(media) else ""
     if encoding:
-        data = _packed(data, encoding)
         fields["Content-Encoding"] = encoding
+        packed = _PACKED.get(digest, encoding)
+        if packed is None and len(data) > PACKED_HERE:
+            return _Packing(data, digest, encoding, fields, media)
+        data = packed or _PACKED.pack(digest, encoding, data)
     return Response(data, 200, fields, media)
 
 
@@ -200,11 +215,79 @@ def _encoding(accepted: str) -> str:
     return next((name for name in ("zstd", "gzip") if names.get(name)), "")
 
 
-@lru_cache(maxsize=256)
-def _packed(data: bytes, encoding: str) -> bytes:
-    if encoding == "zstd":
-        return zstandard.ZstdCompressor(level=9).compress(data)
-    return gzip.compress(data, 6, mtime=0)
+class _PackedBodies:
+    """Bodies that were compressed, the most recently used last, up to PACKED_BYTES. Threads share it."""
+
+    def __init__(self) -> None:
+        self._lock, self._bodies, self._size = threading.Lock(), OrderedDict[tuple[str, str], bytes](), 0
+
+    def get(self, tag: str, encoding: str) -> bytes | None:
+        """The body with a tag, compressed, if it is kept."""
+        with self._lock:
+            packed = self._bodies.get((tag, encoding))
+            if packed is not None:
+                self._bodies.move_to_end((tag, encoding))
+            return packed
+
+    def pack(self, tag: str, encoding: str, data: bytes) -> bytes:
+        """Compress a body, and keep it."""
+        if encoding == "zstd":
+            packed = zstandard.ZstdCompressor(level=9).compress(data)
+        else:
+            packed = gzip.compress(data, 6, mtime=0)
+        with self._lock:
+            if (tag, encoding) not in self._bodies:
+                self._bodies[tag, encoding] = packed
+                self._size += len(packed)
+            while self._size > PACKED_BYTES:
+                self._size -= len(self._bodies.popitem(last=False)[1])
+        return packed
+
+
+_PACKED = _PackedBodies()
+
+
+class _Packing(Response):
+    """An answer that a thread compresses when it is sent: meanwhile the others are answered."""
+
+    def __init__(self, data: bytes, tag: str, encoding: str, fields: Mapping[str, str], media: str) -> None:
+        super().__init__(None, 200, dict(fields), media)
+        self._pack = data, tag, encoding, fields, media
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        data, tag, encoding, fields, media = self._pack
+        packed = await run_in_threadpool(_PACKED.pack, tag, encoding, data)
+        await Response(packed, 200, dict(fields), media)(scope, receive, send)
+
+
+class Readers:
+    """Who looks something up in a thread: a few at a time, so that readers leave threads to those who send something.
+
+    Its methods are for one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._turns, self._waiting = asyncio.Semaphore(READERS), 0
+
+    async def look(self, make: Callable[..., Name], *args: Any) -> Name:
+        """What `make` returns, or raises. Raises HttpProblem (429) if too many are waiting."""
+        if self._waiting >= READERS_WAITING:
+            raise HttpProblem(429, "too much is asked for at once", hint="ask again", retry=2)
+        self._waiting += 1
+        try:
+            await self._turns.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            return await run_in_threadpool(make, *args)
+        finally:
+            self._turns.release()
+
+
+async def look(request: Request, make: Callable[..., Name], *args: Any) -> Name:
+    """What `make` returns, or raises, in a thread, in the line of those who only read. Raises HttpProblem (429)."""
+    readers: Readers = request.state.readers
+    return await readers.look(make, *args)
 
 
 SPOOL = 2**20

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from assay.errors import BadInput
@@ -39,6 +40,8 @@ SILENT = timedelta(seconds=90)
 """A validator that said nothing for so long is judging nothing."""
 LISTED = 1000
 """The most submissions, and the most trials, that one answer lists."""
+COSTLY = 0.1
+"""Seconds that a look at the ledger may take; what a longer one found counts for ten times as long, whatever comes."""
 PRINTED = 64_000
 """Bytes of each file of a log, from its end."""
 _FILES = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
@@ -55,6 +58,8 @@ class _Known:
     """Participant → the submission that the last settled epoch was about."""
     scores: dict[str, str] = field(default_factory=dict)
     """Participant → its agreed score in that epoch."""
+    until: float = 0.0
+    """The monotonic time until which it counts, because it took long."""
 
 
 class Progress:
@@ -102,7 +107,8 @@ class Progress:
             settled = view.settled_epoch()
             state = settled, view.last_seq()
             known = self._known.get(served.segment)
-            if known is not None and known.state == state:
+            begun = monotonic()
+            if known is not None and (known.state == state or (known.state[0] == settled and begun < known.until)):
                 return known
             bodies = (json.loads(record.body) for record in view.records(0 if settled is None else settled + 1))
             judged = frozenset(str(body.get("submission", "")) for body in bodies) - {""}
@@ -112,6 +118,8 @@ class Progress:
                 document = json.loads(stored.document)
                 known.scores = {row["participant"]: row["score"] for row in document["agreed"] if row["score"] is not None}
                 known.settled = {name: made.submission for name, made in view.submissions(settled).items()}
+            took = monotonic() - begun
+            known.until = begun + 10 * took if took > COSTLY else 0.0
             self._known[served.segment] = known
             return known
 

@@ -24,7 +24,7 @@ from assay.ledger.log import ENTRY_BYTES, WIDTH, tile_path
 from assay.serve import shapes
 from assay.serve.downloads import MadeFile, Workshop, file_answer, open_made
 from assay.serve.epochs import Epochs
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look
 from assay.serve.shapes import document, download
 from assay.serve.site import ServedCompetition, Site
 from assay.tables import TABLES
@@ -80,24 +80,24 @@ def _competitions(router: APIRouter, site: Site, known: dict[str, Epochs], epoch
     @router.get("/v1/competitions", response_model=shapes.Competitions)
     async def competitions(request: Request) -> Response:
         """The competitions that are served here, each with the epoch that is open and the last one settled."""
-        rows = await run_in_threadpool(lambda: [one.summary() for one in known.values()])
+        rows = await look(request, lambda: [one.summary() for one in known.values()])
         return answer(request, canonical({"competitions": rows}), JSON)
 
     @router.get("/v1/{segment}", response_model=shapes.Competition)
     async def competition(request: Request, segment: Segment) -> Response:
         """One competition: its rules as JSON, how many take part, and the public key of its log."""
-        return answer(request, canonical(await run_in_threadpool(epochs_of(segment).competition)), JSON)
+        return answer(request, canonical(await look(request, epochs_of(segment).competition)), JSON)
 
     @router.get("/v1/{segment}/participants", response_model=shapes.Participants)
     async def participants(request: Request, segment: Segment, after: After = "", limit: Limit = 100) -> Response:
         """The participants by key, each with its current submission."""
-        rows = await run_in_threadpool(epochs_of(segment).participant_rows)
+        rows = await look(request, epochs_of(segment).participant_rows)
         return _page(request, "participants", _following(rows, "key", after), limit, "key")
 
     @router.get("/v1/{segment}/validators", response_model=shapes.Validators)
     async def validators(request: Request, segment: Segment, after: After = "", limit: Limit = 100) -> Response:
         """The validators by key, each with its stake in rao and its last heartbeat: what it judges now."""
-        rows = await run_in_threadpool(epochs_of(segment).validator_rows)
+        rows = await look(request, epochs_of(segment).validator_rows)
         return _page(request, "validators", _following(rows, "key", after), limit, "key")
 
 
@@ -112,7 +112,7 @@ def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         limit: Limit = 100,
     ) -> Response:
         """The settled epochs, the newest first, each with the digest of its receipt and its place in the log."""
-        rows = await run_in_threadpool(epochs_of(segment).settled)
+        rows = await look(request, epochs_of(segment).settled)
         rows = [row for row in rows if after is None or row["epoch"] < after]
         return _page(request, "epochs", rows, limit, "epoch")
 
@@ -138,7 +138,7 @@ def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         request: Request, segment: Segment, epoch: EpochNumber, after: AfterNumber = 0, limit: Limit = 100
     ) -> Response:
         """The records of evidence that count, in the order of their acceptance, each with its seq."""
-        found = await run_in_threadpool(epochs_of(segment).records, epoch, after, limit + 1)
+        found = await look(request, epochs_of(segment).records, epoch, after, limit + 1)
         following = _next(request, str(found[limit - 1][0])) if len(found) > limit else None
         listed = b",".join(line for _, line in found[:limit])
         body = b'{"epoch":%d,"next":%b,"records":[%b]}' % (epoch, canonical(following), listed)
@@ -151,7 +151,7 @@ def _of_one_epoch(router: APIRouter, epochs_of: Find, workshop: Workshop) -> Non
     @router.get("/v1/{segment}/epochs/{epoch}/receipt", responses=document("receipt"))
     async def receipt(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The receipt: the signed statement about the epoch, and the proof that it is in the log. `assay verify` checks it."""
-        return answer(request, await run_in_threadpool(epochs_of(segment).receipt, epoch), JSON, seconds=KEEP)
+        return answer(request, await look(request, epochs_of(segment).receipt, epoch), JSON, seconds=KEEP)
 
     @router.get("/v1/{segment}/epochs/{epoch}/participants/{key:path}/proof", responses=document("proof"))
     async def proof(request: Request, segment: Segment, epoch: EpochNumber, key: ParticipantKey) -> Response:
@@ -175,7 +175,7 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     async def bundle(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The bundle, as a tar of what `assay export epoch` writes: unpack it, and `assay verify` checks everything in it."""
         epochs = epochs_of(segment)
-        position = await run_in_threadpool(epochs.position, epoch)
+        position = await look(request, epochs.position, epoch)
         made = await workshop.file(
             epochs.served.folder, f"bundle-{epoch}-{position}.tar", lambda path: epochs.write_bundle(epoch, path)
         )
@@ -185,7 +185,7 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     async def parquet(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The evidence of the epoch as Parquet, for DuckDB, polars and pandas. Only where records can be in bulk."""
         epochs = epochs_of(segment)
-        position = await run_in_threadpool(epochs.position, epoch)
+        position = await look(request, epochs.position, epoch)
         made = await workshop.file(
             epochs.served.folder, f"evidence-{epoch}-{position}.parquet", lambda path: epochs.write_parquet(epoch, path)
         )
@@ -199,7 +199,7 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         table: Annotated[str, Path(max_length=32, description=f"One of {', '.join(TABLES)}.", examples=["weights"])],
     ) -> Response:
         """A table of the settlement as CSV: exact numbers, a header line, and for weights the burn as the last row."""
-        data = await run_in_threadpool(epochs_of(segment).table, epoch, table)
+        data = await look(request, epochs_of(segment).table, epoch, table)
         return answer(request, data, CSV, seconds=KEEP, headers=_named(f"{segment}-{table}-{epoch}.csv"))
 
 
@@ -210,7 +210,7 @@ def _log(router: APIRouter, site: Site) -> None:
     async def checkpoint(request: Request, segment: Segment) -> Response:
         """The signed checkpoint of the log (C2SP tlog-checkpoint): its size and root."""
         served = site.competition(segment)
-        note = await run_in_threadpool(_log_file, served, "checkpoint")
+        note = await look(request, _log_file, served, "checkpoint")
         return answer(request, note, TEXT, seconds=1)
 
     @router.get("/{segment}/log/tile/{path:path}", responses=download(OCTETS), response_class=Response)
@@ -221,7 +221,7 @@ def _log(router: APIRouter, site: Site) -> None:
     ) -> Response:
         """A tile of the log (C2SP tlog-tiles): 256 hashes, or entries. A full tile never changes."""
         name, full = _tile(request.scope["path"].partition("/log/")[2])  # a router passes over a line break at the end
-        data = await run_in_threadpool(_log_file, site.competition(segment), name)
+        data = await look(request, _log_file, site.competition(segment), name)
         return answer(request, data, OCTETS, seconds=KEEP, forever=full)
 
 

@@ -28,7 +28,7 @@ from assay.serve.notebook import Invitation, Notebook
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["Registered", "code_digest", "invite", "participant_name", "register"]
+__all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "register"]
 
 _PULLED = "registry.json"
 _FORMULA = ("=", "+", "-", "@")
@@ -36,7 +36,7 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
-class Registered:
+class RegistrationResult:
     """A participant, and whether it was registered just now."""
 
     participant: str
@@ -62,7 +62,7 @@ def participant_name(key: PublicKey) -> str:
 
 def register(
     served: ServedCompetition, key: PublicKey, code: str, *, name: str = "", address: str = "", asked: SignedRequest | None = None
-) -> Registered:
+) -> RegistrationResult:
     """Makes the owner of a key a participant; again, it changes nothing. asked: the request, whose nonce is used up by that.
 
     A key that no invitation lets in writes nothing and waits for nobody. Raises HttpProblem (403) for it, BadInput for a name or
@@ -70,13 +70,13 @@ def register(
     """
     _desk, notebook = served.books()
     if (known := _known(served, key)) is not None:
-        return Registered(known, False)
+        return RegistrationResult(known, False)
     before = notebook.participant_of(key.id)
     if before is None:
         _check_invited(served, notebook, code)
     with alone(served.folder):
         if (known := _known(served, key)) is not None:
-            return Registered(known, False)
+            return RegistrationResult(known, False)
         newcomer = participant_name(key)
         csvs_row = _row(served.folder, newcomer, name.strip(), address)
         if asked is not None:
@@ -84,7 +84,7 @@ def register(
         participant = before or _join(notebook, key, code, newcomer)
         if participant == newcomer:
             submitting.add_participant(served.folder, csvs_row)
-    return Registered(participant, True)
+    return RegistrationResult(participant, True)
 
 
 def _known(served: ServedCompetition, key: PublicKey) -> str | None:

@@ -137,6 +137,7 @@ def _config(app: Asgi | str, protocol: Any, options: ServeOptions) -> uvicorn.Co
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",  # a stranger's broken request is no line in a log
         access_log=False,
         server_header=False,
         proxy_headers=False,

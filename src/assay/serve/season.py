@@ -30,7 +30,7 @@ from assay.settle.story import Chapter, Explanation, called, without_score
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.batch import StoredRecord
-    from assay.serve.task import TaskTable
+    from assay.serve.task import TaskGrid
     from assay.uncertainty import Standing
 
 __all__ = ["EpochProof", "Json", "Link", "Season", "handed_in", "read"]
@@ -212,11 +212,11 @@ class Season:
         return nlargest(LATEST, pairs, key=lambda pair: pair[1].observed_at)
 
     @cached_property
-    def tasks(self) -> TaskTable:
+    def tasks(self) -> TaskGrid:
         """The trials that stand, by task."""
-        from assay.serve.task import TaskTable
+        from assay.serve.task import TaskGrid
 
-        return TaskTable(self)
+        return TaskGrid(self)
 
     @cached_property
     def _summed(self) -> dict[str, list[StoredRecord]] | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from assay.competition import open_competition
-from assay.errors import BadInput, brief
+from assay.errors import BadInput, CannotSettle, brief
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.intake import IntakeRules, intake_rules
@@ -31,6 +33,7 @@ from assay.serve.http import HttpProblem
 from assay.serve.links import other_epochs
 from assay.serve.notebook import Notebook
 from assay.serve.pages import page
+from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
 from assay.serve.signed import SKEW, WINDOW, SignedRequest
 
@@ -40,6 +43,10 @@ SEASONS = 4
 """Epochs of a competition that stay in memory."""
 PAGE_BYTES = 64 * 2**20
 """Bytes of drawn pages that stay in memory, for all epochs of a competition."""
+FAILED_SECONDS = 5.0
+"""For so long the answer that nothing can be settled counts."""
+KEPT_PAGES = 300
+"""The number of a board's page above which it is drawn each time, as what was searched for is."""
 _RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml")
 
 
@@ -66,6 +73,8 @@ class _Shelf:
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], bytes] = field(default_factory=OrderedDict)
     size: int = 0
+    failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
+    """Epoch → when a settlement was tried in vain, and why."""
 
 
 class ServedCompetition:
@@ -180,24 +189,48 @@ class ServedCompetition:
     def season(self, epoch: int | None = None) -> Season:
         """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does."""
         shelf = self._current()
+        if (season := self._seen(shelf, epoch)) is not None:
+            return season
+        if epoch is not None and self.store is None and self.season().settlement.epoch != epoch:
+            raise _no_epoch(epoch)
         with self._drawing:
-            season = shelf.seasons.get(epoch)
-            if season is None:
-                season = shelf.seasons[epoch] = self._read(epoch)
+            if (season := self._seen(shelf, epoch)) is not None:
+                return season
+            try:
+                season = self._read(epoch)
+            except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
+                shelf.failed[epoch] = (time.monotonic(), error)
+                raise copy(error) from None
+            with self._lock:
+                shelf.seasons[epoch] = season
                 while len(shelf.seasons) > SEASONS:
-                    shelf.seasons.popitem(last=False)
-            shelf.seasons.move_to_end(epoch)
+                    del shelf.seasons[next(other for other in shelf.seasons if other not in (None, epoch))]
         return season
+
+    def _seen(self, shelf: _Shelf, epoch: int | None) -> Season | None:
+        """A season that is in memory. Raises CannotSettle again where that was tried just now."""
+        with self._lock:
+            season = shelf.seasons.get(epoch)
+            if season is not None:
+                shelf.seasons.move_to_end(epoch)
+                return season
+        tried, error = shelf.failed.get(epoch, (0.0, None))
+        if error is not None and time.monotonic() - tried < FAILED_SECONDS:
+            raise copy(error)
+        return None
 
     def _read(self, epoch: int | None) -> Season:
         """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
         if self.store is None:
             return replace(read(self.folder, epoch), address=self.address)
         with self.store.reading() as view:
-            settled, newest = view.settled_epochs(), view.highest_epoch()
-        # An open epoch is shown to nobody once there is a settled one: a validator could copy what another one saw.
-        if epoch is not None and epoch not in settled and (settled or epoch != newest):
-            raise HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
+            settled = view.settled_epochs()
+        # An open epoch is shown to nobody: a validator could copy what another one saw.
+        if not settled:
+            open_competition(self.folder)  # a folder that is gone or wrong is another answer
+            raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
+        if epoch is not None and epoch not in settled:
+            raise _no_epoch(epoch)
         season, inside = read(self.folder, epoch), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)
         return replace(season, others=others, root="../" if inside else "", address=self.address)
@@ -211,12 +244,20 @@ class ServedCompetition:
             except KeyError:
                 raise HttpProblem(404, f"there is no page {brief(name, 80)}", hint="begin at the board") from None
 
-        return self.drawn((name, epoch, *sorted(query.items())), draw)
+        key = _page_key(name, epoch, query)
+        return draw() if key is None else self.drawn(key, draw)
+
+    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes | None:
+        """A page that was drawn since the competition last changed; None if it must be drawn."""
+        key = _page_key(name, epoch, query)
+        return None if key is None else self.kept(key)
 
     def kept(self, name: tuple[object, ...]) -> bytes | None:
         """What was drawn for this name since the competition last changed; None if nothing was."""
         shelf = self._current()
         with self._lock:
+            if name in shelf.pages:
+                shelf.pages.move_to_end(name)
             return shelf.pages.get(name)
 
     def drawn(self, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
@@ -297,6 +338,20 @@ def open_site(place: Path, addresses: list[str]) -> Site:
             competitions[served.segment] = served
         stack.pop_all()
     return Site(competitions, addresses)
+
+
+def _page_key(name: str, epoch: int | None, query: Mapping[str, str]) -> tuple[object, ...] | None:
+    """Under which name a page is kept: only what it reads of a query counts. None for one that is drawn each time."""
+    if name != "index.html":
+        asks = name.startswith("board-") and not query.keys().isdisjoint(("find", "sort", "order", "from"))
+        return None if asks else (name, epoch)
+    asked = Asked.of(query)
+    page = (asked.start - 1) // AT_ONCE
+    return None if asked.find or page > KEPT_PAGES else (name, epoch, asked.sort, asked.down, page)
+
+
+def _no_epoch(epoch: int) -> HttpProblem:
+    return HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:

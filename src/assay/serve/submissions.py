@@ -7,8 +7,8 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
@@ -19,11 +19,13 @@ from starlette.responses import Response
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
+from assay.scheme.fields import Digest
 from assay.serve import uploads
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
 from assay.serve.notebook import Upload
 from assay.serve.progress import Progress, released_logs
 from assay.serve.registration import register
+from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 
 __all__ = ["ARCHIVE", "SEALED", "routes"]
@@ -41,12 +43,10 @@ WAIT_SECONDS = 20.0
 
 Model = TypeVar("Model", bound=BaseModel)
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
-Digest = Annotated[
-    str, Path(description="A submission's digest.", pattern="^sha256:[0-9a-f]{64}$", examples=["sha256:" + "0" * 64])
-]
+DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
 
-class Registration(BaseModel):
+class RegistrationRequest(BaseModel):
     """What a newcomer sends, signed with the key to be registered."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -63,12 +63,12 @@ class RegistrationAnswer(BaseModel):
     new: bool
 
 
-class Commitment(BaseModel):
+class CommitmentRequest(BaseModel):
     """A commitment to an archive that is handed in later."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    digest: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$", description="The SHA-256 of the archive, as it will be sent.")]
+    digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
@@ -90,7 +90,7 @@ class SubmissionAnswer(BaseModel):
     at: str
 
 
-class SubmissionRow(BaseModel):
+class OwnSubmission(BaseModel):
     """One of one's own submissions, and how far it is."""
 
     submission: str
@@ -119,7 +119,7 @@ class SubmissionsAnswer(BaseModel):
     epoch: int
     per_epoch: int | None
     reveal: int | None
-    submissions: list[SubmissionRow]
+    submissions: list[OwnSubmission]
     commitments: list[CommitmentRow]
 
 
@@ -159,14 +159,14 @@ def _registration(router: APIRouter, site: Site) -> None:
         status_code=201,
         response_model=RegistrationAnswer,
         responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
-        openapi_extra=_json_body(Registration),
+        openapi_extra=_json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
         """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
         served = site.competition(segment)
         key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(Registration, body.read() or b"{}")
+            said = _read(RegistrationRequest, body.read() or b"{}")
         done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
         return _json({"participant": done.participant, "new": done.new}, 201 if done.new else 200)
 
@@ -174,14 +174,14 @@ def _registration(router: APIRouter, site: Site) -> None:
         "/{segment}/commitments",
         status_code=201,
         response_model=CommitmentAnswer,
-        openapi_extra=_json_body(Commitment),
+        openapi_extra=_json_body(CommitmentRequest),
     )
     async def commitments(request: Request, segment: Segment) -> Response:
         """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(Commitment, body.read())
+            said = _read(CommitmentRequest, body.read())
         made = await run_in_threadpool(uploads.commit, served, participant, said.digest)
         rules = served.scheme.submission
         first = made.epoch + ((rules.reveal if rules else None) or 0)
@@ -189,7 +189,7 @@ def _registration(router: APIRouter, site: Site) -> None:
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
-    turns = asyncio.Semaphore(BOXES)
+    turns, under_way = asyncio.Semaphore(BOXES), set[tuple[str, str]]()
     binary = {"schema": {"type": "string", "format": "binary"}}
 
     @router.put(
@@ -203,6 +203,10 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         """Hand in an archive (tar, tar.gz, tar.xz, zip) or a sealed submission; it becomes the participant's submission."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
+        with _only_one(under_way, (segment, participant)):
+            return await take(request, served, participant, asked)
+
+    async def take(request: Request, served: ServedCompetition, participant: str, asked: SignedRequest) -> Response:
         most = uploads.archive_bounds(served.scheme).packed
         sealed = request.headers.get("content-type", "").partition(";")[0].strip().lower() == SEALED
         archive = f"sha256:{asked.body_sha256.hex()}"
@@ -231,6 +235,19 @@ async def _store(served: ServedCompetition, permission: uploads.Permission, body
         await asyncio.wait([storing])
         storing.exception()
         raise
+
+
+@contextmanager
+def _only_one(under_way: set[tuple[str, str]], who: tuple[str, str]) -> Iterator[None]:
+    """One submission of a participant at a time: nobody takes all boxes, or fills the disk. Raises HttpProblem (429)."""
+    if who in under_way:
+        what = "another submission of this participant is being taken in"
+        raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
+    under_way.add(who)
+    try:
+        yield
+    finally:
+        under_way.discard(who)
 
 
 @asynccontextmanager
@@ -263,13 +280,13 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(progress.submissions, served, participant))
+        return _json(await look(request, progress.submissions, served, participant))
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def logs(
         request: Request,
         segment: Segment,
-        digest: Digest,
+        digest: DigestInPath,
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
@@ -277,7 +294,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         participant = None
         if "signature" in request.headers:
             participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await run_in_threadpool(released_logs, served, digest, participant, task))
+        return _json(await look(request, released_logs, served, digest, participant, task))
 
 
 def _upload(upload: Upload, status: int) -> Response:
@@ -297,5 +314,5 @@ def _read(model: type[Model], data: bytes) -> Model:
     try:
         return model.model_validate_json(data)
     except ValueError:
-        what = f"is not a {model.__name__.lower()}"
+        what = f"is not a {model.__name__.removesuffix('Request').lower()}"
         raise BadInput(what, field="body", hint=f"see {model.__name__} in /v1/openapi.json") from None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from assay.judge.terminal.record import TrialRecord
     from assay.serve.season import Json, Season
 
-__all__ = ["TaskTable", "task", "task_document", "tasks"]
+__all__ = ["TaskGrid", "task", "task_document", "tasks"]
 
 COLUMNS = 12
 """Validators up to which each has a column of its own."""
@@ -55,7 +55,7 @@ class Duration:
     tests: float
 
 
-class TaskTable:
+class TaskGrid:
     """The trials that stand, by task. `names` is empty where a season has no tasks or no single records.
 
     Trials are counted when a page first needs them: a board needs only the names.

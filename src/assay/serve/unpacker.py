@@ -6,13 +6,13 @@ The request is JSON: `{"bounds": {…}, "refused": "a regular expression of char
 `{"files": 3, "bytes": 120}`, or `{"refused": "what is wrong", "hint": "what to do"}`. Both end with exit code 0. Any other exit
 code means that the program did not work: nothing follows from it about the archive.
 
-- Names, types and sizes of all entries are checked before the first file is written.
+- EntryNames, types and sizes of all entries are checked before the first file is written.
 - Only plain files and folders are taken: no link, no device, no hole, no encryption.
 - A file that several readers could understand in different ways is refused: data after the end, entries that overlap, two names
   for one place.
 
-`archives` starts this program, and checks the names once more outside of the box with `Names`. The Python of the box may be older
-than Assay's, so this file uses nothing newer than Python 3.8.
+`archives` starts this program, and checks the names once more outside of the box with `EntryNames`. The Python of the box may be
+older than Assay's, so this file uses nothing newer than Python 3.8.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-__all__ = ["ArchiveBounds", "Names", "RefusedEntry", "unpack"]
+__all__ = ["ArchiveBounds", "EntryNames", "RefusedEntry", "unpack"]
 
 _CHUNK = 1 << 18
 _DICTIONARY = 128 << 20
@@ -59,7 +59,7 @@ class ArchiveBounds:
     files: int = 20_000
     """Files and folders, with folders that are only named in a file's path."""
     depth: int = 32
-    """Names in a path."""
+    """EntryNames in a path."""
     name: int = 255
     """Bytes of one name."""
     path: int = 1000
@@ -81,7 +81,7 @@ def shown(name: str) -> str:
     return repr(name if len(name) <= 80 else name[:79] + "…")
 
 
-class Names:
+class EntryNames:
     """The names of one archive: each is checked by itself, and against all earlier ones."""
 
     def __init__(self, bounds: ArchiveBounds, refused: str) -> None:
@@ -160,9 +160,9 @@ class Names:
         self._folders[path] = folder
 
 
-def unpack(archive: str, folder: str, bounds: ArchiveBounds, refused: str) -> Names:
+def unpack(archive: str, folder: str, bounds: ArchiveBounds, refused: str) -> EntryNames:
     """Unpacks an archive into a folder that exists and is empty. Raises RefusedEntry, `_DAMAGED` and OSError."""
-    names = Names(bounds, refused)
+    names = EntryNames(bounds, refused)
     with open(archive, "rb") as file:
         head = file.read(6)
         file.seek(0)
@@ -233,7 +233,7 @@ def _through(unpacker: Any, file: IO[bytes]) -> Iterator[bytes]:
         raise RefusedEntry("has data after its end", "pack it again, as one archive")
 
 
-def _untar(file: IO[bytes], folder: str, names: Names) -> None:
+def _untar(file: IO[bytes], folder: str, names: EntryNames) -> None:
     with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
         entries = [(_tar_entry(member, names), member) for member in tar]
         _check_end(file, tar.offset)
@@ -246,7 +246,7 @@ def _untar(file: IO[bytes], folder: str, names: Names) -> None:
             _write(data, folder, path, member.size, executable=bool(member.mode & 0o100))
 
 
-def _tar_entry(member: tarfile.TarInfo, names: Names) -> str:
+def _tar_entry(member: tarfile.TarInfo, names: EntryNames) -> str:
     """The path of an entry of a tar. Raises RefusedEntry for anything that is not a plain file or folder."""
     if member.issym() or member.islnk():
         kind = "symbolic" if member.issym() else "hard"
@@ -278,7 +278,7 @@ _LISTED = 46
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-def _unzip(file: IO[bytes], folder: str, names: Names) -> None:
+def _unzip(file: IO[bytes], folder: str, names: EntryNames) -> None:
     _check_list(file, names.bounds)
     with zipfile.ZipFile(file) as archive:
         entries = [(_zip_entry(info, names), info) for info in archive.infolist()]
@@ -316,7 +316,7 @@ def _mode(info: zipfile.ZipInfo) -> int:
     return info.external_attr >> 16
 
 
-def _zip_entry(info: zipfile.ZipInfo, names: Names) -> str:
+def _zip_entry(info: zipfile.ZipInfo, names: EntryNames) -> str:
     """The path of an entry of a zip. Raises RefusedEntry for anything that is not a plain file or folder."""
     name = info.orig_filename
     if info.flag_bits & 0x41:

@@ -29,6 +29,7 @@ from assay.ledger.closing_cost import next_epoch
 from assay.ledger.store import View
 from assay.ledger.store.view import LATEST
 from assay.records import Participant
+from assay.scheme.fields import Digest
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import Epochs
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
@@ -48,7 +49,7 @@ POLLS = 4
 """Requests for work that may wait at one time, of one validator."""
 FREE_BYTES = 2**30
 """Bytes that stay free on the disk: above that, no object is taken."""
-Digest = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", description="`sha256:…`", examples=[DIGEST])]
+DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
 Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
@@ -155,7 +156,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
     """Submissions and task sets as tars."""
 
     @router.get("/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response)
-    async def submission(request: Request, segment: Segment, digest: Digest) -> Response:
+    async def submission(request: Request, segment: Segment, digest: DigestInPath) -> Response:
         """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
@@ -166,7 +167,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
         return file_answer(request, file, made.size, TAR, digest, _PRIVATE)
 
     @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
-    async def tasks(request: Request, segment: Segment, digest: Digest) -> Response:
+    async def tasks(request: Request, segment: Segment, digest: DigestInPath) -> Response:
         """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
