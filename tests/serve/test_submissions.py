@@ -6,6 +6,7 @@ import io
 import json
 import socket
 import tarfile
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
 from assay.scheme.fields import instant_text
 from assay.serve import uploads
-from assay.serve.archives import pack
+from assay.serve.archives import pack, unpack
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.registration import code_digest, invite
 from assay.serve.signed import sign_request
@@ -221,16 +222,43 @@ def test_a_sandbox_that_breaks_is_nobodys_fault(service: Running, tmp_path: Path
     assert state(service) == before
 
 
-def test_many_participants_hand_in_at_once(service: Running, tmp_path: Path) -> None:
-    work = [(key, packed(agent(tmp_path / f"{key.public.raw.hex()[:4]}-{number}", f"echo {number}"))) for number in range(3)
-            for key in (ONE, TWO)]  # fmt: skip
-    with ThreadPoolExecutor(6) as pool:
-        answers = list(pool.map(lambda pair: service.signed(pair[0], "PUT", PUT, pair[1]), work))
-    assert [answer.status for answer in answers] == [201] * 6
+def test_several_participants_hand_in_at_once(service: Running, tmp_path: Path) -> None:
+    def hand_in(key: PrivateKey) -> list[int]:
+        name = key.public.raw.hex()[:4]
+        archives = [packed(agent(tmp_path / f"{name}-{number}", f"echo {name} {number}")) for number in range(3)]
+        return [service.signed(key, "PUT", PUT, archive).status for archive in archives]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(hand_in, (ONE, TWO))) == [[201] * 3] * 2
     assert len(notebook(service).uploads()) == 6
     for participant in ("m1", "m2"):
         newest = notebook(service).uploads(participant, last=1)[0]
         assert submitting.find(folder_of(service), participant).submission == newest.submission
+
+
+def test_a_participant_hands_in_one_thing_at_a_time(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(archive: Path, target: Path, *args: Any, **more: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        unpack(archive, target, *args, **more)
+
+    monkeypatch.setattr(uploads, "unpack", slow)
+    first, second = (packed(agent(tmp_path / name, f"echo {name}")) for name in ("first", "second"))
+    before = state(service)
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(service.signed, ONE, "PUT", PUT, first)
+        try:
+            assert begun.wait(60)
+            refused = service.signed(ONE, "PUT", PUT, second)
+            assert (refused.status, refused.headers["retry-after"]) == (429, "10"), refused
+            assert refused.json["detail"] == "another submission of this participant is being taken in"
+            assert state(service) == before
+        finally:
+            go_on.set()
+        assert under_way.result().status == 201
+    assert service.signed(ONE, "PUT", PUT, second).status == 201
 
 
 def test_the_quota_of_an_epoch_holds(tmp_path: Path) -> None:
