@@ -23,7 +23,7 @@ import small_folder
 from assay.ledger import keys, settling
 from assay.ledger.batch import Batch, StoredRecord
 from assay.ledger.keys import PrivateKey
-from assay.ledger.store import View
+from assay.ledger.store import Damaged, View
 from assay.peers.guard import ConnectionGuard
 from assay.serve import downloads, http, pages, progress, season, site, watching
 from assay.serve.epochs import Epochs
@@ -397,3 +397,12 @@ def test_one_address_does_not_take_every_place_of_those_who_listen(service: Runn
     assert not watch.waiting
     with watch.place(address="198.51.100.7"):
         pass
+
+
+def test_a_problem_does_not_say_where_the_folder_is(service: Running) -> None:
+    folder = folder_of(service)
+    error = Damaged(f"{folder}/ledger.db is not whole", file=folder / "ledger.db", hint=f"assay ledger lost {folder} x")
+    document = json.loads(bytes(http.problem(error, folder=folder).body))
+    assert str(folder) not in json.dumps(document)
+    assert (document["detail"], document["hint"]) == ("ledger.db is not whole", "assay ledger lost DIR x")
+    assert (document["where"], document["status"]) == ("ledger.db", 503)
