@@ -23,7 +23,7 @@ from assay.ledger import batch, config, intake, keys
 from assay.ledger.access import make_ledger, open_ledger
 from assay.ledger.keys import PrivateKey
 from assay.ledger.settling import settle
-from assay.records import Evidence, Given, Tests
+from assay.records import Evidence, Tests, record
 from assay.serve.signed import sign_request
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"
@@ -263,14 +263,16 @@ def settled_board(folder: Path, size: int) -> Path:
     with open_ledger(folder) as ledger:
         for signer in validators:
             records = [
-                Given(
-                    kind="given",
-                    epoch=1,
-                    validator=signer.public.raw.hex(),
-                    participant=name,
-                    submission=submission(name),
-                    score=(1 + number * 7919 % 9973) * 10**5,
-                    observed_at=BEGIN,
+                record(
+                    {
+                        "kind": "given",
+                        "epoch": 1,
+                        "validator": signer.public.raw.hex(),
+                        "participant": name,
+                        "submission": submission(name),
+                        "score": "0." + f"{1 + number * 7919 % 9973:04}".rstrip("0"),
+                        "observed_at": BEGIN.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                    }
                 )
                 for number, name in enumerate(names)
             ]

@@ -519,6 +519,13 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     assert f"assay evidence send {address} \\ --key val-1" in shown.words
     assert f"--origin {ledger_kit.ORIGIN}" in shown.words
     assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in shown.words
+    assert "curl https://assay.example.org/v1/small/epochs/4/bundle | tar -x assay verify" in shown.words
+    assert f"assay submissions --url {address}" in shown.words
+    assert "--validator val-1 --epoch 5" in shown.words
+    proof = Page(page(replace(season, address=address), "epoch.html").decode())
+    assert "curl https://assay.example.org/v1/small/epochs/4/bundle | tar -x assay verify epoch-4" in proof.words
+    assert {"https://assay.example.org/v1/small/epochs/4/bundle", f"{address}/log/checkpoint"} <= set(proof.links)
+    assert "curl" not in Page(page(season, "epoch.html").decode()).words
     assert shown.inline == []
     assert page(replace(season, address=address), "start.html").decode() == made
     offline = page(season, "start.html").decode()

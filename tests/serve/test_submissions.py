@@ -397,12 +397,12 @@ def test_a_key_is_registered_by_an_invitation_once(service: Running, tmp_path: P
     assert notebook(service).invitation(code_digest(code)) is not None
     first = register(service, STRANGER, code=code, name="Newcomer")
     name = STRANGER.public.raw.hex()
-    assert (first.status, first.json) == (201, {"participant": name})
+    assert (first.status, first.json) == (201, {"participant": name, "new": True})
     row = submitting.find(folder_of(service), name).row
     assert (row["name"], row["uid"], row["submission"]) == ("Newcomer", "", "")
     after = state(service)
     again = register(service, STRANGER)
-    assert (again.status, again.json) == (200, first.json)
+    assert (again.status, again.json) == (200, {"participant": name, "new": False})
     assert state(service) == after
     assert register(service, keys.read(b"77" * 32), code=code).json["detail"] == "the invitation was used"
     answer = service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent")))
@@ -413,7 +413,7 @@ def test_an_invitation_may_name_a_participant(tmp_path: Path) -> None:
     folder = ledger_kit.made(tmp_path / "small")
     with running(folder) as service:
         code = invited(service, "m1")
-        assert register(service, ONE, code=code).json == {"participant": "m1"}
+        assert register(service, ONE, code=code).json == {"participant": "m1", "new": True}
         second = invited(service, "m1")
         taken = register(service, TWO, code=second)
         assert (taken.status, taken.json["detail"]) == (403, "'m1' has another key")
@@ -460,6 +460,6 @@ def test_a_hotkey_of_the_registry_is_a_participant_already(tmp_path: Path) -> No
     with running(folder) as service:
         before = state(service)
         answer = register(service, STRANGER)
-        assert (answer.status, answer.json) == (200, {"participant": name})
+        assert (answer.status, answer.json) == (200, {"participant": name, "new": False})
         assert state(service) == before
         assert service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent"))).status == 201

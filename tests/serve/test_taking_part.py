@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ledger_kit
 from assay.ledger import keys
+from assay.serve import archives
 from cli_kit import output, refused, run
 from judge_kit import bubblewrap
 from service_kit import Running, running
@@ -49,6 +51,40 @@ def test_an_invited_key_hands_in_and_sees_how_far_it_is(service: Running) -> Non
     shown = output("submissions", *at(service))
     assert "received" in shown
     assert "Mine" in service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode()
+
+
+def test_registering_again_says_that_nothing_changed(service: Running) -> None:
+    output("invite", folder_of(service), "--everybody", "--uses", "9")
+    assert "was registered before" not in " ".join(output("register", *at(service)).split())
+    told = " ".join(output("register", *at(service)).split())
+    assert "was registered before" in told
+    assert "Only the operator" not in told
+    assert "Only the operator can change a name" in " ".join(output("register", *at(service), "--name", "Late").split())
+
+
+@pytest.mark.parametrize("path", ["", "v1", "v1/small", "small", "small/", "small/live.html", "small/epoch-3/participant-x.html"])
+def test_the_address_of_any_page_will_do(service: Running, path: str) -> None:
+    output("invite", folder_of(service), "--everybody")
+    told = " ".join(output("register", "--url", f"{service.address}/{path}", "--key", "me").split())
+    assert f"The board: {service.address}/small/" in told
+
+
+def test_what_is_no_agent_or_too_large_is_refused_in_one_sentence(
+    service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output("invite", folder_of(service), "--everybody")
+    output("register", *at(service))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/readme.txt").write_text("no agent")
+    assert "agent.toml: no such file; write name" in refused("submit", *at(service), tmp_path / "mine")
+    monkeypatch.setattr(archives, "BOUNDS", replace(archives.BOUNDS, packed=100))
+    assert "leave out what the agent does not need" in refused("submit", *at(service), AGENT)
+
+
+def test_https_to_a_service_without_tls_says_what_to_write(service: Running) -> None:
+    address = service.address.replace("http://", "https://")
+    told = " ".join(run("register", "--url", f"{address}/small", "--key", "me", code=1).stderr.split())
+    assert f"if it has no TLS, write {service.address}" in told
 
 
 def test_a_name_of_the_registry_gets_a_key_by_its_invitation(service: Running) -> None:

@@ -323,7 +323,7 @@ def test_direct_scores_above_one_together() -> None:
 def test_who_has_no_uid_is_told_so() -> None:
     case = passing({"a": [8] * 3}, [1, 1, 1])
     case["participants"][0]["uid"] = None
-    assert said(told(case, "a"), "weight").startswith("It has no uid, so it is not registered, and its share burns.")
+    assert said(told(case, "a"), "weight").startswith("It has no uid on the subnet, so its share burns.")
     assert told(case, "a").summary.endswith(". It has no uid, so its share burns: weight 0 of 65535.")
 
 

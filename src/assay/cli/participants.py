@@ -51,7 +51,11 @@ def register(
         board = f"{client.base}/{client.segment}/"
     if emit(answer, as_json):
         return
-    show(sentence(f"You are the participant {answer['participant']}. The board: {board}"))
+    told = f"You are the participant {answer['participant']}."
+    if not answer.get("new", True):
+        told = f"Your key was registered before, as the participant {answer['participant']}; nothing has changed."
+        told += " Only the operator can change a name or an address." if name or address else ""
+    show(sentence(f"{told} The board: {board}"))
 
 
 def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None:
@@ -62,9 +66,11 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
       assay submissions --url https://assay.example.org/term-challenge --key me
     """
     from assay.serve.client import Client
+    from assay.serve.links import participant_page
 
     with Client(url, _load(key)) as client:
         answer = client.get("submissions")
+        page = f"{client.base}/{client.segment}/{participant_page(answer['participant'])}"
     if emit(answer, as_json):
         return
     rows = answer["submissions"]
@@ -80,6 +86,8 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
         show(grid(columns))
     else:
         show(sentence(f"{answer['participant']} has handed in nothing yet."))
+    if any(row["state"] == "scored" for row in rows):
+        show(sentence(f"Why your score and your weight are what they are: {page}"))
     for row in answer["commitments"]:
         show(sentence(f"Committed in epoch {row['epoch']}, {row['at']}, to the archive {row['digest']}."))
     if answer["per_epoch"] is not None:
@@ -139,7 +147,7 @@ def invite(
 
 def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool, as_json: bool) -> None:
     """Hand in a file or folder at a service, or commit to it. Raises BadInput, Unreachable."""
-    from assay.serve.archives import pack
+    from assay.serve.archives import BOUNDS, pack
     from assay.serve.client import Client
 
     if key is None:
@@ -151,6 +159,9 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             body = Path(path).read_bytes()
         else:
             pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
+            if packed.tell() > BOUNDS.packed:
+                what = f"it has {packed.tell() // 10**6} MB when it is packed, and a service takes {BOUNDS.packed // 10**6} MB"
+                raise BadInput(what, file=path, hint="leave out what the agent does not need: models, caches, .git")
             body = _whole(packed)
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
@@ -160,7 +171,7 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             media = "application/vnd.assay.sealed" if sealed else "application/gzip"
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
-            told += f" The board: {client.base}/{client.segment}/"
+            told += f" Validators judge it next: {client.base}/{client.segment}/live.html"
     if not emit(answer, as_json):
         show(sentence(told))
 

@@ -49,6 +49,8 @@ def serve(
 
     if (certificate is None) != (certificate_key is None):
         raise BadInput("a certificate and its key come together", field="--certificate", hint="give --certificate-key too")
+    if place.name == "scheme.toml":
+        raise BadInput("this file is a competition's rules, and no subnet file", file=place, hint=f"assay serve {place.parent}")
     options = ServeOptions(place, host, port, address, certificate, certificate_key, workers)
     with listen(options) as opened:
         known = addresses(options, opened.getsockname()[1])

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import struct
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
@@ -233,8 +235,17 @@ class _GuardedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._held is None:
-            self._look(self.transport.get_write_buffer_size())
+        self._watch()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._held is not None and self._busy():  # more is written now, and then begins another measurement
+            self._held.cancel()
+            self._held = None
 
     def _busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -251,13 +262,21 @@ class _GuardedProtocol(H11Protocol):
             self._timer.cancel()
             self._timer = None
 
+    def _watch(self) -> None:
+        """Begin to measure how fast the buffer empties."""
+        if self._held is not None:
+            self._held.cancel()
+        self._look(self.transport.get_write_buffer_size())
+
     def _look(self, left: int) -> None:
-        """Watch that the client reads its answer: nothing else bounds the time in the transport's buffer."""
+        """Watch that the client reads its answer, whole or while it is sent: nothing else bounds the time in the buffer."""
         self._held = self.loop.call_later(self.guard.bounds.look, self._taken, left) if left else None
 
     def _taken(self, before: int) -> None:
         left = self.transport.get_write_buffer_size()
         if left and before - left < self.guard.bounds.rate * self.guard.bounds.look:
+            opened = self.transport.get_extra_info("socket")
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the kernel forgets the answer too
             self.transport.abort()
         else:
             self._look(left)

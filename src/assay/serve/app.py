@@ -14,6 +14,7 @@ import asyncio
 import json
 import mimetypes
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -27,13 +28,14 @@ from starlette.routing import Match
 import assay
 from assay.errors import AssayError, brief
 from assay.exact import LARGEST
+from assay.ledger.keys import PublicKey
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
 from assay.serve.board import waiting
 from assay.serve.current import CURRENT, current_page
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
-from assay.serve.http import JSON, HttpProblem, Readers, answer, look, problem
+from assay.serve.http import JSON, HttpProblem, KeyTurns, Readers, answer, look, problem
 from assay.serve.metrics import Metrics, Tally
 from assay.serve.pages import POLICY, assets, render
 from assay.serve.season import handed_in
@@ -175,7 +177,10 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
 
 
 def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | None) -> Asgi:
-    """What holds for every request: the right host, the headers of every answer, a deadline, no exception to the server's log."""
+    """What holds for every request: the right host, the headers of every answer, a deadline, a key's share of the requests,
+    no exception to the server's log.
+    """
+    keys: Counter[PublicKey] = Counter()
 
     readers = Readers()
 
@@ -189,12 +194,14 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | N
             scope = scope | {"method": "GET"}
 
         count = Tally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
+        turns = KeyTurns(keys)
         try:
             request = Request(scope)
             async with asyncio.timeout(ANSWER_SECONDS) as deadline:
                 address = site.origin(request.headers.get("host", ""))
                 scope["scheme"] = address.partition("://")[0]  # as the client knows it: redirects lead there
-                scope.setdefault("state", {}).update(address=address, method=method, deadline=deadline, readers=readers)
+                known = {"address": address, "method": method, "deadline": deadline, "readers": readers, "turns": turns}
+                scope.setdefault("state", {}).update(known)
                 await app(scope, count.receive, count.send)
             signer = scope["state"].get("signer")
             if guard is not None and signer is not None and 200 <= count.status < 300:
@@ -208,6 +215,7 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | N
         except Exception:  # noqa: BLE001  (it was answered and told; here it would get into a server's log)
             return
         finally:
+            turns.give_back()
             metrics.count(scope, method, count)
 
     return bounded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -43,7 +44,9 @@ def patiently(act: Callable[[], T], pauses: Sequence[float] = PAUSES, sleep: Cal
 
 
 class Client:
-    """A service at an address, `http://127.0.0.1:8400/term-challenge`: the competition is the last part. A context manager.
+    """A service at an address, `http://127.0.0.1:8400/term-challenge`: the path begins with the competition. A context manager.
+
+    The address of one of its pages, or of its API below `/v1`, is as good: people copy what their browser shows.
 
     key: signs requests; None can only read. Every method raises Unreachable if the service does not answer or is busy, and
     BadInput with the service's own sentences if it refuses.
@@ -54,7 +57,8 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             hint = "write it as the service prints it: http://127.0.0.1:8400/term-challenge"
             raise BadInput(f"{brief(address, 100)} is not the address of a service", hint=hint)
-        self.base, self.segment = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
+        path = parts.path.strip("/")
+        self.base, self.segment = f"{parts.scheme}://{parts.netloc}", re.sub("^v1(/|$)", "", path).partition("/")[0]
         self.key = key
         self._peer = Peer(self.base, seconds=seconds, rate=RATE, proxies=True)
 
@@ -96,7 +100,10 @@ class Client:
         try:
             answer = self._peer.ask(method, url, headers=headers, body=body, most=ANSWER_BYTES)
         except NoAnswer as error:
-            raise Unreachable(f"{self.base} does not answer: {error}", hint="is it running there? try again later") from None
+            hint = "is it running there? try again later"
+            if "WRONG_VERSION_NUMBER" in str(error):
+                hint = f"if it has no TLS, write {self.base.replace('https', 'http', 1)}"
+            raise Unreachable(f"{self.base} does not answer: {error}", hint=hint) from None
         if not 200 <= answer.status < 300:
             raise self._refusal(answer)
         return answer
@@ -113,10 +120,11 @@ class Client:
         """The error that a refusal is: in the service's own words, if it is a problem document."""
         try:
             document = json.loads(answer.body[:65_536])
-            what, hint = str(document["detail"]), str(document.get("hint", ""))
+            what, hint, where = str(document["detail"]), str(document.get("hint", "")), str(document.get("where", ""))
         except (ValueError, KeyError, TypeError, RecursionError):
-            what, hint = f"{self.base} answers with status {answer.status}", "is it the address of a service of Assay?"
-        what, hint = printable(what)[:2000], printable(hint)[:2000]
+            what, hint, where = f"{self.base} answers with status {answer.status}", "is it the address of a service of Assay?", ""
+        what, hint, where = printable(what)[:2000], printable(hint)[:2000], printable(where)[:300]
+        where = "" if where == "body" and what.startswith("the body ") else where  # it would be said twice
         if answer.status in (408, 429) or answer.status >= 500:
             return Unreachable(what, hint=hint)
-        return BadInput(what, hint=hint)
+        return BadInput(what, hint=hint, field=where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from assay.exact import canonical
-from assay.serve.links import participant_page
+from assay.serve.links import bundle_address, participant_page
 from assay.serve.published import published
 from assay.serve.season import Json, Link, Season
 from assay.settle.story.telling import plural
@@ -64,9 +64,14 @@ def epoch(season: Season) -> Json:
         "targets": published(season.folder),
         "files": [*_files(season)],
         "example": _example(season),
+        "bundle": None,
+        "checkpoint": None,
     }
     if proof is None:
         return view
+    if season.address is not None:
+        view["bundle"] = bundle_address(season.address, season.settlement.epoch)
+        view["checkpoint"] = f"{season.address}/log/checkpoint"
     states = proof.states
     previous = states.get("previous")
     place = 1 + sum(link.epoch < states["epoch"] for link in proof.chain)

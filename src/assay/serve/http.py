@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -35,6 +35,7 @@ __all__ = [
     "JSON",
     "PROBLEMS",
     "HttpProblem",
+    "KeyTurns",
     "Readers",
     "Received",
     "answer",
@@ -130,18 +131,48 @@ async def signed(
 
     spend: False if the caller uses the nonce up, because it must see first whether anything of a stranger is to be written.
 
-    The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay).
+    The body is not read here: hand `body_sha256` to `receive`. Raises BadInput (401), HttpProblem (403, 409 for a replay, 429 if
+    the key has too many requests that are not yet answered).
     """
     query = request.scope["query_string"]
     path = request.scope.get("raw_path") or request.scope["path"].encode()
     url = request.state.address + path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
+    request.state.turns.take(asked.key)
     name = await run_in_threadpool(whose, asked.key)
     request.state.signer = asked.key
     if spend:
         await run_in_threadpool(served.spend, asked)
     return name, asked
+
+
+KEY_REQUESTS = 16
+"""Signed requests of one key that one process answers at a time."""
+
+
+class KeyTurns:
+    """How many requests of each key are being answered: `count` for a process, and what one request took, to give it back."""
+
+    def __init__(self, count: Counter[PublicKey]) -> None:
+        self._count = count
+        self._taken: list[PublicKey] = []
+
+    def take(self, key: PublicKey) -> None:
+        """Begin a request of a key. Raises HttpProblem (429) if it has too many."""
+        if self._count[key] >= KEY_REQUESTS:
+            what = f"{key.id} has {KEY_REQUESTS} requests that are not yet answered"
+            raise HttpProblem(429, what, hint="wait for their answers", stage="turn", retry=1)
+        self._count[key] += 1
+        self._taken.append(key)
+
+    def give_back(self) -> None:
+        """The request is over."""
+        for key in self._taken:
+            self._count[key] -= 1
+            if not self._count[key]:
+                del self._count[key]
+        self._taken.clear()
 
 
 def _status(error: AssayError) -> tuple[int, int | None]:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = ["beside", "other_epochs", "participant_page", "task_page"]
+__all__ = ["beside", "bundle_address", "other_epochs", "participant_page", "task_page"]
 
 PLAIN = 64
 """A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
@@ -29,6 +29,12 @@ def task_page(task: str) -> str:
 def beside(page: str, ending: str) -> str:
     """The name of a file beside a page: its JSON or CSV."""
     return f"{page.removesuffix('.html')}.{ending}"
+
+
+def bundle_address(address: str, epoch: int) -> str:
+    """Where a service has everything that `assay verify` needs of a settled epoch, a tar. address: of the competition there."""
+    base, _, segment = address.rpartition("/")
+    return f"{base}/v1/{segment}/epochs/{epoch}/bundle"
 
 
 def other_epochs(epochs: Iterable[int], shown: int, *, inside: bool) -> dict[int, str]:

@@ -160,7 +160,8 @@ def _epoch(season: Season, query: Query | None) -> bytes:
 
 
 def _start(season: Season, query: Query | None) -> bytes:
-    view = start(season.folder, [*_single(season)], season.address, season.settlement.epoch)
+    pages = [*_single(season)]
+    view = start(season.folder, pages, season.address, season.settlement.epoch, settled=season.proof is not None)
     return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=view))
 
 

@@ -45,6 +45,7 @@ def participant(season: Season, key: str) -> Json:
         "steps": [],
         "next": None,
         "decay": None,
+        "todo": "",
         "matrix": matrix(season, key),
         "tasks": len(season.settlement.inputs.tasks),
         "links": {task: page for page, task in season.tasks.pages.items()},
@@ -64,6 +65,8 @@ def participant(season: Season, key: str) -> Json:
         "after": [] if first else [*_after(above.facts, money_of(season))],
         "failed": [] if first else _failed(story),
     }
+    if "weight" in chapters:
+        view["todo"] = next((text for text in chapters["weight"].text if text.startswith("To do: ")), "")
     if "decay" in chapters:
         view["decay"] = _decay(season, key, story)
     return view

@@ -224,9 +224,12 @@ class ServedCompetition:
         if self.store is None:
             return replace(read(self.folder, epoch), address=self.address)
         with self.store.reading() as view:
-            settled, newest = view.settled_epochs(), view.highest_epoch()
-        # An open epoch is shown to nobody once there is a settled one: a validator could copy what another one saw.
-        if epoch is not None and epoch not in settled and (settled or epoch != newest):
+            settled = view.settled_epochs()
+        # An open epoch is shown to nobody: a validator could copy what another one saw.
+        if not settled:
+            open_competition(self.folder)  # a folder that is gone or wrong is another answer
+            raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
+        if epoch is not None and epoch not in settled:
             raise _no_epoch(epoch)
         season, inside = read(self.folder, epoch), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)

@@ -11,6 +11,7 @@ from pathlib import Path
 from assay.ledger import config
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import RubricScore
+from assay.serve.links import bundle_address
 from assay.serve.season import Json
 
 __all__ = ["start"]
@@ -19,13 +20,14 @@ Step = tuple[str, str]
 """What to do, in a sentence, and the commands for it, a line each; there may be none."""
 
 
-def start(folder: Path, pages: Container[str] = (), address: str | None = None, epoch: int = 1) -> Json:
+def start(folder: Path, pages: Container[str] = (), address: str | None = None, epoch: int = 1, *, settled: bool = False) -> Json:
     """Everything that the page prints. Raises BadInput if the folder's rules or its ledger.toml cannot be read.
 
     pages: the names of the pages that there are. address: of this competition at its service,
-    `https://assay.example.org/term-challenge`; None in a report. epoch: for the examples.
+    `https://assay.example.org/term-challenge`; None in a report. epoch: for the examples. settled: it is closed, so
+    the next one is judged.
     """
-    doors = _Doors(folder, address, epoch)
+    doors = _Doors(folder, address, epoch, epoch + 1 if settled else epoch)
     listed = [doors.participant(), doors.validator(), doors.developer(), doors.auditor(), doors.maintainer()]
     listed.insert(2 if doors.scheme.payout is not None else len(listed), doors.sponsor())
     for number, door in enumerate(listed):
@@ -39,11 +41,11 @@ def start(folder: Path, pages: Container[str] = (), address: str | None = None, 
 class _Doors:
     """The doors of one competition; each is a method."""
 
-    def __init__(self, folder: Path, address: str | None, epoch: int) -> None:
+    def __init__(self, folder: Path, address: str | None, epoch: int, judged: int) -> None:
         self.scheme = read_scheme(folder / "scheme.toml")
         settings = config.read(folder) if config.exists(folder) else None
         self.origin, self.key = ("", "") if settings is None else (settings.origin, settings.key)
-        self._address, self._epoch = address, epoch
+        self._address, self._epoch, self._open = address, epoch, judged
         self._rubric = isinstance(self.scheme.score, RubricScore)
         self._tasks = self.scheme.kind.trials(self.scheme.score) is not None
 
@@ -57,11 +59,13 @@ class _Doors:
                 ("The operator makes it your submission:", f"assay submit my-competition my-name {what}"),
             ]
         else:
+            look = f"assay submissions --url {self._address} \\\n  --key my-key"
             register = f"assay register --url {self._address} \\\n  --key my-key"
             steps += [
                 ("Register it. If you were given an invitation, add --code and the code.", register),
                 ("Hand in, as often as the rules allow.", f"assay submit --url {self._address} \\\n  --key my-key {what}"),
-                ("Then look at the board, and at your own page, which says why your number is what it is.", ""),
+                ("See how far it is: received, being judged, judged, scored.", look),
+                ("When its epoch is settled, your own page says why your number is what it is, and what would raise it.", ""),
             ]
         thing = "a solution" if self._rubric else "an agent"
         return _door("You take part", f"Hand in {thing}, and see what it scores and why.", ("index.html", "The board"), steps)
@@ -74,9 +78,11 @@ class _Doors:
         sent = ("Send the batches to the operator, who adds them:", send)
         if self._address is not None:
             sent = ("Send it.", f"assay evidence send {self._address} \\\n  --key val-1 {batches}")
+        copy = "Ask the operator for a copy of the competition’s folder, and keep it: it knows what you judged. "
+        copy += f"Judge there what has no evidence yet, for the open epoch, {self._open}."
         steps: list[Step] = [
             ("Make a key, and give the operator its public part.", "assay keys new val-1\nassay keys show val-1 --public"),
-            ("In a copy of the competition, judge what has no evidence yet.", "assay run my-competition --validator val-1"),
+            (copy, f"assay run my-competition --validator val-1 --epoch {self._open}"),
             ("Sign what you saw. A batch counts in this log alone.", f"assay evidence sign my-competition --key val-1{origin}"),
             sent,
         ]
@@ -102,12 +108,16 @@ class _Doors:
 
     def auditor(self) -> Json:
         """Check what is published."""
+        receipt, bundle = (
+            f"assay verify epoch.receipt \\\n  --key {self.key}",
+            f"assay verify epoch-{self._epoch} \\\n  --key {self.key}",
+        )
+        if self._address is not None:
+            receipt = f"curl -O {self._address}/epoch.receipt\n{receipt}"
+            bundle = f"curl {bundle_address(self._address, self._epoch)} | tar -x\n{bundle}"
         steps: list[Step] = [
-            ("Check one receipt: its signature, and its place in the log.", f"assay verify epoch.receipt \\\n  --key {self.key}"),
-            (
-                "Compute a whole epoch again from its signed evidence, offline.",
-                f"assay verify epoch-{self._epoch} \\\n  --key {self.key}",
-            ),
+            ("Check one receipt: its signature, and its place in the log.", receipt),
+            ("Compute a whole epoch again from its signed evidence, offline.", bundle),
             ("Get the key from somewhere else than this page: whoever forges a page forges the key on it.", ""),
         ]
         if not self.key:
@@ -121,7 +131,10 @@ class _Doors:
         if self._tasks:
             trial = "assay trial my-competition/tasks"
             steps: list[Step] = [
-                ("Try your agent on the tasks before you hand it in. Nothing becomes evidence.", f"{trial} my-agent/"),
+                (
+                    "Try your agent on the tasks before you hand it in, if you have them. Nothing becomes evidence.",
+                    f"{trial} my-agent/",
+                ),
                 ("Look at one task closely.", f"{trial}/some-task my-agent/ --output last"),
             ]
         elif self._rubric:
@@ -129,8 +142,10 @@ class _Doors:
         else:
             invented = "assay init --preset term-challenge my-try\nassay settle my-try"
             steps = [("Make a competition with an invented sample, and settle it.", invented)]
-        steps.append(("See what would pass the one above you.", "assay explain my-competition my-name"))
-        if self._address is not None:
+        if self._address is None:
+            steps.append(("See what would pass the one above you.", "assay explain my-competition my-name"))
+        else:
+            steps.append(("Your page on the board says what would pass the one above you.", ""))
             steps.append(("Pages have their numbers as JSON beside them.", f"curl {self._address}/board.json"))
         what = "Try it on your own machine first, under the same rules."
         return _door("You build agents", what, ("tasks.html", "The tasks"), steps)

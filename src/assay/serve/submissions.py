@@ -57,9 +57,10 @@ class RegistrationRequest(BaseModel):
 
 
 class RegistrationAnswer(BaseModel):
-    """The participant that the key stands for."""
+    """The participant that the key stands for, and whether the key was registered just now."""
 
     participant: str
+    new: bool
 
 
 class CommitmentRequest(BaseModel):
@@ -167,7 +168,7 @@ def _registration(router: APIRouter, site: Site) -> None:
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
             said = _read(RegistrationRequest, body.read() or b"{}")
         done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
-        return _json({"participant": done.participant}, 201 if done.new else 200)
+        return _json({"participant": done.participant, "new": done.new}, 201 if done.new else 200)
 
     @router.post(
         "/{segment}/commitments",

@@ -172,8 +172,8 @@ def _weight(subject: Subject) -> Chapter:
     said = [f"The final share is {weight['share']} ({percent(weight['share'])})."]
     if weight["uid"] is None:
         said = [
-            "It has no uid, so it is not registered, and its share burns.",
-            "To do: register the key and fill in its uid.",
+            "It has no uid on the subnet, so its share burns.",
+            "To do: register the key as a hotkey on the subnet; the operator then fills in its uid.",
             *said,
         ]
     chain = f"on chain, where the largest weight is 65535, {weight['chain_u16']}"
