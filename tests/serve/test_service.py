@@ -227,6 +227,7 @@ def test_a_browser_gets_a_page_where_there_is_no_board_yet(service: Running) -> 
     text = answer.body.decode()
     assert "No board yet" in text
     assert "m1" in text  # has handed in
+    assert 'href="start.html"' in text
     assert service.ask("GET", "/small/").headers["content-type"] == "application/problem+json"
 
 
