@@ -1,5 +1,6 @@
 """The service: who may write, what a replay or a forgery gets, and what holds for every answer."""
 
+import asyncio
 import gzip
 import json
 import socket
@@ -193,6 +194,24 @@ def test_a_slow_or_broken_body_is_dropped(tmp_path: Path) -> None:
             cut.sendall(head.encode() + b"\r\nhalf")
         assert service.ask("GET", "/v1/competitions").status == 200
         assert stored(service) == 0
+
+
+def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
+    asked: list[int] = []
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def served() -> None:
+        with listen(ServeOptions(Path(), port=0)) as opened:
+            async with await asyncio.start_server(connected, sock=opened):
+                reader, writer = await asyncio.open_connection(*opened.getsockname())
+                assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(served())
+    assert asked == [1]
 
 
 def test_where_the_service_is_found() -> None:

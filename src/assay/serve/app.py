@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import mimetypes
-from collections import Counter
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
