@@ -23,7 +23,7 @@ import small_folder
 from assay.ledger import keys, settling
 from assay.ledger.batch import Batch, StoredRecord
 from assay.ledger.keys import PrivateKey
-from assay.ledger.store import View
+from assay.ledger.store import Damaged, View
 from assay.peers.guard import ConnectionGuard
 from assay.serve import downloads, http, pages, progress, season, site, watching
 from assay.serve.epochs import Epochs
@@ -34,7 +34,7 @@ from assay.serve.registration import invite
 from assay.serve.season import Season
 from assay.serve.signed import sign_request
 from assay.serve.site import now
-from service_kit import Answer, Running, listing, running
+from service_kit import Answer, Running, listing, running, settle
 
 EVIDENCE, PARTICIPANTS = "/v1/small/evidence", "/v1/small/participants"
 
@@ -168,7 +168,7 @@ def test_a_folder_that_is_gone_is_a_fault_of_the_service(service: Running) -> No
 
 
 def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger_kit.add(folder_of(service), ledger_kit.records())
+    settle(service)
     drawn: list[str] = []
     page = pages.page
 
@@ -262,9 +262,11 @@ def test_what_cannot_be_settled_is_not_tried_for_each_who_asks(service: Running,
     monkeypatch.setattr(site, "read", reading)
     for _ in range(4):
         assert service.ask("GET", "/small/").status == 404
+    assert tried == []
+    settle(service)
+    for _ in range(4):
+        assert service.ask("GET", "/small/").status == 200
     assert tried == [None]
-    ledger_kit.add(folder_of(service), ledger_kit.records())
-    assert service.ask("GET", "/small/").status == 200
 
 
 def test_an_epoch_that_a_folder_does_not_have_costs_no_settlement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,3 +399,12 @@ def test_one_address_does_not_take_every_place_of_those_who_listen(service: Runn
     assert not watch.waiting
     with watch.place(address="198.51.100.7"):
         pass
+
+
+def test_a_problem_does_not_say_where_the_folder_is(service: Running) -> None:
+    folder = folder_of(service)
+    error = Damaged(f"{folder}/ledger.db is not whole", file=folder / "ledger.db", hint=f"assay ledger lost {folder} x")
+    document = json.loads(bytes(http.problem(error, folder=folder).body))
+    assert str(folder) not in json.dumps(document)
+    assert (document["detail"], document["hint"]) == ("ledger.db is not whole", "assay ledger lost DIR x")
+    assert (document["where"], document["status"]) == ("ledger.db", 503)

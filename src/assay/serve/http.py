@@ -83,18 +83,19 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
     status, retry = _status(error)
     where = error.where
+    what, hint = error.what, error.hint
     if folder is not None:
-        where = where.replace(f"{folder}/", "")
+        where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
     if os.path.isabs(where) or "://" in where:
         where = ""
     document: dict[str, Any] = {
         "type": f"urn:assay:problem:{error.reason_code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": printable(error.what),
+        "detail": printable(what),
     }
-    if error.hint:
-        document["hint"] = printable(error.hint)
+    if hint:
+        document["hint"] = printable(hint)
     if where:
         document["where"] = printable(where)
     headers = {"Cache-Control": "no-store"} | ({} if retry is None else {"Retry-After": str(retry)})
@@ -139,11 +140,15 @@ async def signed(
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
     request.state.turns.take(asked.key)
-    name = await run_in_threadpool(whose, asked.key)
-    request.state.signer = asked.key
-    if spend:
-        await run_in_threadpool(served.spend, asked)
-    return name, asked
+
+    def enter() -> Name:
+        name = whose(asked.key)
+        request.state.signer = asked.key
+        if spend:
+            served.spend(asked)
+        return name
+
+    return await run_in_threadpool(enter), asked
 
 
 KEY_REQUESTS = 16
