@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 from assay.errors import AssayError, printable
 from assay.exact import canonical
 from assay.ledger.access import stored_settlement
-from assay.ledger.store import View
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look
+from assay.ledger.store import Store, View
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, without_place
 from assay.serve.metrics import Metrics
 from assay.serve.public import Segment
 from assay.serve.shapes import download
@@ -83,7 +83,8 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
         The first event is `state`, unless `Last-Event-ID` says what was seen; then it is what came since. The stream ends after
         two minutes, and the client comes back.
         """
-        site.competition(segment).books()
+        store, _ = site.competition(segment).books()
+        await look(request, _check_answers, store)  # once a stream has begun, there is no other answer
         if getattr(request.state, "method", "GET") == "HEAD":
             return Response(None, 200, media_type=EVENTS)
         guest = getattr(request.state, "guest", None)
@@ -125,6 +126,12 @@ async def _events(request: Request, watch: Watch, segment: str, seen: str) -> As
             yield f"{id_}event: {name}\ndata: {canonical(data).decode()}\n\n".encode()
 
 
+def _check_answers(store: Store) -> None:
+    """Raises StoreError if the database does not answer."""
+    with store.reading() as view:
+        view.last_batch()
+
+
 def _wrong(site: Site) -> Iterator[str]:
     """Which databases do not answer, and why."""
     for segment, served in site.competitions.items():
@@ -133,7 +140,7 @@ def _wrong(site: Site) -> Iterator[str]:
                 with served.store.reading() as view:
                     view.settled_epoch()
         except AssayError as error:
-            yield f"{segment}: {error.what}"
+            yield f"{segment}: {without_place(error)}"
 
 
 def _feed(served: ServedCompetition, address: str) -> bytes:

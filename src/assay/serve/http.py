@@ -46,6 +46,7 @@ __all__ = [
     "problem",
     "receive",
     "signed",
+    "without_place",
 ]
 
 Name = TypeVar("Name")
@@ -83,7 +84,7 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
     status, retry = _status(error)
     where = error.where
-    what, hint = error.what, error.hint
+    what, hint = without_place(error), error.hint
     if folder is not None:
         where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
     if os.path.isabs(where) or "://" in where:
@@ -192,6 +193,11 @@ def _status(error: AssayError) -> tuple[int, int | None]:
     if of_operator(error):
         return 503, RETRY_SECONDS
     return (409 if isinstance(error, Refused) else 400), None
+
+
+def without_place(error: AssayError) -> str:
+    """What is wrong, without the database's own words in brackets: they name hosts, users and paths."""
+    return error.what.partition(" (")[0] if isinstance(error, StoreError) else error.what
 
 
 def of_operator(error: AssayError) -> bool:
