@@ -2,8 +2,10 @@
 
 import base64
 import json
+import queue
 import shutil
 import sqlite3
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,33 @@ def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: 
         assert one.exitcode == 0
     assert sorted(new for new, _, _ in said) == [False, False, True]
     assert len({(settlement, receipt) for _, settlement, receipt in said}) == 1
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        assert len(list(view.receipts())) == ledger.log.size == 1
+
+
+def _hold_in_process(place: Path, held: Any) -> None:
+    with ledger_kit.opened(place) as ledger, ledger.store.writing():
+        held.set()
+        time.sleep(3600)  # until it is killed
+
+
+def test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed(database: str, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    ledger_kit.add(place, ledger_kit.records())
+    context = ledger_kit.processes()
+    start, held, found = context.Event(), context.Event(), context.Queue()
+    holder = context.Process(target=_hold_in_process, args=(place, held))
+    settler = context.Process(target=_settle_in_process, args=(place, start, found))
+    holder.start()
+    settler.start()
+    assert held.wait(300)
+    start.set()
+    with pytest.raises(queue.Empty):
+        found.get(timeout=0.5)  # it is not its turn
+    holder.kill()
+    holder.join(300)
+    assert found.get(timeout=300)[0] is True
+    settler.join(300)
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert len(list(view.receipts())) == ledger.log.size == 1
 

@@ -3,11 +3,13 @@
 import http.client
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +17,8 @@ from pathlib import Path
 import pytest
 
 import ledger_kit
+import postgres
+from assay.ledger import keys
 from assay.ledger.keys import PrivateKey
 from assay.serve.signed import sign_request
 from cli_kit import refused
@@ -104,6 +108,51 @@ def test_a_killed_worker_loses_nothing_that_was_acknowledged(tmp_path: Path, dat
                 os.kill(workers[0], signal.SIGKILL)
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
         assert view.count() == acknowledged
+
+
+def settled(folder: Path) -> subprocess.CompletedProcess[str]:
+    """`assay settle` of epoch 3, as an operator runs it."""
+    command = [sys.executable, "-m", "assay", "settle", str(folder), "--epoch", "3", "--key", "log"]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_two_hosts_with_copies_of_the_folder_share_one_database(
+    tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("log", ledger_kit.SIGNER)
+    one = ledger_kit.made(tmp_path / "one" / "small", database=postgresql.database())
+    two = Path(shutil.copytree(one, tmp_path / "two" / "small"))
+    batches = [batch for epoch in (3, 4) for batch in ledger_kit.batches(one, ledger_kit.records(epoch=epoch))]
+
+    def send_all(port: int) -> list[bytes]:
+        answers = [outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data) for batch in batches]
+        assert {status for status, _ in answers} == {200}, answers
+        return [body for _, body in answers]
+
+    with served(one) as (_, here), served(two) as (_, there), ThreadPoolExecutor(4) as pool:
+        answers = [*pool.map(send_all, (here, there, here, there))]
+        for several in zip(*answers, strict=True):
+            assert [body.count(b'"accepted"') for body in several].count(1) == 1
+    for folder in (one, two):
+        with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+            assert view.count() == sum(len(batch.records) for batch in batches)
+            assert len({record.digest for record in view.records()}) == view.count()
+
+    with ThreadPoolExecutor(2) as pool:  # the log has one sequence, whoever settles
+        commands = [
+            [sys.executable, "-m", "assay", "settle", str(folder), "--epoch", "3", "--key", "log"] for folder in (one, two)
+        ]
+        ended = list(pool.map(lambda command: subprocess.run(command, capture_output=True, text=True, check=False), commands))
+    assert [done.returncode for done in ended] == [0, 0], ended
+    checkpoints = set()
+    for folder in (one, two):
+        with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+            assert [receipt.epoch for receipt in view.receipts()] == [3]
+            ledger.bring_up()
+            checkpoints.add((folder / "log" / "checkpoint").read_bytes())
+    assert len(checkpoints) == 1
 
 
 @pytest.mark.parametrize(
