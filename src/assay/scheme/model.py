@@ -217,7 +217,7 @@ class SubmissionRules(Section):
     """`[submission]`: how often and how a participant may hand in. SPEC 7."""
 
     per_epoch: Positive | None = None
-    """How many submissions a participant may hand in while one epoch is open; None: any number."""
+    """How many submissions a participant may hand in while one epoch is open; None: the scheme sets no bound."""
     reveal: Positive | None = None
     """How many epochs a submission's digest must be committed to before its content is taken; None: no commitment is needed."""
     copies: Literal["flag"] | None = None
