@@ -135,8 +135,10 @@ def test_a_body_that_drips_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
                 answer = slow.recv(65_536)
             except TimeoutError:
                 slow.sendall(b"\0")
+        slow.settimeout(PATIENCE)
+        while not answer.endswith(b"}"):  # head and body may come apart
+            answer += slow.recv(65_536)
         assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b"retry" not in answer.lower() or b"too slowly" in answer
         assert b"the body came too slowly" in answer
 
 

@@ -16,8 +16,10 @@ import zstandard
 import ledger_kit
 from assay.errors import BadInput, Unreachable
 from assay.judge.submitting import find
-from assay.ledger import keys
+from assay.ledger import keys, settling
 from assay.ledger.batch import Batch
+from assay.ledger.counting import BatchVerdicts
+from assay.ledger.store import StoredBatch
 from assay.peers.guard import CONNECTION_LIMITS
 from assay.serve.client import Client
 from assay.serve.run import ServeOptions, addresses, listen
@@ -153,6 +155,26 @@ def test_a_page_follows_the_ledger(service: Running) -> None:
     assert service.ask("GET", "/small/epoch-4/").status == 404
     settle(service, 4)
     assert service.ask("GET", "/small/").headers["etag"] != before
+
+
+def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    why = BatchVerdicts.why
+
+    def counted(verdicts: BatchVerdicts, stored: StoredBatch) -> str:
+        looked.append(stored.id)
+        return why(verdicts, stored)
+
+    ledger_kit.add(folder_of(service), ledger_kit.records())
+    with ledger_kit.opened(folder_of(service)) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+    ledger_kit.add(folder_of(service), ledger_kit.records(epoch=4))
+    monkeypatch.setattr(BatchVerdicts, "why", counted)
+    first = service.ask("GET", "/small/").headers["etag"]
+    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
+    find(folder_of(service), "m2").enter("s3")  # everything is drawn again
+    assert service.ask("GET", "/small/").headers["etag"] != first
+    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:

@@ -45,7 +45,8 @@ class Ledger:
 
     def __init__(self, settings: Config, database: Store, log: Log) -> None:
         self.folder, self.config, self.store, self.log = settings.folder, settings, database, log
-        self._judged: dict[tuple[object, ...], str] = {}
+        self.judged: dict[tuple[object, ...], str] = {}
+        """The verdicts on batches, as `CountedView` keeps them; who opens a ledger again may hand them on."""
 
     @property
     def key(self) -> LogKey:
@@ -56,7 +57,7 @@ class Ledger:
     def counted(self) -> Iterator[CountedView]:
         """One snapshot of the evidence that counts: every batch in it was signed by its validator. Raises StoreError."""
         with self.store.reading() as view:
-            yield CountedView(view, self.key, self._judged)
+            yield CountedView(view, self.key, self.judged)
 
     def bring_up(self) -> None:
         """Write to the log what only the database has; raises BadInput if the two cannot belong to one ledger."""

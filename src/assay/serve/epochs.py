@@ -60,7 +60,6 @@ class Epochs:
         self.served = served
         self._people: tuple[object, People] | None = None
         self._clean: object = None
-        self._judged: dict[tuple[object, ...], str] = {}
 
     # The competition
 
@@ -221,7 +220,7 @@ class Epochs:
         state = (settled, None if settled is not None and epoch <= settled else view.last_batch())
         if state == self._clean:  # nothing was set aside when all batches were looked at
             return view
-        counted = CountedView(view, LogKey.parse(self._ledgered().meta.key), self._judged)
+        counted = CountedView(view, LogKey.parse(self._ledgered().meta.key), self.served.judged)
         if not counted.aside:
             self._clean = state
         return counted

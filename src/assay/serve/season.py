@@ -249,15 +249,18 @@ def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Parti
     return tuple(sorted(new, key=lambda participant: participant.submitted_at or _EARLIEST, reverse=True))
 
 
-def read(folder: Path, epoch: int | None = None) -> Season:
+def read(folder: Path, epoch: int | None = None, judged: dict[tuple[object, ...], str] | None = None) -> Season:
     """The season of a folder, at an epoch (None: the last that is settled; without a ledger the highest that has evidence).
 
+    judged: verdicts on batches that were read before, see `Ledger.judged`; new ones are added.
     Raises BadInput for what SPEC refuses, CannotSettle where nothing can be shown, StoreError. SPEC 6, 7.
     """
     competition = open_competition(folder)
     if not competition.has_ledger:
         return Season(folder, competition.settle(epoch))
     with competition.ledger as ledger:
+        if judged is not None:
+            ledger.judged = judged
         season = _from_ledger(competition, ledger, epoch)
     return season if epoch is not None else replace(season, waiting=handed_in(folder, season.settlement))
 

@@ -94,6 +94,8 @@ class ServedCompetition:
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
+        self.judged: dict[tuple[object, ...], str] = {}
+        """Which batches count, as far as that was looked at: their signatures are checked once, not for each page."""
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
@@ -231,7 +233,7 @@ class ServedCompetition:
             raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
         if epoch is not None and epoch not in settled:
             raise _no_epoch(epoch)
-        season, inside = read(self.folder, epoch), epoch is not None
+        season, inside = read(self.folder, epoch, self.judged), epoch is not None
         others = other_epochs(settled, season.settlement.epoch, inside=inside)
         return replace(season, others=others, root="../" if inside else "", address=self.address)
 
