@@ -38,7 +38,7 @@ def application(page: bytes, folder: Path) -> FastAPI:
 def main() -> None:
     """Serve until a signal comes."""
     page, folder = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2])
-    with socket.socket() as opened:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as opened:  # so that asyncio sets TCP_NODELAY
         opened.bind(("127.0.0.1", 0))
         opened.listen(1024)
         print(f"http://127.0.0.1:{opened.getsockname()[1]}/", flush=True)

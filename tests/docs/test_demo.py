@@ -42,7 +42,9 @@ def _played(place: Path, agents: list[str], of: int, tasks: list[str]) -> None:
     assert f"One trial of {3 * trials} is changed from fail to pass:" in check
     assert "error: evidence: epoch-1/evidence/epoch-1.jsonl: " in check
     assert "the board answers: 200 · term-challenge" in service
-    assert f"assay serve {place}/term-challenge" in service
+    served = re.search(r"^term-challenge: http://127\.0\.0\.1:(\d+)/term-challenge/$", service, re.MULTILINE)
+    assert served
+    assert f"assay serve {place}/term-challenge --port {served[1]}\n" in service
 
 
 def test_the_rest_is_under_a_command_of_its_own() -> None:

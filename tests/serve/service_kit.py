@@ -11,6 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import ledger_kit
+from assay.ledger import settling
 from assay.ledger.keys import PrivateKey
 from assay.peers.guard import CONNECTION_LIMITS, ConnectionGuard, ConnectionLimits
 from assay.serve.run import ServeOptions, addresses, listen, server
@@ -73,6 +75,14 @@ def running(place: Path, limits: ConnectionLimits = CONNECTION_LIMITS) -> Iterat
         finally:
             serving.should_exit = True
             thread.join()
+
+
+def settle(service: Running, epoch: int = 3) -> None:
+    """Everybody's evidence of an epoch in the only competition of a service, and the epoch settled."""
+    (served,) = service.site.competitions.values()
+    ledger_kit.add(served.folder, ledger_kit.records(epoch=epoch))
+    with ledger_kit.opened(served.folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, epoch)
 
 
 def listing(folder: Path) -> dict[str, bytes]:

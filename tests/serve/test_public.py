@@ -18,7 +18,7 @@ import small_folder
 from assay.exact import canonical
 from assay.ledger import settling
 from assay.serve import downloads, epochs
-from cli_kit import output
+from cli_kit import output, refused
 from service_kit import Running, running
 
 EPOCHS = "/v1/small/epochs"
@@ -140,6 +140,8 @@ def test_the_bundle_verifies_and_resumes(service: Running, tmp_path: Path) -> No
     with tarfile.open(fileobj=io.BytesIO(whole.body)) as archive:
         assert {(member.mtime, member.uid, member.uname) for member in archive} == {(0, 0, "")}
         archive.extractall(tmp_path, filter="data")
+    (tmp_path / "epoch-4.tar").write_bytes(whole.body)
+    assert "it is a tar archive; unpack it" in refused("verify", str(tmp_path / "epoch-4.tar"), code=1)
     assert "verified" in output("verify", str(tmp_path / "epoch-4"), "--key", str(ledger_kit.KEY)).lower()
     output("export", "epoch", str(folder_of(service)), "4", "-o", str(tmp_path / "exported"))
     assert contents(tmp_path / "epoch-4") == contents(tmp_path / "exported")

@@ -17,6 +17,7 @@ import pytest
 import ledger_kit
 from assay.ledger.keys import PrivateKey
 from assay.serve.signed import sign_request
+from cli_kit import refused
 
 EVIDENCE = "/v1/small/evidence"
 
@@ -119,3 +120,8 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: 
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     told = " ".join(ended.stderr.split())
     assert (ended.returncode, message in told, "Traceback" in told) == (2, True, False), told
+
+
+def test_a_scheme_file_is_told_from_a_subnet_file(tmp_path: Path) -> None:
+    folder = ledger_kit.made(tmp_path / "small")
+    assert f"assay serve {folder}" in refused("serve", folder / "scheme.toml")

@@ -1,5 +1,6 @@
 """The service: who may write, what a replay or a forgery gets, and what holds for every answer."""
 
+import asyncio
 import gzip
 import json
 import socket
@@ -15,13 +16,13 @@ import zstandard
 import ledger_kit
 from assay.errors import BadInput, Unreachable
 from assay.judge.submitting import find
-from assay.ledger import keys, settling
+from assay.ledger import keys
 from assay.ledger.batch import Batch
 from assay.peers.guard import CONNECTION_LIMITS
 from assay.serve.client import Client
 from assay.serve.run import ServeOptions, addresses, listen
 from assay.serve.signed import sign_request
-from service_kit import Running, listing, running
+from service_kit import Running, listing, running, settle
 
 STRANGER = keys.read(b"66" * 32)
 EVIDENCE = "/v1/small/evidence"
@@ -40,14 +41,6 @@ def batches(service: Running) -> list[Batch]:
 
 def folder_of(service: Running) -> Path:
     return service.site.competition("small").folder
-
-
-def settle(service: Running, epoch: int = 3) -> None:
-    """Everybody's evidence of an epoch, and the epoch settled."""
-    folder = folder_of(service)
-    ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
-    with ledger_kit.opened(folder) as ledger:
-        settling.settle(ledger, ledger_kit.SIGNER, epoch)
 
 
 def stored(service: Running) -> int:
@@ -206,6 +199,24 @@ def test_a_slow_or_broken_body_is_dropped(tmp_path: Path) -> None:
         assert stored(service) == 0
 
 
+def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
+    asked: list[int] = []
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def served() -> None:
+        with listen(ServeOptions(Path(), port=0)) as opened:
+            async with await asyncio.start_server(connected, sock=opened):
+                reader, writer = await asyncio.open_connection(*opened.getsockname())
+                assert await reader.read() == b""
+                writer.close()
+
+    asyncio.run(served())
+    assert asked == [1]
+
+
 def test_where_the_service_is_found() -> None:
     here = ServeOptions(Path(), port=8400)
     assert addresses(here, 8400)[0] == "http://127.0.0.1:8400"
@@ -227,6 +238,7 @@ def test_a_browser_gets_a_page_where_there_is_no_board_yet(service: Running) -> 
     text = answer.body.decode()
     assert "No board yet" in text
     assert "m1" in text  # has handed in
+    assert 'href="start.html"' in text
     assert service.ask("GET", "/small/").headers["content-type"] == "application/problem+json"
 
 

@@ -233,16 +233,17 @@ def _reads_pages(request: Request) -> bool:
 def _told(answered: Response, served: ServedCompetition) -> Response:
     """A problem of a competition as a page; before the first evidence it shows who handed in."""
     document = json.loads(bytes(answered.body))
-    found = [*waiting(handed_in(served.folder))] if document["type"].endswith(":cannot-settle") else []
+    empty = document["type"].endswith(":cannot-settle")
+    found = [*waiting(handed_in(served.folder))] if empty else []
     page = {
-        "title": "No board yet" if found or document["type"].endswith(":cannot-settle") else document["title"],
+        "title": "No board yet" if empty else document["title"],
         "where": served.name,
         "home": f"/{served.segment}/",
         "root": f"/{served.segment}/",
         "what": _sentence(document["detail"]),
         "hint": _sentence(document.get("hint", "")),
         "waiting": found,
-        "links": [],
+        "links": [("start.html", "Start here", "take part, validate")] if empty and served.store is not None else [],
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}
     return Response(render("message.html", page), answered.status_code, headers, MEDIA["html"])

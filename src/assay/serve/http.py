@@ -141,11 +141,15 @@ async def signed(
     method = getattr(request.state, "method", request.method)  # HEAD is answered as GET is
     asked = check_request(method, url, request.headers)
     request.state.turns.take(asked.key)
-    name = await run_in_threadpool(whose, asked.key)
-    request.state.signer = asked.key
-    if spend:
-        await run_in_threadpool(served.spend, asked)
-    return name, asked
+
+    def enter() -> Name:
+        name = whose(asked.key)
+        request.state.signer = asked.key
+        if spend:
+            served.spend(asked)
+        return name
+
+    return await run_in_threadpool(enter), asked
 
 
 KEY_REQUESTS = 16

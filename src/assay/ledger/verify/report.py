@@ -126,6 +126,8 @@ def gather_material(receipt: Path, evidence_path: Path | None) -> Material:
     if os.path.isdir(receipt):
         path, root, evidence_path = _last(receipt), receipt, evidence_path or receipt
     data = load(path, RECEIPT_BYTES, hint=MATERIAL_HINT)
+    if data[257:262] == b"ustar":  # a bundle as a service hands it out
+        raise Refused("receipt", "it is a tar archive; unpack it with tar -xf, and give the folder that is in it", file=path)
     if evidence_path is None:
         return Material(path, data)
     if root is None:
