@@ -68,12 +68,6 @@ def registered(service: Running, key: PrivateKey, **said: str) -> Answer:
     return service.signed(key, "POST", PARTICIPANTS, json.dumps(said).encode())
 
 
-def settled(service: Running) -> None:
-    ledger_kit.add(folder_of(service), ledger_kit.records())
-    with ledger_kit.opened(folder_of(service)) as ledger:
-        settling.settle(ledger, ledger_kit.SIGNER, 3)
-
-
 def test_a_request_has_a_bounded_count_of_batches(service: Running) -> None:
     key, _ = first_batch(service)
     answer = service.signed(key, "POST", EVIDENCE, b"\n\n" * 20_000)
@@ -175,7 +169,11 @@ def test_a_folder_that_is_gone_is_a_fault_of_the_service(service: Running) -> No
 
 
 def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+<<<<<<< HEAD
     settled(service)
+=======
+    settle(service)
+>>>>>>> w/attack
     drawn: list[str] = []
     page = pages.page
 
