@@ -35,7 +35,7 @@ from assay.serve.registration import invite
 from assay.serve.season import Season
 from assay.serve.signed import sign_request
 from assay.serve.site import now
-from service_kit import Answer, Running, listing, running
+from service_kit import Answer, Running, listing, running, settle
 
 EVIDENCE, PARTICIPANTS = "/v1/small/evidence", "/v1/small/participants"
 
@@ -169,11 +169,7 @@ def test_a_folder_that_is_gone_is_a_fault_of_the_service(service: Running) -> No
 
 
 def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
-    settled(service)
-=======
     settle(service)
->>>>>>> w/attack
     drawn: list[str] = []
     page = pages.page
 
