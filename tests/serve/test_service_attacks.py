@@ -35,7 +35,7 @@ from assay.serve.registration import invite
 from assay.serve.season import Season
 from assay.serve.signed import sign_request
 from assay.serve.site import now
-from service_kit import Answer, Running, listing, running
+from service_kit import Answer, Running, listing, running, settle
 
 EVIDENCE, PARTICIPANTS = "/v1/small/evidence", "/v1/small/participants"
 
@@ -66,12 +66,6 @@ def first_batch(service: Running, epoch: int = 3) -> tuple[PrivateKey, Batch]:
 
 def registered(service: Running, key: PrivateKey, **said: str) -> Answer:
     return service.signed(key, "POST", PARTICIPANTS, json.dumps(said).encode())
-
-
-def settled(service: Running) -> None:
-    ledger_kit.add(folder_of(service), ledger_kit.records())
-    with ledger_kit.opened(folder_of(service)) as ledger:
-        settling.settle(ledger, ledger_kit.SIGNER, 3)
 
 
 def test_a_request_has_a_bounded_count_of_batches(service: Running) -> None:
@@ -175,7 +169,7 @@ def test_a_folder_that_is_gone_is_a_fault_of_the_service(service: Running) -> No
 
 
 def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(service)
+    settle(service)
     drawn: list[str] = []
     page = pages.page
 
