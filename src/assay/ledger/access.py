@@ -29,7 +29,7 @@ from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.statements import receipt_document
 from assay.ledger.store import Damaged, Meta, Store, StoredReceipt, StoredSettlement, View
-from assay.ledger.store.engine import RESTORE
+from assay.ledger.store.engine import CACHE_KIB, RESTORE
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 
@@ -160,11 +160,11 @@ def open_ledger(folder: Path | str) -> Ledger:
     return ledger
 
 
-def open_store(settings: Config) -> Store:
-    """The database that ledger.toml names; raises BadInput if it is of another log, and StoreError."""
+def open_store(settings: Config, *, cache: int = CACHE_KIB) -> Store:
+    """The database that ledger.toml names (cache: see `store.open`); raises BadInput if it is of another log, and StoreError."""
     if "://" not in settings.place and not Path(settings.place).exists():
         raise store.NotALedger("there is no such file", file=settings.place, hint=_ABSENT)
-    database = store.open(settings.place)
+    database = store.open(settings.place, cache=cache)
     if (database.meta.origin, database.meta.key) != (settings.origin, settings.key):
         database.close()
         what = f"is {settings.key}, and the database {database.name} is of the log {database.meta.key}"

@@ -42,6 +42,8 @@ from assay.scheme.fields import instant_text
 __all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
 
 Json = dict[str, Any]
+CACHE_KIB = 4096
+"""KiB of an SQLite database that each connection of the service keeps in memory: it has many, and they stay."""
 WAIT_SECONDS = 20.0
 """For so long a request waits for another writer; then it gets an answer, and its thread is free for others."""
 _SCHEMA = MetaData()
@@ -150,7 +152,7 @@ class Notebook:
 
     def __init__(self, place: str) -> None:
         self._name = shown(place)
-        self._engine, self._quick = make_engine(place, wait=WAIT_SECONDS), make_engine(place, wait=WAIT_SECONDS)
+        self._engine, self._quick = (make_engine(place, wait=WAIT_SECONDS, cache=CACHE_KIB) for _ in range(2))
         _relax(self._quick)
         with self._changing(self._engine) as connection:
             _SCHEMA.create_all(connection)

@@ -31,7 +31,7 @@ from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import HttpProblem
 from assay.serve.links import other_epochs
-from assay.serve.notebook import Notebook
+from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
@@ -101,7 +101,7 @@ class ServedCompetition:
             self.notebook: Notebook | None = None
             if config.exists(folder):
                 settings = config.read(folder)
-                self.store = stack.enter_context(closing(open_store(settings)))
+                self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
             self._open = stack.pop_all()
 

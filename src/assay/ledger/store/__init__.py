@@ -28,6 +28,7 @@ from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
 from assay.ledger.store import schema
 from assay.ledger.store.engine import (
+    CACHE_KIB,
     RESTORE,
     WAIT,
     Damaged,
@@ -319,12 +320,12 @@ def _reserve(file: Path, name: str) -> bool:
         ) from None
 
 
-def open(place: str | Path, *, wait: float = WAIT) -> Store:
-    """Open the store at a path or URL. `wait`: seconds that a writer waits for another one.
+def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB) -> Store:
+    """Open the store at a path or URL. `wait`: seconds that a writer waits for another one; `cache`: see `make_engine`.
 
     Raises NotALedger if there is none, OtherVersion, Forbidden, and StoreError.
     """
-    name, database = shown(place), make_engine(place, wait=wait)
+    name, database = shown(place), make_engine(place, wait=wait, cache=cache)
     try:
         _there(database, name)
         with transaction(database, name, writing=False) as connection:

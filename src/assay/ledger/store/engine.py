@@ -162,7 +162,6 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cell_size_check = ON",
-    f"PRAGMA cache_size = -{CACHE_KIB}",
 )
 LOCK = 0x6173736179
 """The advisory lock that writers hold in a PostgreSQL without the table `assay_turn`: see `assay.ledger.store.schema`."""
@@ -177,17 +176,17 @@ def shown(place: str | Path) -> str:
     return url.set(drivername=url.get_backend_name()).render_as_string(hide_password=True)
 
 
-def make_engine(place: str | Path, *, create: bool = False, wait: float = WAIT) -> Engine:
+def make_engine(place: str | Path, *, create: bool = False, wait: float = WAIT, cache: int = CACHE_KIB) -> Engine:
     """The engine for a path or URL. A transaction with the option `writing` excludes other writers; others read one snapshot.
 
-    Nothing is opened yet. Raises BadInput for a wrong URL, and if psycopg is missing.
+    cache: KiB of an SQLite database that each connection keeps in memory. Nothing is opened yet. Raises BadInput for a wrong URL, and if psycopg is missing.
     """
     text = str(place)
     url = _url(text) if "://" in text else URL.create("sqlite", database=text)
     if url.get_backend_name() == "sqlite":
         if not url.database or url.database == ":memory:":
             raise BadInput("names no file", file=text, hint="write the path of the database")
-        return _sqlite(Path(url.database), create=create, wait=wait)
+        return _sqlite(Path(url.database), create=create, wait=wait, cache=cache)
     return _postgresql(url, wait=wait)
 
 
@@ -205,13 +204,13 @@ def _url(text: str) -> URL:
     )
 
 
-def _sqlite(path: Path, *, create: bool, wait: float) -> Engine:
+def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
     address = f"file:{quote(str(path.absolute()))}?mode={'rwc' if create else 'rw'}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=wait, check_same_thread=False)
         try:
-            for pragma in _PRAGMAS:
+            for pragma in (*_PRAGMAS, f"PRAGMA cache_size = -{cache}"):
                 connection.execute(pragma)
         except sqlite3.Error:
             connection.close()
