@@ -179,7 +179,9 @@ def shown(place: str | Path) -> str:
 def make_engine(place: str | Path, *, create: bool = False, wait: float = WAIT, cache: int = CACHE_KIB) -> Engine:
     """The engine for a path or URL. A transaction with the option `writing` excludes other writers; others read one snapshot.
 
-    cache: KiB of an SQLite database that each connection keeps in memory. Nothing is opened yet. Raises BadInput for a wrong URL, and if psycopg is missing.
+    cache: KiB of an SQLite database that each connection keeps in memory.
+
+    Nothing is opened yet. Raises BadInput for a wrong URL, and if psycopg is missing.
     """
     text = str(place)
     url = _url(text) if "://" in text else URL.create("sqlite", database=text)
