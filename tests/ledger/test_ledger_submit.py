@@ -9,6 +9,7 @@ import ledger_kit
 import small_folder
 import store_kit as kit
 from assay.errors import BadInput
+from assay.judge import submitting
 from assay.judge.terminal.agent import BUILT_IN
 from assay.judge.terminal.competition import submit_agent
 from assay.ledger import intake, keys, settling
@@ -164,3 +165,13 @@ def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -
         assert behind(f"m1,{NOOP},2026-11-05T06:07:09Z\n") == []
         assert behind(f"m1,{ORACLE},2025-11-05T06:07:09Z\n") == []
         assert behind("m1,,\n") == []
+
+
+def test_a_row_that_came_meanwhile_is_kept(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    found = submitting.find(place, "m2")
+    submitting.add_participant(place, submitting.check_participant(place, "newcomer"))
+    found.enter("s9")
+    assert found.submission == "s9"
+    assert submitting.find(place, "m2").submission == "s9"
+    assert submitting.find(place, "newcomer").submission == ""

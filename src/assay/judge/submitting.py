@@ -58,7 +58,9 @@ class ParticipantRow:
             when = self.row.get("submitted_at", "")
         kept = _handed_in(self.competition, self.participant, submission, epoch, when)
         if changed:
-            self._write(submission, when if kept is None else kept.submitted_at)
+            latest = find(self.competition, self.participant)  # a service may have added rows meanwhile
+            latest._write(submission, when if kept is None else kept.submitted_at)
+            self.row.update(latest.row)
         return None if kept is None else kept.epoch
 
     def _write(self, submission: str, when: str) -> None:
