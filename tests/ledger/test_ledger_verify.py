@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from assay.errors import AssayError, BadInput, Refused
 from assay.exact import canonical
 from assay.ledger import bundle, keys, log, settling
 from assay.ledger.exchange import participants_of, proof_for
-from assay.ledger.verify import STAGES, claims, verify
+from assay.ledger.verify import STAGES, claims, report, verify
 from assay.ledger.verify.recompute import differs
 from ledger_kit import SIGNER, V1, V2, V3
 
@@ -339,3 +340,11 @@ def test_the_first_difference_is_told() -> None:
     assert differs({}, {"b": 1}) == ("b", "", "nothing", 1)
     assert differs([], {}) == ("", "", [], {})
     assert differs({"participant": 3, "x": 1}, {"participant": 3, "x": 2}) == ("x", "", 1, 2)
+
+
+def test_a_bundle_that_is_still_packed_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    packed = tmp_path / "epoch-4.tar"
+    with tarfile.open(packed, "w") as tar:
+        tar.addfile(tarfile.TarInfo("epoch-4/receipt"))
+    with pytest.raises(Refused, match="it is a tar archive; unpack it"):
+        report.gather_material(packed, None)
