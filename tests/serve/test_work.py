@@ -16,6 +16,7 @@ import pytest
 
 import judge_kit
 import ledger_kit
+from assay.folder import files
 from assay.judge import tree
 from assay.judge.terminal.competition import submit_agent
 from assay.kind import find
@@ -103,7 +104,7 @@ def test_a_request_for_work_waits_for_other_work(service: Running, monkeypatch: 
     waiting.start()
     ledger_kit.add(place, ledger_kit.records(epoch=1, validators=[V2]))  # evidence is no other work
     participants = place / "participants.csv"
-    participants.write_text(participants.read_text().replace(",s2", ",s9"))
+    files.write_text(participants, participants.read_text().replace(",s2", ",s9"))  # at once, as Assay writes it
     waiting.join(60)
     assert [row["submission"] for row in answers[0]["submissions"]] == ["s1", "s9"]
     late = asked(service, query=f"?wait=1&seen={answers[0]['seen']}")
