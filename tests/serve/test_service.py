@@ -244,6 +244,8 @@ def test_where_the_service_is_found() -> None:
     assert addresses(here, 8400)[0] == "http://127.0.0.1:8400"
     assert addresses(replace(here, address="https://assay.example.org/"), 8400)[0] == "https://assay.example.org"
     assert addresses(replace(here, host="192.0.2.7"), 80) == ["http://192.0.2.7"]
+    assert addresses(replace(here, address="https://x.org:443"), 8400)[0] == "https://x.org"  # as clients write it in Host
+    assert addresses(replace(here, address="https://x.org:80"), 8400)[0] == "https://x.org:80"
     for wrong in ("assay.example.org", "https://x/path", "ftp://x"):
         with pytest.raises(BadInput, match="is not an address"):
             addresses(replace(here, address=wrong), 8400)

@@ -27,7 +27,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.store import Damaged, DatabaseUnreachable, View
 from assay.peers.guard import ConnectionGuard
 from assay.serve import downloads, http, pages, progress, season, site, watching
-from assay.serve.epochs import Epochs
+from assay.serve.epochs import EpochReader
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Notebook
 from assay.serve.pages import Query
@@ -212,7 +212,7 @@ def test_readers_leave_threads_to_those_who_send(service: Running, monkeypatch: 
         go_on.wait(60)
         return b"{}"
 
-    monkeypatch.setattr(Epochs, "receipt", slow)
+    monkeypatch.setattr(EpochReader, "receipt", slow)
     answers: list[int] = []
     asking = [
         threading.Thread(target=lambda: answers.append(service.ask("GET", "/v1/small/epochs/3/receipt").status))

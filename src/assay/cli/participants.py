@@ -99,12 +99,12 @@ def invite(
     participant: Annotated[
         str | None,
         typer.Option(
-            metavar="KEY", help="A row of participants.csv that has no key yet; else a new participant.", show_default=False
+            metavar="KEY", help="The row of participants.csv that the code is for; else a new participant.", show_default=False
         ),
     ] = None,
     uses: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="How many keys it lets in.")] = 1,
     days: Annotated[int, typer.Option(metavar="N", min=1, max=3650, help="How long it holds.")] = 30,
-    everybody: Annotated[bool, typer.Option("--everybody", help="No code: whoever comes registers, up to --uses keys.")] = False,
+    everybody: Annotated[bool, typer.Option("--everybody", help="No code: anyone may register, up to --uses keys.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Let somebody register as a participant: print a code for them.

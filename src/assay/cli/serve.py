@@ -13,7 +13,7 @@ __all__ = ["serve"]
 def serve(
     place: Annotated[Path, typer.Argument(metavar="DIR|SUBNET.toml", help="A competition's folder, or a subnet file.")],
     port: Annotated[int, typer.Option("--port", "-p", metavar="N", min=0, max=65_535, help="The port; 0: any free one.")] = 8400,
-    host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen. Only if it is not loopback, others reach it.")] = (
+    host: Annotated[str, typer.Option(metavar="HOST", help="Where to listen. Other machines cannot reach a loopback one.")] = (
         "127.0.0.1"
     ),
     address: Annotated[
@@ -60,7 +60,7 @@ def serve(
         if not options.is_loopback:
             warn([f"other machines reach {host}:{opened.getsockname()[1]}"])
         if closed:
-            warn([f"{', '.join(closed)}: without a ledger there are only pages: assay ledger init"])
+            warn([f"{', '.join(closed)}: no ledger, so only pages are served; assay ledger init makes one"])
         for line in lines:
             typer.echo(printable(line))
         typer.echo("Ctrl-C ends it.")

@@ -36,7 +36,7 @@ from assay.serve.current import CURRENT, current_page
 from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
 from assay.serve.http import JSON, HttpProblem, KeyTurns, Readers, answer, look, problem
-from assay.serve.metrics import Metrics, Tally
+from assay.serve.metrics import Metrics, RequestTally
 from assay.serve.pages import POLICY, assets, render
 from assay.serve.season import handed_in
 from assay.serve.site import ServedCompetition, Site
@@ -159,7 +159,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
         assert isinstance(error, OSError)
         tell(f"{type(error).__name__}: {error.strerror}, {request.method} {request.url.path[:200]}")
         what = f"the service cannot use its disk now ({error.strerror})"
-        return problem(HttpProblem(503, what, hint="tell its operator; nothing was accepted", stage="disk", retry=30))
+        return problem(HttpProblem(503, what, hint="tell its operator, then send it again", stage="disk", retry=30))
 
     async def internal(request: Request, error: Exception) -> Response:
         last = error.__traceback__
@@ -167,7 +167,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
             last = last.tb_next
         place = "" if last is None else f" at {last.tb_frame.f_code.co_filename}:{last.tb_lineno}"
         tell(f"internal error: {type(error).__name__}{place}, {request.method} {request.url.path[:200]}")
-        return problem(HttpProblem(500, "the service has an internal error", hint="tell its operator; nothing was accepted"))
+        return problem(HttpProblem(500, "the service has an internal error", hint="tell its operator, then send it again"))
 
     app.add_exception_handler(AssayError, ours)
     app.add_exception_handler(HTTPException, http)
@@ -193,7 +193,7 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | N
         if method == "HEAD":  # the server leaves out the body
             scope = scope | {"method": "GET"}
 
-        count = Tally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
+        count = RequestTally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
         turns = KeyTurns(keys)
         try:
             request = Request(scope)

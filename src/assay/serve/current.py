@@ -12,6 +12,7 @@ from assay.serve.notebook import Heartbeat, Json
 from assay.serve.pages import live_page, start_page
 from assay.serve.season import Season, handed_in
 from assay.serve.site import ServedCompetition
+from assay.serve.uploads import closes_in
 
 __all__ = ["CURRENT", "current_page"]
 
@@ -36,7 +37,10 @@ def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
     at_work = {row.participant for row in judging}
     new = handed_in(served.folder, None if season is None else season.settlement)
     return LiveState(
-        open_epoch(store), judging, None, tuple(participant.key for participant in new if participant.key not in at_work)
+        open_epoch(store),
+        judging,
+        closes_in(served.scheme),
+        tuple(participant.key for participant in new if participant.key not in at_work),
     )
 
 

@@ -219,7 +219,8 @@ def file_answer(
         end = min(size, int(last) + 1) if first and last else size
         if begin >= end:
             source.close()
-            problem = HttpProblem(416, f"there are {size} bytes, and not those of {asked[0]}", hint="begin anew")
+            what = f"the file has {size} bytes, so it cannot give {asked[0]}"
+            problem = HttpProblem(416, what, hint="download it from the start")
             problem.headers = {"Content-Range": f"bytes */{size}"}
             raise problem
         status, fields["Content-Range"] = 206, f"bytes {begin}-{end - 1}/{size}"

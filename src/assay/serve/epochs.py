@@ -38,7 +38,7 @@ from assay.serve.site import ServedCompetition
 from assay.settle.document import BURNT, SETTLEMENT
 from assay.tables import TABLES, rows
 
-__all__ = ["Epochs", "People"]
+__all__ = ["EpochReader", "People"]
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ class People:
     task_set: str | None
 
 
-class Epochs:
+class EpochReader:
     """One competition, read for the API. Threads share it. Methods raise StoreError where the database does not answer."""
 
     def __init__(self, served: ServedCompetition) -> None:

@@ -28,7 +28,7 @@ __all__ = ["routes"]
 Json = dict[str, Any]
 ATOM, EVENTS, PLAIN = "application/atom+xml", "text/event-stream", "text/plain; version=0.0.4; charset=utf-8"
 ENTRIES = 50
-"""Epochs in a feed, the last ones."""
+"""EpochReader in a feed, the last ones."""
 EVENT_SECONDS = 110.0
 """An event stream ends after this time; the client comes back with the last id."""
 QUIET = 15

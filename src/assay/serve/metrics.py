@@ -15,14 +15,14 @@ from typing import Any
 from assay.errors import AssayError
 from assay.serve.site import Site
 
-__all__ = ["Metrics", "Tally"]
+__all__ = ["Metrics", "RequestTally"]
 
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds of the histogram of seconds."""
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
-class Tally:
+class RequestTally:
     """What passes between a server and the application for one request; the answer gets some headers more."""
 
     def __init__(self, receive: Any, send: Any, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -56,7 +56,7 @@ class Metrics:
         self.listening = 0
         """Clients that wait for events."""
 
-    def count(self, scope: Any, method: str, tally: Tally) -> None:
+    def count(self, scope: Any, method: str, tally: RequestTally) -> None:
         """Count a request that is over. scope: the request's, after it was routed."""
         route = getattr(scope.get("route"), "path", "none")
         seconds = time.monotonic() - tally.begun

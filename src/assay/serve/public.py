@@ -23,7 +23,7 @@ from assay.ledger import config
 from assay.ledger.log import ENTRY_BYTES, WIDTH, tile_path
 from assay.serve import shapes
 from assay.serve.downloads import MadeFile, Workshop, file_answer, open_made
-from assay.serve.epochs import Epochs
+from assay.serve.epochs import EpochReader
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look
 from assay.serve.shapes import document, download
 from assay.serve.site import ServedCompetition, Site
@@ -57,9 +57,9 @@ AfterNumber = Annotated[int, Query(ge=0, le=LARGEST, description="The cursor out
 def routes(site: Site, workshop: Workshop) -> APIRouter:
     """The routes of everybody."""
     router = APIRouter(tags=["public"], responses=PROBLEMS)
-    known = {segment: Epochs(served) for segment, served in site.competitions.items()}
+    known = {segment: EpochReader(served) for segment, served in site.competitions.items()}
 
-    def epochs_of(segment: str) -> Epochs:
+    def epochs_of(segment: str) -> EpochReader:
         site.competition(segment)
         return known[segment]
 
@@ -71,10 +71,10 @@ def routes(site: Site, workshop: Workshop) -> APIRouter:
     return router
 
 
-Find = Callable[[str], Epochs]
+Find = Callable[[str], EpochReader]
 
 
-def _competitions(router: APIRouter, site: Site, known: dict[str, Epochs], epochs_of: Find) -> None:
+def _competitions(router: APIRouter, site: Site, known: dict[str, EpochReader], epochs_of: Find) -> None:
     """Competitions, and who takes part in one."""
 
     @router.get("/v1/competitions", response_model=shapes.Competitions)
@@ -83,7 +83,7 @@ def _competitions(router: APIRouter, site: Site, known: dict[str, Epochs], epoch
         rows = await look(request, lambda: [one.summary() for one in known.values()])
         return answer(request, canonical({"competitions": rows}), JSON)
 
-    @router.get("/v1/{segment}", response_model=shapes.Competition)
+    @router.get("/v1/{segment}", response_model=shapes.CompetitionDetail)
     async def competition(request: Request, segment: Segment) -> Response:
         """One competition: its rules as JSON, how many take part, and the public key of its log."""
         return answer(request, canonical(await look(request, epochs_of(segment).competition)), JSON)
@@ -225,7 +225,7 @@ def _log(router: APIRouter, site: Site) -> None:
         return answer(request, data, OCTETS, seconds=KEEP, forever=full)
 
 
-async def _drawn(workshop: Workshop, epochs: Epochs, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
+async def _drawn(workshop: Workshop, epochs: EpochReader, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
     """What `draw` gives: as it was drawn since the competition last changed, or drawn now."""
     served = epochs.served
     if (kept := await run_in_threadpool(served.kept, name)) is not None:

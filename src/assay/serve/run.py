@@ -72,8 +72,12 @@ def addresses(options: ServeOptions, port: int) -> list[str]:
         known.append(f"{scheme}://{_bracketed(options.host)}:{port}")
     if options.is_loopback or options.host in ("0.0.0.0", "::"):
         known += [f"{scheme}://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
-    default = {"http": ":80", "https": ":443"}[scheme]
-    return list(dict.fromkeys(name.removesuffix(default) for name in known))
+    return list(dict.fromkeys(map(_without_default_port, known)))
+
+
+def _without_default_port(address: str) -> str:
+    """An address as clients have it in Host: they leave out the port that its scheme has anyway."""
+    return address.removesuffix(":443" if address.startswith("https:") else ":80")
 
 
 def _bracketed(host: str) -> str:

@@ -48,7 +48,7 @@ class Competitions(BaseModel):
     competitions: list[CompetitionRow]
 
 
-class Competition(CompetitionRow):
+class CompetitionDetail(CompetitionRow):
     """A competition with its rules."""
 
     model_config = described(
@@ -63,7 +63,7 @@ class Competition(CompetitionRow):
     task_set: Annotated[str | None, Field(description="The digest of the task set; null for a kind without one")]
 
 
-class ParticipantRow(BaseModel):
+class ParticipantEntry(BaseModel):
     """A participant: key, name, uid on the chain, current submission and since when."""
 
     key: str
@@ -91,10 +91,10 @@ class Participants(Page):
         }
     )
 
-    participants: list[ParticipantRow]
+    participants: list[ParticipantEntry]
 
 
-class Heartbeat(BaseModel):
+class HeartbeatRow(BaseModel):
     """What a validator said that it judges, and when."""
 
     at: str
@@ -107,7 +107,7 @@ class ValidatorRow(BaseModel):
     key: str
     name: str
     stake: str
-    heartbeat: Heartbeat | None
+    heartbeat: HeartbeatRow | None
 
 
 class Validators(Page):
@@ -130,7 +130,7 @@ class Validators(Page):
     validators: list[ValidatorRow]
 
 
-class EpochRow(BaseModel):
+class EpochEntry(BaseModel):
     """A settled epoch: the digest of its receipt, and its place in the log (from 0)."""
 
     epoch: int
@@ -143,7 +143,7 @@ class EpochList(Page):
 
     model_config = described({"epochs": [{"epoch": 12, "receipt": DIGEST, "position": 11}], "next": None})
 
-    epochs: list[EpochRow]
+    epochs: list[EpochEntry]
 
 
 class BoardRow(BaseModel):

@@ -40,7 +40,7 @@ from assay.serve.signed import SKEW, WINDOW, SignedRequest
 __all__ = ["ServedCompetition", "Site", "now", "open_site"]
 
 SEASONS = 4
-"""Epochs of a competition that stay in memory."""
+"""EpochReader of a competition that stay in memory."""
 PAGE_BYTES = 64 * 2**20
 """Bytes of drawn pages that stay in memory, for all epochs of a competition."""
 FAILED_SECONDS = 5.0

@@ -111,10 +111,16 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
 
 
 def _wait(scheme: Scheme) -> int:
-    """Seconds until the next epoch begins, as far as that is known."""
+    """Seconds after which to try again what the next epoch allows."""
+    seconds = closes_in(scheme)
+    return _LATER if seconds is None else seconds
+
+
+def closes_in(scheme: Scheme) -> int | None:
+    """Seconds until the next epoch begins; None where the scheme does not say when epochs begin."""
     clock = scheme.epoch
     if clock is None or clock.every is None or clock.start is None:
-        return _LATER
+        return None
     passed = (now() - clock.start) % timedelta(seconds=clock.every)
     return max(1, clock.every - int(passed.total_seconds()))
 

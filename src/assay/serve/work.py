@@ -31,7 +31,7 @@ from assay.ledger.store.view import LATEST
 from assay.records import Participant
 from assay.scheme.fields import Digest
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
-from assay.serve.epochs import Epochs
+from assay.serve.epochs import EpochReader
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
 from assay.serve.public import OCTETS, TAR, Segment
 from assay.serve.shapes import DIGEST, described, download
@@ -213,7 +213,7 @@ class WorkDesk:
     """What validators have to judge in one competition. Threads share it."""
 
     def __init__(self, served: ServedCompetition) -> None:
-        self._served, self._epochs = served, Epochs(served)
+        self._served, self._epochs = served, EpochReader(served)
         self._done: dict[str, tuple[int, dict[str, Json]]] = {}
 
     def work(self, validator: str) -> Json:
@@ -290,7 +290,7 @@ def _write_submission(served: ServedCompetition, submission: str, path: FilePath
 
 def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, FilePath]]:
     """What a task set has: the name in the tar, and the file or folder. Raises HttpProblem (404)."""
-    people = Epochs(served).people()
+    people = EpochReader(served).people()
     if people.task_set != task_set:
         hint = f"the one of now is {people.task_set}" if people.task_set else "this kind has no task set"
         raise HttpProblem(404, f"there is no task set {task_set}", hint=hint)

@@ -339,7 +339,7 @@ def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOut
     """The files in groups, each of which fits into one request: with its bytes, or refused here if it is no batch."""
     from assay.errors import BadInput
     from assay.ledger import batch
-    from assay.serve.evidence import BatchOutcome
+    from assay.serve.evidence import BATCHES_AT_ONCE, BatchOutcome
 
     group, size = list[tuple[Path, bytes | BatchOutcome]](), 0
     for file in files:
@@ -350,7 +350,7 @@ def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOut
             hint = "sign it first: assay evidence sign" if file.suffix == ".jsonl" else error.hint
             entry = BatchOutcome(outcome="refused", detail=error.what, hint=hint)
         length = len(entry) + 1 if isinstance(entry, bytes) else 0
-        if size + length > batch.BATCH_BYTES and group:
+        if group and (size + length > batch.BATCH_BYTES or len(group) >= BATCHES_AT_ONCE):
             yield group
             group, size = [], 0
         group.append((file, entry))
