@@ -73,7 +73,11 @@ def submit(
     if len(given) != 3 or key is not None or commit or sealed:
         hint = "assay submit DIR PARTICIPANT AGENT; or at a service: assay submit --url URL --key NAME AGENT"
         raise BadInput("name the folder, the participant and what is handed in", hint=hint)
-    folder, participant, agent = Path(given[0]), given[1], given[2]
+    _submit_here(Path(given[0]), given[1], given[2], epoch, as_json=as_json)
+
+
+def _submit_here(folder: Path, participant: str, agent: str, epoch: int | None, *, as_json: bool) -> None:
+    """Make it the submission in a folder of this machine, and say so. Raises BadInput, StoreError."""
     from assay.cli.show import sentence, show
     from assay.scheme.load import read
 
