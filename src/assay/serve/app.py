@@ -177,8 +177,10 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
 
 
 def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | None) -> Asgi:
-    """What holds for every request: the right host, the headers of every answer, a deadline, a key's share of the requests,
-    no exception to the server's log.
+    """Return the application with what holds for every request.
+
+    That is the right host, the headers of every answer, a deadline, and a key's share of the requests. No exception gets into
+    the server's log.
     """
     keys: Counter[PublicKey] = Counter()
 

@@ -162,7 +162,7 @@ def _judged(season: Season, agreed: Json) -> Json:
 
 
 def _words(season: Season, key: str) -> str:
-    """What a search looks at: key, name and uid, a line each."""
+    """Return what a search looks at: key, name and uid, a line each."""
     uid = season.participants[key].uid
     return f"{key}\n{season.name(key)}\n{'' if uid is None else uid}".lower()
 
@@ -199,7 +199,7 @@ def _decays(season: Season) -> bool:
 
 
 def _heading(season: Season, view: Json) -> str:
-    """How many have a score, and what becomes of the emission or the deposit."""
+    """Return how many have a score, and what becomes of the emission or the deposit."""
     count = (
         f"{view['agreed']} of {plural(view['total'], 'participant')} {'has' if view['agreed'] == 1 else 'have'} an agreed score."
     )
@@ -216,7 +216,7 @@ def _heading(season: Season, view: Json) -> str:
 
 
 def _half(season: Season) -> int:
-    """How many of the largest shares make half of what is paid."""
+    """Return how many of the largest shares make half of what is paid."""
     shares = sorted((nanos(row["share"]) for row in season.document["weights"]), reverse=True)
     paid, running = sum(shares), 0
     for at, amount in enumerate(shares, start=1):
@@ -260,7 +260,7 @@ def _part(cls: str, start: float, width: float, name: str, amount: str, why: str
 
 
 def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Who has which part of the strip: each by name, or groups of ranks where there are too many to see."""
+    """Return who has which part of the strip: each by name, or groups of ranks where there are too many to see."""
     paid = [(name, amount) for name, amount in shares if amount]
     if len(paid) <= SHADES:
         return paid
@@ -278,7 +278,7 @@ def _groups(shares: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _burnt(season: Season) -> Iterator[tuple[int, str, str]]:
-    """What burns, by reason: nanos, the reason in a word, and who it is because of."""
+    """Yield what burns, by reason: nanos, the reason in a word, and who it is because of."""
     document, rules = season.document, season.scheme.reward
     burn, rows = document["burn"], document["weights"]
     decayed = [season.name(row["participant"]) for row in rows if nanos(row["kept"]) < NANO]
@@ -300,7 +300,7 @@ def _because(names: list[str], does: str, do: str) -> str:
 
 
 def _payout(season: Season, rows: list[Json]) -> Json:
-    """Who gets which part of the deposit, and the threshold in the drawing."""
+    """Return who gets which part of the deposit, and the threshold in the drawing."""
     document, rules, money = season.document, season.scheme.payout, money_of(season)
     assert rules is not None
     whole = rules.deposit or 1
@@ -333,7 +333,7 @@ def _payout(season: Season, rows: list[Json]) -> Json:
 
 
 def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
-    """What the tables cannot say by themselves: what ≈ is, why there is no interval, who was left out."""
+    """Yield what the tables cannot say by themselves: what ≈ is, why there is no interval, who was left out."""
     if any(row["low"] is not None for row in rows):
         never = "It compares neighbours only, and it never changes a score, a rank or a weight."
         if few_cuts:

@@ -96,7 +96,7 @@ class Money:
 
 
 def money_of(season: Season) -> Money:
-    """How amounts of a season's deposit are written."""
+    """Return how amounts of a season's deposit are written."""
     return Money(season.token)
 
 
@@ -153,7 +153,7 @@ def verdict(work: Json) -> str:
 
 
 def verdict_bars(work: Json) -> list[Json]:
-    """What the answered checks add up to, and what the verdict, or a required check that was missed, changed."""
+    """Return what the answered checks add up to, and what the verdict, or a required check that was missed, changed."""
     base, bps = work["base"] / BPS, work["bps"] / BPS
     bars = [{"c": "mid", "x": 0.0, "w": min(base, bps)}]
     if bps > base:
@@ -226,7 +226,7 @@ def _answers(season: Season, judged: Mapping[str, Rubric], key: str, name: str, 
 
 
 def _quotes(committed: int, shown: int) -> str:
-    """What is known of the judges' quotes, in a sentence."""
+    """Return what is known of the judges' quotes, in a sentence."""
     if not committed and not shown:
         return "The judgements have no quotes."
     if shown:
@@ -236,7 +236,7 @@ def _quotes(committed: int, shown: int) -> str:
 
 
 def _flow(season: Season, payout: Payout, money: Money) -> Iterator[Json]:
-    """Where the deposit goes: each paid place, the fees, the refund, and the sum, which is the deposit."""
+    """Yield where the deposit goes: each paid place, the fees, the refund, and the sum, which is the deposit."""
     document = season.document
     for row in document["payouts"]:
         yield {
@@ -270,7 +270,7 @@ def _strip(season: Season, payout: Payout) -> Iterator[Json]:
 
 
 def payout_heading(season: Season, payout: Payout, money: Money) -> str:
-    """Who gets the deposit, in a sentence."""
+    """Return who gets the deposit, in a sentence."""
     document = season.document
     paid = [season.name(row["participant"]) for row in document["payouts"] if row["net"] != "0"]
     refund, fees = int(document["refund"] or 0), int(document["fees"] or 0)

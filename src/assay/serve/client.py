@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def patiently(act: Callable[[], T], pauses: Sequence[float] = PAUSES, sleep: Callable[[float], None] = time.sleep) -> T:
-    """What `act` returns; it is called again after each pause while a service does not answer or is busy.
+    """Return what `act` returns; it is called again after each pause while a service does not answer or is busy.
 
     Only for what may be sent twice. Raises the last Unreachable, one that is final at once, and every other error.
     """
@@ -80,7 +80,7 @@ class Client:
         return segments[0]
 
     def get(self, path: str) -> Any:
-        """What is at a path below the competition's part of the API, as JSON; signed if there is a key."""
+        """Return what is at a path below the competition's part of the API, as JSON; signed if there is a key."""
         return self._read(self._asked("GET", f"/v1/{self.segment}/{path}", None, {}))
 
     def send(self, method: str, path: str, body: bytes, media: str) -> Any:

@@ -31,7 +31,7 @@ def current_page(served: ServedCompetition, name: str) -> bytes:
 
 
 def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
-    """What is judged now, from heartbeats, and whose submission nobody judged yet."""
+    """Return what is judged now, from heartbeats, and whose submission nobody judged yet."""
     store, notebook = served.books()
     judging = tuple(row for beat in notebook.heartbeats() for row in _judging(beat))
     at_work = {row.participant for row in judging}
@@ -52,7 +52,7 @@ def _season(served: ServedCompetition) -> Season | None:
 
 
 def _judging(beat: Heartbeat) -> list[Judging]:
-    """What a heartbeat says, one row for each thing that is judged."""
+    """Return what a heartbeat says, one row for each thing that is judged."""
     return [
         Judging(
             validator=beat.validator,

@@ -72,7 +72,7 @@ class Workshop:
         self._under_way: dict[object, Future[Any]] = {}
 
     async def made(self, name: object, make: Callable[[], T]) -> T:
-        """What `make` returns, or raises; who asks for the same name meanwhile waits for the same.
+        """Return what `make` returns, or raise what it raises. Callers that ask for the same name meanwhile get the same.
 
         Raises HttpProblem (503) if it takes long, or if too much is waiting: it goes on, and can be asked for again.
         """

@@ -36,7 +36,7 @@ def cut(number: str) -> tuple[str, str]:
 
 
 def fraction(amount: str | int) -> float:
-    """Where a number lies between 0 and 1, for a drawing."""
+    """Return where a number lies between 0 and 1, for a drawing."""
     return (nanos(amount) if isinstance(amount, str) else amount) / NANO
 
 

@@ -129,7 +129,7 @@ def _chain(season: Season, links: Sequence[Link]) -> Iterator[Json]:
 
 
 def _files(season: Season) -> Iterator[Json]:
-    """What can be taken home, and how large it is."""
+    """Yield what can be taken home, and how large it is."""
     yield _file("board.json", "the settlement, every intermediate number", len(canonical(season.document)))
     yield {"name": "board.csv", "what": "the ranking, exact numbers", "size": ""}
     if season.tasks.names:
@@ -143,7 +143,7 @@ def _file(name: str, what: str, size: int) -> Json:
 
 
 def _example(season: Season) -> Json | None:
-    """What `assay verify` says if somebody changes one number of this settlement; None where it has no result.
+    """Return what `assay verify` says if somebody changes one number of this settlement; None where it has no result.
 
     Nothing is verified here: the number is the settlement's, and the other one is one more.
     """

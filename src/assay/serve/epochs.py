@@ -64,7 +64,7 @@ class EpochReader:
     # The competition
 
     def people(self) -> People:
-        """Who takes part, as the folder says now. Raises BadInput."""
+        """Return who takes part, as the folder says now. Raises BadInput."""
         state = self.served.files()
         known = self._people
         if known is None or known[0] != state:

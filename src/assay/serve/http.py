@@ -128,7 +128,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 async def signed(
     request: Request, served: ServedCompetition, whose: Callable[[PublicKey], Name], *, spend: bool = True
 ) -> tuple[Name, SignedRequest]:
-    """Who signed a request, and its signature, which is used up by that. whose: tells by the key, or raises.
+    """Return who signed a request, and its signature, whose nonce is used up now. whose: key → name, or it raises.
 
     spend: False if the caller uses the nonce up, because it must see first whether anything of a stranger is to be written.
 
@@ -196,7 +196,7 @@ def _status(error: AssayError) -> tuple[int, int | None]:
 
 
 def without_place(error: AssayError) -> str:
-    """What is wrong, without the database's own words in brackets: they name hosts, users and paths."""
+    """Return what is wrong, without the database's own words in brackets: they name hosts, users and paths."""
     return error.what.partition(" (")[0] if isinstance(error, StoreError) else error.what
 
 
@@ -312,7 +312,7 @@ class Readers:
         self._turns, self._waiting = asyncio.Semaphore(READERS), 0
 
     async def look(self, make: Callable[..., Name], *args: Any) -> Name:
-        """What `make` returns, or raises. Raises HttpProblem (429) if too many are waiting."""
+        """Return what `make` returns, or raise what it raises. Raises HttpProblem (429) if too many are waiting."""
         if self._waiting >= READERS_WAITING:
             raise HttpProblem(429, "too much is asked for at once", hint="ask again", retry=2)
         self._waiting += 1
@@ -327,7 +327,7 @@ class Readers:
 
 
 async def look(request: Request, make: Callable[..., Name], *args: Any) -> Name:
-    """What `make` returns, or raises, in a thread, in the line of those who only read. Raises HttpProblem (429)."""
+    """Call `make` in a thread, in the line of those who only read, and return the result. Raises HttpProblem (429)."""
     readers: Readers = request.state.readers
     return await readers.look(make, *args)
 

@@ -132,7 +132,7 @@ def _is_silent(found: Sequence[Judging], now: datetime) -> bool:
 
 
 def _eta(done: int, total: int, since: datetime, seen: datetime, now: datetime) -> str:
-    """How long the rest takes if it goes on as it went until the validator was last heard of."""
+    """Return how long the rest takes if it goes on as it went until the validator was last heard of."""
     if total <= 0:
         return "not known"
     if done >= total:

@@ -119,7 +119,7 @@ def _row(task: str, columns: Sequence[Json], seen: Mapping[tuple[str, str], list
 
 
 def shown_outcome(runs: Sequence[str], trials: int) -> str:
-    """What a cell shows of a task's trials by one validator."""
+    """Return what a cell shows of a task's trials by one validator."""
     real = [outcome for outcome in runs if outcome != "error"]
     if not runs:
         return "none"

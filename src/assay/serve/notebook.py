@@ -213,7 +213,7 @@ class Notebook:
             _register(connection, participant, key, at)
 
     def registered(self) -> int:
-        """How many keys registered."""
+        """Return how many keys registered."""
         with self._reading() as connection:
             return int(connection.execute(select(func.count()).select_from(_keys)).scalar_one())
 

@@ -166,7 +166,7 @@ def _start(season: Season, query: Query | None) -> bytes:
 
 
 def start_page(folder: Path, season: Season | None, address: str) -> bytes:
-    """Where to start, while there may be no season yet: of a competition's folder that a service has at an address."""
+    """Return where to start, while there may be no season yet: of a competition's folder that a service has at an address."""
     if season is not None:
         return _start(replace(season, address=address), None)
     scheme = read_scheme(folder / "scheme.toml")
@@ -174,7 +174,7 @@ def start_page(folder: Path, season: Season | None, address: str) -> bytes:
 
 
 def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: str, now: datetime | None = None) -> bytes:
-    """What is judged now. season: None where nothing can be settled yet.
+    """Return what is judged now. season: None where nothing can be settled yet.
 
     events: where server-sent events (`evidence`, `heartbeat`, `settled`) say when to look again, seen from the page.
     """
@@ -187,7 +187,7 @@ def _titled(page: str, title: str, **view: object) -> Json:
 
 
 def _bare(scheme: Scheme) -> Json:
-    """What the head and the foot print of a competition of which nothing can be settled yet."""
+    """Return what the head and the foot print of a competition of which nothing can be settled yet."""
     return {
         "policy": POLICY,
         "root": "",
@@ -198,7 +198,7 @@ def _bare(scheme: Scheme) -> Json:
 
 
 def _page(season: Season, page: str, title: str, **view: object) -> Json:
-    """What one page prints, with what is common to all."""
+    """Return what one page prints, with what is common to all."""
     return _common(season) | _titled(page, title, **view)
 
 
@@ -222,7 +222,7 @@ def render(template: str, context: Json) -> bytes:
 
 
 def _common(season: Season) -> Json:
-    """What the head and the foot of every page print."""
+    """Return what the head and the foot of every page print."""
     scheme, number = season.scheme, season.settlement.epoch
     return {
         "policy": POLICY,

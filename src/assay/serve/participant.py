@@ -228,7 +228,7 @@ def _bar(cls: str, start: float, width: float) -> Json:
 
 
 def _after(facts: Mapping[str, Any], money: Money) -> Iterator[tuple[str, str]]:
-    """What the next place would bring, as the story computed it."""
+    """Yield what the next place would bring, as the story computed it."""
     yield "Score", str(facts["least"]) if facts["least"] is not None else "none is enough"
     if "share" in facts:
         yield "Share", percent(str(facts["share"]))

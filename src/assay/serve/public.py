@@ -226,7 +226,7 @@ def _log(router: APIRouter, site: Site) -> None:
 
 
 async def _drawn(workshop: Workshop, epochs: EpochReader, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
-    """What `draw` gives: as it was drawn since the competition last changed, or drawn now."""
+    """Return what `draw` gives: as it was drawn since the competition last changed, or drawn now."""
     served = epochs.served
     if (kept := await run_in_threadpool(served.kept, name)) is not None:
         return kept

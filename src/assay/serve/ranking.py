@@ -48,7 +48,7 @@ class Asked:
 
     @classmethod
     def of(cls, query: Query | None, page: int = 1) -> Asked:
-        """What a query asks; without a query, a page of a static board."""
+        """Return what a query asks; without a query, a page of a static board."""
         first = 1 + AT_ONCE * (page - 1)
         if query is None:
             return cls(start=first)

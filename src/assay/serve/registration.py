@@ -44,7 +44,7 @@ class RegistrationResult:
 
 
 def code_digest(code: str) -> str:
-    """What is stored of an invitation's code: its SHA-256, hex. The empty code is open registration."""
+    """Return what is stored of an invitation's code: its SHA-256, hex. The empty code is open registration."""
     return sha256(code.encode()).hexdigest()
 
 
@@ -56,7 +56,7 @@ def invite(notebook: Notebook, participant: str | None, *, uses: int, until: dat
 
 
 def participant_name(key: PublicKey) -> str:
-    """How a participant is called that is known by its key alone: as `assay keys show` prints the key."""
+    """Return the name of a participant that is known by its key alone: the key as `assay keys show` prints it."""
     return key.raw.hex() if key.kind == ED25519 else hotkey.address(key.raw)
 
 

@@ -95,7 +95,7 @@ class Season:
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """What `make` gives, made once for this season: views of several pages share it, and none of them changes it."""
+        """Return what `make` gives, made once for this season: views of several pages share it, and none of them changes it."""
         if name not in self._made:
             self._made[name] = make()
         made: T = self._made[name]
@@ -138,7 +138,7 @@ class Season:
         }
 
     def name(self, key: str) -> str:
-        """What people call a participant: its name, or its key, shortened."""
+        """Return what people call a participant: its name, or its key, shortened."""
         name = self.participants[key].name
         if (not name or "…" in name) and len(key) <= ROOM:  # an import cuts it for a terminal; a page has room
             return key
@@ -180,7 +180,7 @@ class Season:
         return (*(() if self.past is None else self.past.documents(self.epochs[:-1])), self.document)
 
     def story(self, key: str) -> Explanation:
-        """Why a participant has its numbers; raises BadInput for a stranger."""
+        """Return why a participant has its numbers; raises BadInput for a stranger."""
         known = self._summed is not None or not isinstance(self.settlement.inputs.evidence, Scored)
         return self.settlement.explain(key, self.records(key) if known else None, token=self.token)
 
@@ -238,7 +238,7 @@ class Season:
 
 
 def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Participant, ...]:
-    """Who handed in something that a settlement (None: any) did not see, the newest first: it is judged for a later epoch.
+    """Return who handed in something that a settlement (None: any) did not see, the newest first: it is judged for a later epoch.
 
     Raises BadInput if participants.csv cannot be read.
     """

@@ -121,7 +121,7 @@ class ServedCompetition:
         return open_ledger(self.folder)
 
     def books(self) -> tuple[Store, Notebook]:
-        """Where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
+        """Return where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
         return self.store, self.notebook
@@ -144,7 +144,7 @@ class ServedCompetition:
         return known
 
     def files(self) -> tuple[object, ...]:
-        """What changes when a file of the folder does."""
+        """Return what changes when a file of the folder does."""
         return tuple(_stamp(self.folder / name) for name in _RULES)
 
     def validator_of(self, key: PublicKey) -> str:
@@ -173,7 +173,7 @@ class ServedCompetition:
             raise HttpProblem(409, "this request came before: its nonce was used", hint="sign it again", stage="replay")
 
     def _state(self) -> tuple[object, ...]:
-        """What changes when a page may look different."""
+        """Return what changes when a page may look different."""
         if self.store is None:
             evidence = self.folder / "evidence"
             return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
@@ -255,7 +255,7 @@ class ServedCompetition:
         return None if key is None else self.kept(key)
 
     def kept(self, name: tuple[object, ...]) -> bytes | None:
-        """What was drawn for this name since the competition last changed; None if nothing was."""
+        """Return what was drawn for this name since the competition last changed; None if nothing was."""
         shelf = self._current()
         with self._lock:
             if name in shelf.pages:
@@ -263,7 +263,7 @@ class ServedCompetition:
             return shelf.pages.get(name)
 
     def drawn(self, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
-        """What `draw` gives, or gave for this name since the competition last changed."""
+        """Return what `draw` gives, or gave for this name since the competition last changed."""
         shelf = self._current()
         with self._lock:
             if name in shelf.pages:
@@ -357,7 +357,7 @@ def _no_epoch(epoch: int) -> HttpProblem:
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:
-    """What changes when a file does; also its name, so that stamps can be sorted."""
+    """Return what changes when a file does; also its name, so that stamps can be sorted."""
     try:
         status = path.stat()
     except OSError:

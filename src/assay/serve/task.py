@@ -151,7 +151,7 @@ class TaskGrid:
 
 
 def _duration(record: TrialRecord) -> Duration | None:
-    """How long a trial took; None for an error, whose time says nothing about the task."""
+    """Return how long a trial took; None for an error, whose time says nothing about the task."""
     if record.outcome == "error" or record.agent is None:
         return None
     tests = 0.0 if record.tests is None else float(record.tests.wall_seconds)
@@ -300,7 +300,7 @@ def _separates(season: Season, name: str) -> Json:
 
 
 def _meaning(count: int) -> str:
-    """What the number of a separation says, and what it cannot say."""
+    """Return what the number of a separation says, and what it cannot say."""
     few = f" Of {plural(count, 'participant')} it is a hint, not a finding." if count < FEW else ""
     return (
         "The number is the correlation between passing this task and the share of the other tasks passed: +1 if only the better "
@@ -349,7 +349,7 @@ def _agreement(season: Season, name: str) -> Json:
 
 
 def _durations(season: Season, name: str) -> Json:
-    """How long kept trials took, by outcome, and a dot for each; or why that is not known."""
+    """Return how long kept trials took, by outcome, and a dot for each; or why that is not known."""
     table = season.tasks
     if table.durations is None:
         return {"rows": [], "why": f"More than {KEPT} trials are kept here, so their durations are not read for a page."}

@@ -150,7 +150,7 @@ def _line(known: Sequence[Known], values: Sequence[int | None], top: int) -> str
 
 
 def _end(values: Sequence[int | None], top: int) -> float | None:
-    """Where the line ends, from the top; None if its last epoch has no value."""
+    """Return where the line ends, from the top; None if its last epoch has no value."""
     return None if values[-1] is None else 1 - values[-1] / top
 
 

@@ -223,7 +223,7 @@ def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _through(unpacker: Any, file: IO[bytes]) -> Iterator[bytes]:
-    """What a decompressor makes of a file: the whole of it and nothing more, never much at one time."""
+    """Yield what a decompressor makes of a file: the whole of it and nothing more, never much at one time."""
     while not unpacker.eof:
         data = file.read(_CHUNK) if unpacker.needs_input else b""
         if not data and unpacker.needs_input:

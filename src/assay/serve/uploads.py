@@ -60,7 +60,7 @@ class Permission:
 
 
 def archive_bounds(scheme: Scheme) -> ArchiveBounds:
-    """How large an archive may be in a competition."""
+    """Return how large an archive may be in a competition."""
     return replace(BOUNDS, packed=min(BOUNDS.packed, scheme.kind.archive_bytes))
 
 
@@ -213,7 +213,7 @@ def _seen_from(error: BadInput, files: Path) -> BadInput | HttpProblem:
 
 
 def sealed_file(folder: Path, digest: str) -> Path:
-    """Where a sealed submission is kept, by its digest `sha256:…`."""
+    """Return where a sealed submission is kept, by its digest `sha256:…`."""
     return folder / SEALED / f"{digest.removeprefix('sha256:')}.sealed"
 
 

@@ -106,7 +106,7 @@ def _late(season: Season, times: _Times | None) -> Json:
 
 
 def _over_epochs(season: Season) -> Json | None:
-    """How many of each validator's scores were left out, epoch by epoch; None where there is one epoch, or no stakes."""
+    """Return how many of each validator's scores were left out, epoch by epoch; None where there is one epoch, or no stakes."""
     if len(season.epochs) < 2 or not season.scheme.stakes:
         return None
     before = season.epochs[:-1][-(EPOCHS - 1) :]
@@ -156,7 +156,7 @@ def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json
 
 
 def _agreement(season: Season, seen: Seen) -> Json | None:
-    """How often each pair saw the same outcome, of the trials that both judged; None where no single records say."""
+    """Return how often each pair saw the same outcome, of the trials that both judged; None where no single records say."""
     keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
     if len(keys) < 2 or len(keys) > PAIRS:
         return None
@@ -198,7 +198,7 @@ def _alike(mine: Mapping[tuple[str, str], list[str]], theirs: Mapping[tuple[str,
 
 
 def _with_others(season: Season, seen: Seen) -> Iterator[Json]:
-    """How often each of many validators saw what another saw of the same trial, the one that differs most first."""
+    """Yield how often each of many validators saw what another saw of the same trial, the one that differs most first."""
     totals: dict[str, list[int]] = {}
     for found in seen.values():
         by_task: dict[str, dict[str, list[str]]] = defaultdict(dict)
@@ -283,7 +283,7 @@ def _outliers(season: Season) -> Iterator[Json]:
 
 
 def _rule(season: Season) -> str:
-    """How far is too far, as the story says it of somebody who was left out; else the method's name."""
+    """Return how far is too far, as the story says it of somebody who was left out; else the method's name."""
     rules = season.scheme.consensus.outliers
     if rules.method == "none":
         return "The scheme looks for no outliers."

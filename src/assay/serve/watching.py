@@ -62,7 +62,7 @@ class News:
         return self.epochs[-1]["epoch"] if self.epochs else None
 
     def since(self, seen: str | None) -> Iterator[tuple[str, Json]]:
-        """What is new since a state: (name of the event, its data); everything that is, if `seen` is no id."""
+        """Yield what is new since a state: (name of the event, its data); everything that is, if `seen` is no id."""
         known = _ID.fullmatch(seen or "")
         if known is None:
             yield "state", {"batches": self.batch, "records": self.seq, "settled": self.last, "heartbeats": list(self.beats)}
@@ -120,7 +120,7 @@ class Watch:
                     del counts[name]
 
     def files(self, segment: str) -> object:
-        """What changes when a file of a competition's folder does."""
+        """Return what changes when a file of a competition's folder does."""
         return self._watched[segment].served.files()
 
     async def states(self, request: Request, segment: str, seconds: float) -> AsyncIterator[News | None]:

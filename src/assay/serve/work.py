@@ -217,7 +217,7 @@ class WorkDesk:
         self._done: dict[str, tuple[int, dict[str, Json]]] = {}
 
     def work(self, validator: str) -> Json:
-        """What a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
+        """Return what a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
         store, _ = self._served.books()
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
@@ -289,7 +289,7 @@ def _write_submission(served: ServedCompetition, submission: str, path: FilePath
 
 
 def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, FilePath]]:
-    """What a task set has: the name in the tar, and the file or folder. Raises HttpProblem (404)."""
+    """Return what a task set has: the name in the tar, and the file or folder. Raises HttpProblem (404)."""
     people = EpochReader(served).people()
     if people.task_set != task_set:
         hint = f"the one of now is {people.task_set}" if people.task_set else "this kind has no task set"
@@ -302,7 +302,7 @@ def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, Fil
 
 
 def _stamp(served: ServedCompetition, task_set: str) -> str:
-    """What changes when a file of the task set does: a set may name its tasks by ids alone."""
+    """Return what changes when a file of the task set does: a set may name its tasks by ids alone."""
     rows = []
     for name, source in _task_files(served, task_set):
         for folder, _, files in os.walk(source) if source.is_dir() else [(str(source.parent), [], [source.name])]:
