@@ -294,3 +294,25 @@ def test_the_live_page_shows_what_validators_say_of_themselves(service: Running)
     assert "val-1" in page
     assert f"{service.address}/small" in service.ask("GET", "/small/start.html").body.decode()
     assert 'href="live.html"' in service.ask("GET", "/small/").body.decode()
+
+
+def test_a_key_of_another_competition_of_the_subnet_writes_nothing(tmp_path: Path) -> None:
+    ledger_kit.made(tmp_path / "small")
+    validators = f"key,stake,name\n{STRANGER.public.raw.hex()},100,other\n"
+    scheme = '[scheme]\nname = "other"\n[score]\nkind = "tests"\n'
+    ledger_kit.made(tmp_path / "other", scheme_toml=scheme, validators_csv=validators)
+    rows = "".join(f'[[competitions]]\npath = "{name}"\nshare = "50%"\n' for name in ("small", "other"))
+    (tmp_path / "subnet.toml").write_text(rows)
+    batch = next(ledger_kit.batches(tmp_path / "small", ledger_kit.records()))
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    with running(tmp_path / "subnet.toml") as service:
+        refused = service.signed(key, "POST", "/v1/other/evidence", batch.data)
+        assert (refused.status, "not the key of a validator of 'other'" in refused.json["detail"]) == (403, True)
+        headers = sign_request(key, "POST", f"{service.address}{EVIDENCE}", sha256(batch.data).digest())
+        assert service.ask("POST", "/v1/other/evidence", batch.data, headers).status == 401
+        stores = [served.books()[0] for served in service.site.competitions.values()]
+        for store in stores:
+            with store.reading() as view:
+                assert view.count() == 0
+        assert service.ask("POST", EVIDENCE, batch.data, headers).status == 200
+        assert b"other" in service.ask("GET", "/").body
