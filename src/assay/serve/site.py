@@ -37,7 +37,7 @@ from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
 from assay.serve.signed import SKEW, WINDOW, SignedRequest
 
-__all__ = ["ServedCompetition", "Site", "now", "open_site"]
+__all__ = ["ServedCompetition", "Site", "now", "open_site", "stamp"]
 
 SEASONS = 4
 """EpochReader of a competition that stay in memory."""
@@ -145,7 +145,7 @@ class ServedCompetition:
 
     def files(self) -> tuple[object, ...]:
         """Return what changes when a file of the folder does."""
-        return tuple(_stamp(self.folder / name) for name in _RULES)
+        return tuple(stamp(self.folder / name) for name in _RULES)
 
     def validator_of(self, key: PublicKey) -> str:
         """The validator with a key, as the registry spells it. Raises HttpProblem (403) for a stranger."""
@@ -176,7 +176,7 @@ class ServedCompetition:
         """Return what changes when a page may look different."""
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+            return (*self.files(), stamp(evidence), *sorted(map(stamp, evidence.glob("*"))))
         with self.store.reading() as view:
             settled = view.settled_epoch()
             return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
@@ -356,7 +356,7 @@ def _no_epoch(epoch: int) -> HttpProblem:
     return HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
 
 
-def _stamp(path: Path) -> tuple[Any, ...]:
+def stamp(path: Path) -> tuple[Any, ...]:
     """Return what changes when a file does; also its name, so that stamps can be sorted."""
     try:
         status = path.stat()

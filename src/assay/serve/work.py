@@ -30,6 +30,7 @@ from assay.ledger.store import View
 from assay.ledger.store.view import LATEST
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
@@ -80,6 +81,7 @@ class Work(BaseModel):
             "kind": "tests",
             "scheme": DIGEST,
             "task_set": DIGEST,
+            "folder": DIGEST,
             "submissions": [
                 {
                     "participant": "atlas",
@@ -97,6 +99,7 @@ class Work(BaseModel):
     kind: str
     scheme: Annotated[str, Field(description="The digest of the rules")]
     task_set: str | None
+    folder: Annotated[str, Field(description="The digest of the rules and the registry, which `/folder` hands out")]
     submissions: list[WorkRow]
     seen: Annotated[str, Field(description="What to send as `seen` to wait for other work than this; own evidence is not news")]
 
@@ -131,6 +134,14 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
             with watch.place(validator, POLLS):
                 found = await _news(request, watch, segment, wait, lambda: desks[segment].work(validator), found)
         return answer(request, canonical(found), JSON, headers=_PRIVATE)
+
+    @router.get("/{segment}/folder", response_model=ValidatorFolder)
+    async def folder(request: Request, segment: Segment) -> Response:
+        """The rules and the registry as files, for a validator's copy of the competition's folder: without its ledger."""
+        served = site.competition(segment)
+        validator, _ = await signed(request, served, served.validator_of)
+        files = await run_in_threadpool(desks[segment].folder, validator)
+        return answer(request, canonical(files.document), JSON, headers=_PRIVATE)
 
     _contents(router, site, workshop)
     _objects(router, site)
@@ -213,11 +224,18 @@ class WorkDesk:
     """What validators have to judge in one competition. Threads share it."""
 
     def __init__(self, served: ServedCompetition) -> None:
-        self._served, self._epochs = served, EpochReader(served)
+        self._served, self._epochs, self._files = served, EpochReader(served), FolderDesk(served)
         self._done: dict[str, tuple[int, dict[str, Json]]] = {}
 
     def work(self, validator: str) -> Json:
         """Return what a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
+        return self._look(validator)[0]
+
+    def folder(self, validator: str) -> FolderFiles:
+        """Return the files whose digest `work` names. Raises as `work` does."""
+        return self._look(validator)[1]
+
+    def _look(self, validator: str) -> tuple[Json, FolderFiles]:
         store, _ = self._served.books()
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
@@ -237,6 +255,8 @@ class WorkDesk:
                 for row in people.validators:
                     for submission, judged in self._judged(counted, row).items():
                         first[submission] = min(first.get(submission, judged["epoch"]), judged["epoch"])
+        before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
+        files = self._files.files(scheme, additions(people.participants.values(), here, latest, before))
         counting = entries.counting(here)
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
         mine = {person.key for person in entries.drawn(seats, counting, first, epoch)}
@@ -247,6 +267,7 @@ class WorkDesk:
             "kind": scheme.score.kind,
             "scheme": scheme.digest,
             "task_set": people.task_set,
+            "folder": files.digest,
             "submissions": [
                 {"participant": person.key, "submission": person.submission, "assigned": person.key in mine}
                 for person in counting
@@ -257,7 +278,7 @@ class WorkDesk:
             judged = done.get(row["submission"], nothing)
             trials = {task: sorted(numbers) for task, numbers in judged["trials"].items()}
             row["evidence"] = {"records": judged["records"], "trials": trials}
-        return found | {"seen": seen}
+        return found | {"seen": seen}, files
 
     def _judged(self, view: View, validator: str) -> dict[str, Json]:
         """Submission → what the ledger has of a validator about it; only what is new in the ledger is read."""

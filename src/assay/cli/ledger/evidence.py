@@ -22,8 +22,6 @@ from assay.settle.story.telling import plural
 if TYPE_CHECKING:
     from assay.ledger.batch import Batch
     from assay.ledger.signing import Late
-    from assay.serve.client import Client
-    from assay.serve.evidence import BatchOutcome
 
 Json = dict[str, Any]
 
@@ -311,20 +309,20 @@ def send(
 
     installed()
     from assay.serve.client import Client
+    from assay.serve.sending import send_batches
 
     refused, sent = 0, list[Json]()
     with Client(address, keys.load(key, asking())) as client:
-        for group in _groups(files):
-            for file, row in _sent(client, group):
-                if row.outcome == "refused":
-                    refused += 1
-                    tell("error", f"{file}: {row.detail}; {row.hint}" if row.hint else f"{file}: {row.detail}", typer.colors.RED)
-                    continue
-                known = row.records - row.new
-                sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
-                if not as_json:
-                    conflicts = f", {row.conflicts} in conflict with an earlier one" if row.conflicts else ""
-                    typer.echo(f"{printable(str(file))}: {row.new} new, {known} known{conflicts}")
+        for file, row in send_batches(client, files):
+            if row.outcome == "refused":
+                refused += 1
+                tell("error", f"{file}: {row.detail}; {row.hint}" if row.hint else f"{file}: {row.detail}", typer.colors.RED)
+                continue
+            known = row.records - row.new
+            sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
+            if not as_json:
+                conflicts = f", {row.conflicts} in conflict with an earlier one" if row.conflicts else ""
+                typer.echo(f"{printable(str(file))}: {row.new} new, {known} known{conflicts}")
     new = sum(row["new"] for row in sent)
     if as_json:
         emit({"sent": sent, "new": new, "refused": refused})
@@ -333,51 +331,6 @@ def send(
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
-
-
-def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOutcome]]]:
-    """The files in groups, each of which fits into one request: with its bytes, or refused here if it is no batch."""
-    from assay.errors import BadInput
-    from assay.ledger import batch
-    from assay.serve.evidence import BATCHES_AT_ONCE, BatchOutcome
-
-    group, size = list[tuple[Path, bytes | BatchOutcome]](), 0
-    for file in files:
-        entry: bytes | BatchOutcome
-        try:
-            entry = batch.read(file).data
-        except BadInput as error:
-            hint = "sign it first: assay evidence sign" if file.suffix == ".jsonl" else error.hint
-            entry = BatchOutcome(outcome="refused", detail=error.what, hint=hint)
-        length = len(entry) + 1 if isinstance(entry, bytes) else 0
-        if group and (size + length > batch.BATCH_BYTES or len(group) >= BATCHES_AT_ONCE):
-            yield group
-            group, size = [], 0
-        group.append((file, entry))
-        size += length
-    yield group
-
-
-def _sent(client: Client, group: Sequence[tuple[Path, bytes | BatchOutcome]]) -> Iterator[tuple[Path, BatchOutcome]]:
-    """Send the batches of a group together: each file and what became of it. Raises Unreachable, BadInput."""
-    from assay.errors import Unreachable
-    from assay.serve.client import patiently
-    from assay.serve.evidence import BATCHES, EvidenceOutcome
-
-    data = [entry for _, entry in group if isinstance(entry, bytes)]
-    answered: list[BatchOutcome] = []
-    if data:
-        answer = patiently(lambda: client.send("POST", "evidence", b"\n".join(data), BATCHES))
-        try:
-            answered = EvidenceOutcome.model_validate(answer).batches
-        except ValueError:
-            answered = []
-        if len(answered) != len(data):
-            what = f"the service did not say what became of {plural(len(data), 'batch', 'batches')}"
-            raise Unreachable(what, final=True, hint="is it a service of this version? what it has it accepts again")
-    rows = iter(answered)
-    for file, entry in group:
-        yield file, next(rows) if isinstance(entry, bytes) else entry
 
 
 @app.command("list")

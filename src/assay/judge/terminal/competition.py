@@ -222,6 +222,11 @@ def agent_of(folder: Path, participant: Participant) -> Agent | None:
     return entries.handed_in(folder / AGENTS, participant, agents.load_agent, _agents)
 
 
+def is_here(folder: Path, submission: str) -> bool:
+    """Whether the agent with a digest can run here: a built-in one, or one of agents/. Raises as `agent_of` does."""
+    return agent_of(folder, Participant("", submission=submission)) is not None
+
+
 def _agents(place: Path) -> Iterator[Agent]:
     """The agents in a folder, whatever they are called."""
     for one in sorted(place.glob(f"*/{agents.FILE}")):
@@ -296,20 +301,22 @@ def submit_agent(
         with TemporaryDirectory(prefix="assay-agent-") as made:
             folder = Path(made) / agents.FILE
             write_text(folder, f"name = {json.dumps(agent.name)}\ncommand = {json.dumps(agent.command)}\n")
-            agent = _placed(competition, agents.load_agent(folder.parent))
+            agent = placed(competition, folder.parent)
     elif agent.folder is not None:
-        agent = _placed(competition, agent)
+        agent = placed(competition, agent.folder)
     accepted = row.enter(agent.digest, at=at, epoch=epoch)
     return SubmittedAgent(agent, agent.folder, before, accepted)
 
 
-def _placed(competition: Path, agent: Agent) -> Agent:
-    """The agent with its files in agents/."""
-    assert agent.folder is not None
+def placed(competition: Path, source: Path, submission: str | None = None) -> Agent:
+    """The agent in a folder, with its files copied to agents/; submission: the digest that it must have. Raises BadInput."""
+    agent = agents.load_agent(source)
+    if submission not in (None, agent.digest):
+        raise BadInput(f"is not the submission {submission}: its digest is {agent.digest}", file=source, hint="get it again")
     return agents.load_agent(
         submitting.placed(
             competition / AGENTS,
-            agent.folder,
+            source,
             agent.digest,
             lambda folder: agents.load_agent(folder).digest,
             bounds=agents.BOUNDS,
