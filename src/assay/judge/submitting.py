@@ -27,7 +27,7 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
 
-__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "placed"]
+__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "flush_tree", "placed"]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def placed(
             copied = tree.copy(source, beside, bounds=bounds)
             if copied.left:
                 raise BadInput(f"{', '.join(copied.names)} cannot be submitted", file=source, hint=refused)
-            _flush(beside)
+            flush_tree(beside)
             tree.remove(target)
             os.rename(beside, target)
             flush_folder(place)
@@ -137,7 +137,7 @@ def placed(
     return target
 
 
-def _flush(folder: Path) -> None:
+def flush_tree(folder: Path) -> None:
     """Flushes a tree to the disk, so that it survives a power cut. Raises OSError."""
     for place, _folders, files in os.walk(folder, topdown=False):
         for name in files:
