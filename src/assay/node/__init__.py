@@ -9,16 +9,30 @@ notes. A node that is killed goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from assay.judge import run_files
 
-__all__ = ["FOLDER", "working"]
+if TYPE_CHECKING:
+    from assay.kind import Kind
+
+__all__ = ["FOLDER", "NodeOptions", "working"]
 
 FOLDER = "node"
 """The folder of what a node remembers, in the competition's folder."""
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a node judges. settings: what the judge of a kind gets of the options that only this kind has."""
+
+    jobs: int | None = None
+    attempts: int = 3
+    settings: Callable[[Kind], Any] = lambda kind: None
 
 
 @contextmanager

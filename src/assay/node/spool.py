@@ -14,10 +14,10 @@ the epoch that is open: the label changes, not the observation. A batch that the
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +105,9 @@ class Spool:
         before = self._offsets()
         offsets, groups = dict(before), dict[tuple[int, str], list[Evidence]]()
         for file in sorted((self.folder / "evidence").glob("*.jsonl")):
-            end, records = self._since(file, before.get(file.name, 0))
-            offsets[file.name] = end
+            name = f"{file.name} {_beginning(file)}"  # another file may get this name
+            end, records = self._since(file, before.get(name, 0))
+            offsets[name] = end
             for item in records:
                 groups.setdefault((item.epoch, item.submission), []).append(item)
         task_set = task_set_of(self.folder) if groups else None
@@ -184,8 +185,6 @@ class Spool:
         records: list[Evidence] = []
         try:
             with file.open("rb") as opened:
-                if opened.seek(0, os.SEEK_END) < offset:
-                    offset = 0  # it is another file than it was
                 opened.seek(offset)
                 while (line := opened.readline(LINE_BYTES + 2)).endswith(b"\n"):
                     offset += len(line)
@@ -198,7 +197,7 @@ class Spool:
         return offset, [item for item in records if item.validator == self.validator]
 
     def _offsets(self) -> dict[str, int]:
-        """File of evidence → up to where it is signed; from the beginning if that cannot be read."""
+        """File of evidence, and how it begins → up to where it is signed; nothing if that cannot be read."""
         try:
             rows = json.loads(self.note_file.read_bytes())
         except (OSError, ValueError):
@@ -209,6 +208,15 @@ class Spool:
 def _parts(records: Sequence[Evidence]) -> Iterator[Sequence[Evidence]]:
     for begin in range(0, len(records), _AT_ONCE):
         yield records[begin : begin + _AT_ONCE]
+
+
+def _beginning(file: Path) -> str:
+    """What tells a file of evidence from another, since lines are only added: the digest of its first line."""
+    try:
+        with file.open("rb") as opened:
+            return sha256(opened.readline(LINE_BYTES)).hexdigest()[:16]
+    except OSError as error:
+        raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
 
 
 def _put_away(file: Path) -> None:
