@@ -171,6 +171,33 @@ def test_what_was_sent_is_kept_by_target(ledger: Store, database: str) -> None:
         assert view.attempts("a") == [b"1"]
 
 
+def test_a_commit_shows_at_once(ledger: Store, database: str) -> None:
+    with ledger:
+        before = ledger.commits()
+        assert ledger.commits() == before
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials([1])))
+        after = ledger.commits()
+        with store.open(database) as other, other.writing() as tx:  # as another process would
+            tx.add_batch(kit.signed(*kit.trials([2])))
+        if "://" in database:
+            assert (before, after, ledger.commits()) == (None, None, None)
+        else:
+            assert len({before, after, ledger.commits()}) == 3
+
+
+def test_nobody_waits_to_see_a_commit(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.db"
+    store.create(place, kit.META).close()
+    with store.open(place) as ledger:
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert ledger.commits() is not None
+        ledger.close()
+        place.unlink()
+        assert ledger.commits() is None
+
+
 def test_settled_epochs(ledger: Store) -> None:
     with ledger, ledger.writing() as tx:
         assert tx.settled_epochs() == []
