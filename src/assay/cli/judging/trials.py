@@ -185,7 +185,6 @@ def _show(folder: Path, found: list[_Trial]) -> None:
 
 _LAST = 64_000
 _WHOLE = 64_000_000
-_FILES = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
 
 
 def logs(
@@ -206,7 +205,7 @@ def logs(
     from assay.judge.terminal import record
 
     found = record.read_record(folder / record.FILE)
-    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in _FILES}
+    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in record.PRINTED}
     if as_json:
         texts = {name: data.decode("utf-8", "replace") for name, data in printed.items()}
         emit({"trial": found.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})
