@@ -11,22 +11,26 @@ from contextlib import closing
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import judge_kit
 import ledger_kit
 import small_folder
+from assay.errors import BadInput
 from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
 from assay.ledger import batch
 from assay.ledger.keys import PrivateKey
+from assay.serve.client import Client
+from assay.serve.log_files import fetch_logs
+from assay.serve.logs import object_file
 from assay.serve.signed import sign_request
 from assay.serve.work import LogsOutcome
-from cli_kit import output
+from cli_kit import output, refused, run
 from ledger_kit import V1, V2, VALIDATORS
 from service_kit import Answer, Running, listing
-from test_submissions import ONE, PUT, STRANGER, TWO, digest, folder_of, served, settle
+from test_submissions import ONE, PUT, STRANGER, TWO, digest, folder_of, packed, served, settle
 
 
 @pytest.fixture
@@ -255,3 +259,83 @@ def test_logs_are_not_sent_of_what_is_no_competition(service: Running, desk: Pat
     (desk / "scheme.toml").rename(desk / "elsewhere.toml")
     assert "handed over" not in send(service, desk)
     assert "Logs of 2 trials handed over." in send(service, desk, "--folder", str(desk)), "if it is named"
+
+
+# From the command line
+
+
+@pytest.fixture
+def me(service: Running, tmp_path: Path) -> list[str]:
+    key = tmp_path / "me.key"
+    key.write_bytes(b"44" * 32)
+    key.chmod(0o600)
+    return ["--url", f"{service.address}/small/", "--key", str(key)]
+
+
+def words(*given: str | Path) -> str:
+    return " ".join(output("logs", *given).split())
+
+
+def test_a_participant_lists_and_fetches_logs(service: Running, desk: Path, me: list[str], tmp_path: Path) -> None:
+    assert "has handed in nothing here" in refused("logs", *me)
+    assert "there are no logs of" in refused("logs", *me, "--submission", SUBMISSION)
+    send(service, desk)
+    mine = [*me, "--submission", SUBMISSION]
+    assert "1 trial with released logs. 1 more trial of hidden tasks, whose logs stay hidden." in words(*mine)
+    assert "t2" not in words(*mine)
+    assert "printed on t1" not in words(*mine)
+    assert "printed on t1" in words(*mine, "--task", "t1")
+    assert json.loads(output("logs", *mine, "--json"))["hidden"] == 1
+    folder = tmp_path / "fetched"
+    assert f"2 files fetched into {folder}; 0 were there already." in words(*mine, "-o", folder)
+    place = folder / "t1" / "1" / V1
+    assert (place / "agent" / "stdout.txt").read_text() == "printed on t1"
+    with tarfile.open(place / "artifacts.tar") as archive:
+        assert archive.getnames() == ["report.txt"]
+    (place / "agent" / "stdout.txt").write_text("changed")
+    assert json.loads(output("logs", *mine, "-o", folder, "--json"))["new"] == 1
+    assert (place / "agent" / "stdout.txt").read_text() == "printed on t1"
+    damaged = object_file(folder_of(service), sha256(b"printed on t1").hexdigest())
+    damaged.write_bytes(b"printed on t3")
+    (place / "agent" / "stdout.txt").unlink()
+    told = run("logs", *mine, "-o", folder, code=1).stderr
+    assert "agent/stdout.txt is another file than the service lists" in " ".join(told.split())
+    assert not (place / "agent" / "stdout.txt").exists()
+
+
+def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk: Path, me: list[str], tmp_path: Path) -> None:
+    source = judge_kit.make_agent(tmp_path / "agent", "echo").folder
+    assert source is not None
+    current = service.signed(ONE, "PUT", PUT, packed(source)).json["submission"]
+    (signed,) = ledger_kit.batches(folder_of(service), judged(desk, current))
+    (desk / "batches" / "1.batch").write_bytes(signed.data)
+    send(service, desk)
+    assert "1 trial with released logs." in words(*me)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "name a trial's folder alone"),
+        (["trials/x", "--key", "me"], "name a trial's folder alone"),
+        (["trials/x", "--url", "http://127.0.0.1:1/small"], "with --url no folder is named"),
+        (["--url", "http://127.0.0.1:1/small"], "name the submission"),
+    ],
+)
+def test_wrong_words_are_refused(given: list[str], message: str) -> None:
+    assert message in refused("logs", *given)
+
+
+class Lying:
+    """A service that lists a file of a name that leads out of the folder."""
+
+    def download(self, path: str, most: int) -> bytes:
+        raise AssertionError("it is not asked for")
+
+
+def test_a_service_cannot_write_outside_of_the_folder(tmp_path: Path) -> None:
+    row = {"name": "../x", "sha256": "0" * 64}
+    listed = {"submission": SUBMISSION, "trials": [{"task": "../t", "trial": 1, "validator": "/v", "files": [row]}]}
+    with pytest.raises(BadInput, match="names a file"):
+        fetch_logs(cast(Client, Lying()), listed, tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from assay.ledger.signing import Late
     from assay.serve.client import Client
     from assay.serve.evidence import BatchOutcome
-    from assay.serve.sending import LogsSent
+    from assay.serve.log_files import LogsSent
 
 Json = dict[str, Any]
 
@@ -353,7 +353,7 @@ def _send_logs(client: Client, files: Sequence[Path], folder: Path | None) -> Lo
     """Hand over what is kept of the trials in these batches. folder: where; None: beside the folder of each batch."""
     from assay.cli.errors import warn
     from assay.ledger import batch
-    from assay.serve.sending import LogsSent, send_logs
+    from assay.serve.log_files import LogsSent, send_logs
 
     sent = LogsSent()
     for file in files:

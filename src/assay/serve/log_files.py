@@ -1,36 +1,43 @@
-"""Hands over to a service what was kept of trials: what they printed as files, and the work that was kept as a tar a folder.
+"""Moves the logs of trials between a folder and a service: a validator hands them over, and a participant fetches them.
 
     records ─▶ files with their SHA-256 ─POST logs─▶ which are missing? ─PUT objects─▶ POST logs again ─▶ accepted
+    list of trials ─▶ FOLDER/task/trial/validator/file, each checked against the SHA-256 that the list names
 
-Nothing is sent twice: the service says what it has, so the same call again continues where an earlier one broke off.
+Nothing is moved twice: the same call again continues where an earlier one broke off. A folder of kept work goes as a tar.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from assay.errors import AssayError, Unreachable, printable
+from assay.errors import AssayError, BadInput, Refused, Unreachable, printable
+from assay.folder.files import write_bytes
+from assay.judge.run_files import segment
 from assay.kind import find
 from assay.records import Evidence
 from assay.serve.client import Client, patiently
 from assay.serve.downloads import tar_of
 from assay.serve.http import JSON
+from assay.serve.logs import NAME, SHA
 from assay.serve.public import OCTETS
 from assay.serve.work import LOGS_AT_ONCE, LogsOutcome, LogsOutcomes
 
-__all__ = ["LogsSent", "send_logs"]
+__all__ = ["LogsSent", "fetch_logs", "send_logs"]
 
 Json = dict[str, Any]
+LOG_BYTES = 256 * 2**20
+"""Bytes of a file that is fetched."""
 
 
 @dataclass
@@ -127,3 +134,32 @@ def _count(sent: LogsSent, outcome: LogsOutcome) -> None:
     elif outcome.outcome == "refused":
         why = f"{outcome.detail}; {outcome.hint}" if outcome.hint else outcome.detail
         sent.refused[printable(why)] += 1
+
+
+def fetch_logs(client: Client, listed: Json, folder: Path) -> tuple[list[Path], int]:
+    """Fetch every file of a list of logs, as the service answers it, into a folder; return the files, and how many are new.
+
+    Raises Unreachable; Refused for a file with another digest than the list names; BadInput if a file cannot be written, or the
+    list names one that would be outside of the folder.
+    """
+    files, new = list[Path](), 0
+    for trial in listed["trials"]:
+        place = folder / segment(trial["task"]) / str(int(trial["trial"])) / segment(trial["validator"])
+        for row in trial["files"]:
+            name, sha = str(row["name"]), str(row["sha256"])
+            if re.fullmatch(NAME, name) is None or re.fullmatch(SHA, sha) is None:
+                raise BadInput(f"the service names a file {name[:80]!r}", hint="is it a service of this version?")
+            path = place / name
+            if not path.is_file() or sha256(path.read_bytes()).hexdigest() != sha:
+                data = patiently(partial(client.download, f"submissions/{listed['submission']}/logs/{sha}", LOG_BYTES))
+                if (found := sha256(data).hexdigest()) != sha:
+                    raise Refused("logs", f"{name} is another file than the service lists", expected=sha, found=found)
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    what = f"cannot be made ({error.strerror})"
+                    raise BadInput(what, file=path.parent, hint="choose another folder with -o") from None
+                write_bytes(path, data)
+                new += 1
+            files.append(path)
+    return files, new
