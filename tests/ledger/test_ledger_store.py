@@ -12,6 +12,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import store
 from assay.ledger.store import Accepted, Store, StoredReceipt, StoredSettlement, Submission, engine, tables
+from assay.records import record
 from ledger_kit import V1, V2
 
 Sql = Callable[[str], str]
@@ -93,6 +94,17 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
             assert view.last_record(5) is None
             assert [row.seq for row in view.of_validator(V2, 0)] == [6, 7]
             assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
+
+
+def test_a_record_is_stored_only_if_it_is_this_very_one(ledger: Store) -> None:
+    first, second = brought = kit.trials(range(2))
+    others = [first | {"outcome": "timeout"}, kit.one(task="t9"), second | {"trial": 2}]
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*brought))
+        with ledger.reading() as view:
+            assert view.stored([record(row) for row in (*brought, *others)]) == [True, True, False, False, False]
+            assert view.stored([]) == []
 
 
 def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:

@@ -138,6 +138,13 @@ class View:
         }
         return [item for item, slot in zip(items, slots, strict=True) if first_of_slot(item, stored.get(slot, ())) is None]
 
+    def stored(self, items: Sequence[Evidence]) -> list[bool]:
+        """Whether each of these very records is here, whichever batch brought it; the index of the slots finds them."""
+        slots = list(map(slot_of, items))
+        there = candidates(self._connection, slots)
+        digests = {slot: {f"sha256:{candidate.digest.hex()}" for candidate in some} for slot, some in there.items()}
+        return [item.digest in digests.get(slot, ()) for item, slot in zip(items, slots, strict=True)]
+
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
         new = func.sum(batches.c.last_seq - batches.c.first_seq + 1)
