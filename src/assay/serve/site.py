@@ -26,7 +26,7 @@ from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.store import Store
+from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
@@ -96,6 +96,7 @@ class ServedCompetition:
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
+        self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
         self.judged: dict[tuple[object, ...], str] = {}
         """Which batches count, as far as that was looked at: their signatures are checked once, not for each page."""
         with ExitStack() as stack:
@@ -127,6 +128,18 @@ class ServedCompetition:
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
         return self.store, self.notebook
+
+    def handed_in(self) -> Mapping[str, Submission]:
+        """Participant → what its ledger has as handed in last; only what is new there is read. Raises HttpProblem (409)."""
+        store, _ = self.books()
+        with self._entering, store.reading() as view:
+            last, known = self._handed_in
+            new: dict[str, Submission] = {}
+            for number, submission in view.submissions_after(last):
+                last, new[submission.participant] = number, submission
+            if new:  # what another thread may be reading stays as it is
+                self._handed_in = last, known | new
+            return self._handed_in[1]
 
     def _without_ledger(self) -> HttpProblem:
         return HttpProblem(409, f"the competition {self.name!r} has no ledger", hint="its operator makes one: assay ledger init")
