@@ -66,8 +66,7 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
 
     @router.get("/metrics", responses=download("text/plain", _METRICS), response_class=Response)
     async def prometheus(request: Request) -> Response:
-        """Counts for Prometheus: requests, seconds, bytes, evidence, epochs."""
-        metrics.listening = watch.waiting.total()
+        """Counts for Prometheus, of all worker processes together: requests, seconds, bytes, evidence, epochs."""
         return answer(request, await run_in_threadpool(metrics.text), PLAIN, headers={"Cache-Control": "no-store"})
 
     @router.get("/{segment}/feed.atom", responses=download(ATOM, example("feed.atom")), response_class=Response)
