@@ -29,6 +29,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    inspect,
     select,
     update,
 )
@@ -36,43 +37,46 @@ from sqlalchemy.exc import IntegrityError
 
 from assay.errors import BadInput
 from assay.ledger.store import transaction
-from assay.ledger.store.engine import make_engine, shown
+from assay.ledger.store.engine import LOCK, make_engine, shown
 from assay.scheme.fields import instant_text
 
-__all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
+__all__ = ["TABLES", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
 
 Json = dict[str, Any]
 CACHE_KIB = 4096
 """KiB of an SQLite database that each connection of the service keeps in memory: it has many, and they stay."""
 WAIT_SECONDS = 20.0
 """For so long a request waits for another writer; then it gets an answer, and its thread is free for others."""
-_SCHEMA = MetaData()
+_MAKING = LOCK + 1
+"""The advisory lock of a process that makes the tables in PostgreSQL."""
+TABLES = MetaData()
+"""All tables of the service. A backup of the ledger has them too."""
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 _nonces = Table(
     "serve_nonces",
-    _SCHEMA,
+    TABLES,
     Column("key", Text, primary_key=True),
     Column("nonce", Text, primary_key=True),
     Column("until", _Number, nullable=False, index=True),
 )
 _heartbeats = Table(
     "serve_heartbeats",
-    _SCHEMA,
+    TABLES,
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
 )
 _keys = Table(
     "serve_keys",
-    _SCHEMA,
+    TABLES,
     Column("key", Text, primary_key=True),
     Column("participant", Text, nullable=False, unique=True),
     Column("at", Text, nullable=False),
 )
 _invitations = Table(
     "serve_invitations",
-    _SCHEMA,
+    TABLES,
     Column("code", Text, primary_key=True),
     Column("participant", Text),
     Column("uses", _Number, nullable=False),
@@ -80,7 +84,7 @@ _invitations = Table(
 )
 _commitments = Table(
     "serve_commitments",
-    _SCHEMA,
+    TABLES,
     Column("id", _Number, primary_key=True),
     Column("participant", Text, nullable=False, index=True),
     Column("digest", Text, nullable=False),
@@ -90,7 +94,7 @@ _commitments = Table(
 )
 _uploads = Table(
     "serve_uploads",
-    _SCHEMA,
+    TABLES,
     Column("id", _Number, primary_key=True),
     Column("participant", Text, nullable=False, index=True),
     Column("archive", Text, nullable=False),
@@ -155,7 +159,7 @@ class Notebook:
         self._engine, self._quick = (make_engine(place, wait=WAIT_SECONDS, cache=CACHE_KIB) for _ in range(2))
         _relax(self._quick)
         with self._changing(self._engine) as connection:
-            _SCHEMA.create_all(connection)
+            _make_tables(connection)
 
     def close(self) -> None:
         """Close its connections."""
@@ -287,6 +291,16 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+
+def _make_tables(connection: Connection) -> None:
+    """Make the tables that are missing. Of several processes that start at once, one makes them and the others wait for it."""
+    if connection.dialect.name == "postgresql":
+        if set(TABLES.tables) <= set(inspect(connection).get_table_names()):
+            return  # no start waits for another one
+        connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (f"{int(WAIT_SECONDS * 1000)}ms",))
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+    TABLES.create_all(connection)
 
 
 def _register(connection: Connection, participant: str, key: str, at: datetime) -> None:
