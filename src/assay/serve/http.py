@@ -46,7 +46,7 @@ __all__ = [
     "problem",
     "receive",
     "signed",
-    "without_place",
+    "words",
 ]
 
 Name = TypeVar("Name")
@@ -83,12 +83,7 @@ class HttpProblem(AssayError):
 def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
     status, retry = _status(error)
-    where = error.where
-    what, hint = without_place(error), error.hint
-    if folder is not None:
-        where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
-    if os.path.isabs(where) or "://" in where:
-        where = ""
+    where, what, hint = words(error, folder)
     document: dict[str, Any] = {
         "type": f"urn:assay:problem:{error.reason_code}",
         "title": HTTPStatus(status).phrase,
@@ -103,6 +98,14 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     if isinstance(error, HttpProblem):
         headers |= error.headers
     return Response(canonical(document), status, headers, PROBLEM)
+
+
+def words(error: AssayError, folder: Path | None = None) -> tuple[str, str, str]:
+    """Where an error is, what is wrong and what to do, as strangers may read it. folder: see `problem`."""
+    where, what, hint = error.where, _without_place(error), error.hint
+    if folder is not None:
+        where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
+    return "" if os.path.isabs(where) or "://" in where else where, what, hint
 
 
 class ProblemDocument(BaseModel):
@@ -195,7 +198,7 @@ def _status(error: AssayError) -> tuple[int, int | None]:
     return (409 if isinstance(error, Refused) else 400), None
 
 
-def without_place(error: AssayError) -> str:
+def _without_place(error: AssayError) -> str:
     """Return what is wrong, without the database's own words in brackets: they name hosts, users and paths."""
     return error.what.partition(" (")[0] if isinstance(error, StoreError) else error.what
 

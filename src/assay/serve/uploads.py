@@ -32,7 +32,18 @@ from assay.serve.http import HttpProblem, Received
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["PER_EPOCH", "SEALED", "Permission", "archive_bounds", "commit", "permit", "seal", "sealed_file", "store"]
+__all__ = [
+    "PER_EPOCH",
+    "SEALED",
+    "Permission",
+    "archive_bounds",
+    "check_room",
+    "commit",
+    "permit",
+    "seal",
+    "sealed_file",
+    "store",
+]
 
 PER_EPOCH = 100
 """How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
@@ -76,7 +87,7 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
         return Permission(participant, archive, epoch, known=newest)
     rules = served.scheme.submission or SubmissionRules()
     _check_quota(served, rules, epoch, [upload.epoch for upload in notebook.uploads(participant)], "submissions")
-    _check_room(served.folder)
+    check_room(served.folder)
     if rules.reveal is None:
         return Permission(participant, archive, epoch)
     commitment = notebook.commitment(participant, archive)
@@ -125,7 +136,8 @@ def closes_in(scheme: Scheme) -> int | None:
     return max(1, clock.every - int(passed.total_seconds()))
 
 
-def _check_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
+    """Raise HttpProblem (503) if the disk of a folder has no room for another submission."""
     room = tree.room(folder)
     if room.bytes < _ROOM + BOUNDS.bytes:
         raise HttpProblem(503, "the service's disk is full", hint="tell its operator, and try again later", retry=_LATER)
