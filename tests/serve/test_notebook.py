@@ -15,7 +15,7 @@ import postgres
 from assay.errors import BadInput
 from assay.ledger import config, keys, store
 from assay.scheme.fields import instant_text
-from assay.serve.notebook import Invitation, Notebook, SubmissionCommitment, Upload
+from assay.serve.notebook import TURN, Invitation, Notebook, SubmissionCommitment, Upload
 from assay.serve.registration import code_digest
 from cli_kit import output
 from service_kit import running
@@ -98,6 +98,37 @@ def test_the_first_commitment_to_a_digest_counts(notebook: Notebook) -> None:
     assert notebook.commit(SubmissionCommitment("ann", "sha256:a", 5, "2026-11-24T12:00:00Z")) == first
     assert notebook.commitment("ann", "sha256:a") == first
     assert notebook.commitment("bob", "sha256:a") is None
+
+
+def test_a_turn_is_held_by_one_of_all_processes_and_ends_by_itself(notebook: Notebook, place: str) -> None:
+    with closing(Notebook(place)) as other:
+        assert notebook.take_turn("m1", "a", NOW)
+        assert not other.take_turn("m1", "b", NOW + TURN)
+        assert other.take_turn("m2", "b", NOW)
+        notebook.keep_turns("a", NOW + TURN)
+        late = NOW + TURN + TURN
+        assert not other.take_turn("m1", "b", late)
+        assert other.take_turn("m1", "b", late + timedelta(seconds=1))  # the process with a was killed
+        notebook.end_turns("a")
+        assert not notebook.take_turn("m1", "a", late)
+        other.end_turns("b")
+        assert notebook.take_turn("m1", "a", late)
+
+
+def test_of_many_at_once_one_takes_a_turn_that_is_over(notebook: Notebook) -> None:
+    assert notebook.take_turn("m1", "killed", NOW)
+    for when in (NOW + 2 * TURN, NOW + 4 * TURN):
+        with ThreadPoolExecutor(8) as pool:
+            taken = list(pool.map(lambda number, when=when: notebook.take_turn("m1", f"h{number}", when), range(8)))
+        assert sorted(taken) == [False] * 7 + [True]
+
+
+def test_attempts_are_counted_for_each_epoch(notebook: Notebook) -> None:
+    assert [notebook.attempt("m1", 3, 2) for _ in range(3)] == [True, True, False]
+    notebook.forgive("m1", 3)
+    assert [notebook.attempt("m1", 3, 2) for _ in range(2)] == [True, False]
+    assert notebook.attempt("m2", 3, 2)
+    assert notebook.attempt("m1", 4, 2)
 
 
 def test_uploads_are_listed_the_newest_first(notebook: Notebook) -> None:

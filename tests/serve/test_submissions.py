@@ -27,7 +27,7 @@ from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, Trial
 from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
 from assay.scheme.fields import instant_text
-from assay.serve import uploads
+from assay.serve import submissions, uploads
 from assay.serve.archives import pack, unpack
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.registration import code_digest, invite
@@ -211,10 +211,7 @@ def test_a_connection_that_is_cut_writes_nothing(service: Running, tmp_path: Pat
 
 
 def test_a_sandbox_that_breaks_is_nobodys_fault(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_args: object, **_more: object) -> None:
-        raise InfrastructureError("the sandbox broke")
-
-    monkeypatch.setattr(uploads, "unpack", broken)
+    monkeypatch.setattr(uploads, "unpack", failing)
     before = state(service)
     answer = service.signed(ONE, "PUT", PUT, packed(agent(tmp_path / "agent")))
     assert (answer.status, answer.json["type"]) == (503, "urn:assay:problem:sandbox")
@@ -265,6 +262,58 @@ def test_a_participant_hands_in_one_thing_at_a_time(service: Running, tmp_path: 
             go_on.set()
         assert under_way.result().status == 201
     assert service.signed(ONE, "PUT", PUT, second).status == 201
+
+
+def test_all_workers_and_hosts_share_the_turns(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(archive: Path, target: Path, *args: Any, **more: Any) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        unpack(archive, target, *args, **more)
+
+    monkeypatch.setattr(uploads, "unpack", slow)
+    monkeypatch.setattr(submissions, "BOXES", 1)
+    monkeypatch.setattr(submissions, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(submissions, "KEEP_SECONDS", 0.01)
+    first, second = (packed(agent(tmp_path / name, f"echo {name}")) for name in ("first", "second"))
+    with running(folder_of(service)) as other, ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(service.signed, ONE, "PUT", PUT, first)
+        try:
+            assert begun.wait(60)
+            answers = [other.signed(key, "PUT", PUT, second) for key in (ONE, TWO)]
+            assert [answer.status for answer in answers] == [429, 429]
+            details = [answer.json["detail"] for answer in answers]
+            assert details == ["another submission of this participant is being taken in", "too many submissions come at once"]
+        finally:
+            go_on.set()
+        assert under_way.result().status == 201
+        assert [other.signed(key, "PUT", PUT, second).status for key in (ONE, TWO)] == [201, 201]
+
+
+def test_refused_archives_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "ATTEMPTS", 2)
+    with served(tmp_path / "small", "[submission]\nper_epoch = 2\n") as service:
+        good = packed(agent(tmp_path / "agent"))
+        with monkeypatch.context() as broken:  # which is not the participant's fault
+            broken.setattr(uploads, "unpack", failing)
+            assert [service.signed(ONE, "PUT", PUT, good).status for _ in range(5)] == [503] * 5
+        assert [service.signed(ONE, "PUT", PUT, evil(f"../{number}")).status for number in range(3)] == [400] * 3
+        assert service.signed(ONE, "PUT", PUT, good).status == 201
+        assert service.signed(ONE, "PUT", PUT, good).status == 200  # known: it costs nothing
+        before = state(service)
+        refused = service.signed(ONE, "PUT", PUT, evil())
+        assert (refused.status, refused.json["type"]) == (429, "urn:assay:problem:quota")
+        assert refused.json["detail"] == "4 archives were sent in epoch 1, refused ones included, and 4 are the most"
+        assert state(service) == before
+        assert service.signed(TWO, "PUT", PUT, evil()).status == 400
+        service.signed(TWO, "PUT", PUT, good)
+        settle(service, 1)
+        assert service.signed(ONE, "PUT", PUT, evil()).status == 400
+
+
+def failing(*_args: object, **_more: object) -> None:
+    raise InfrastructureError("the sandbox broke")
 
 
 def test_the_quota_of_an_epoch_holds(tmp_path: Path) -> None:

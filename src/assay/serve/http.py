@@ -46,6 +46,7 @@ __all__ = [
     "problem",
     "receive",
     "signed",
+    "status_of",
     "words",
 ]
 
@@ -82,7 +83,7 @@ class HttpProblem(AssayError):
 
 def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
-    status, retry = _status(error)
+    status, retry = status_of(error)
     where, what, hint = words(error, folder)
     document: dict[str, Any] = {
         "type": f"urn:assay:problem:{error.reason_code}",
@@ -183,8 +184,8 @@ class KeyTurns:
         self._taken.clear()
 
 
-def _status(error: AssayError) -> tuple[int, int | None]:
-    """The HTTP status of an error, and after how many seconds to try again."""
+def status_of(error: AssayError) -> tuple[int, int | None]:
+    """Return the HTTP status of an error, and after how many seconds to try again."""
     if isinstance(error, HttpProblem):
         return error.status, error.retry
     if isinstance(error, StoreError | Unreachable):

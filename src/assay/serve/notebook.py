@@ -1,8 +1,8 @@
 """What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
 
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
-which key, invitations, commitments and uploads. Several processes, on PostgreSQL several hosts, share it. Rows that nobody can
-ask for again are removed.
+which key, invitations, commitments, uploads, how many were tried, and whose turn it is. Several processes, on PostgreSQL
+several hosts, share it. Rows that nobody can ask for again are removed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from assay.ledger.store import transaction
 from assay.ledger.store.engine import LOCK, make_engine, shown
 from assay.scheme.fields import instant_text
 
-__all__ = ["TABLES", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
+__all__ = ["TABLES", "TURN", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
 
 Json = dict[str, Any]
 CACHE_KIB = 4096
@@ -102,6 +102,22 @@ _uploads = Table(
     Column("epoch", _Number, nullable=False),
     Column("at", Text, nullable=False),
 )
+_attempts = Table(
+    "serve_attempts",
+    TABLES,
+    Column("participant", Text, primary_key=True),
+    Column("epoch", _Number, primary_key=True, autoincrement=False),
+    Column("count", _Number, nullable=False),
+)
+_turns = Table(
+    "serve_turns",
+    TABLES,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False, index=True),
+    Column("until", _Number, nullable=False),
+)
+TURN = timedelta(seconds=30)
+"""So long a turn lasts unless its holder keeps it: a worker that was killed delays nobody for longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +166,8 @@ class Upload:
 class Notebook:
     """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
 
-    What must outlast a power failure is on the disk when a method returns. Nonces and heartbeats only outlast the process: they
-    matter for minutes.
+    What must outlast a power failure is on the disk when a method returns. Nonces, heartbeats, turns and counted attempts only
+    outlast the process: they matter for minutes, or guard only the host.
     """
 
     def __init__(self, place: str) -> None:
@@ -184,13 +200,7 @@ class Notebook:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
             if connection.execute(select(_nonces.c.nonce).where(_nonces.c.key == key, _nonces.c.nonce == nonce)).first():
                 return False
-            row = {"key": key, "nonce": nonce, "until": int((now + window).timestamp())}
-            try:
-                with connection.begin_nested():
-                    connection.execute(insert(_nonces).values(row))
-            except IntegrityError:  # another process was faster
-                return False
-        return True
+            return _insert(connection, _nonces, key=key, nonce=nonce, until=int((now + window).timestamp()))
 
     def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
         """Note what a validator judges now."""
@@ -278,6 +288,41 @@ class Notebook:
             rows = connection.execute(query.order_by(_commitments.c.id.desc()).limit(last)).all()
         return [SubmissionCommitment(row.participant, row.digest, row.epoch, row.at) for row in rows]
 
+    def attempt(self, participant: str, epoch: int, most: int) -> bool:
+        """Count an attempt to hand in; False, and nothing is counted, if there were `most` in this epoch."""
+        mine = _attempts.c.participant == participant
+        now, few = mine & (_attempts.c.epoch == epoch), _attempts.c.count < most
+        with self._changing(self._quick) as connection:
+            connection.execute(delete(_attempts).where(mine, _attempts.c.epoch < epoch))
+            if connection.execute(update(_attempts).where(now, few).values(count=_attempts.c.count + 1)).rowcount:
+                return True
+            return most > 0 and _insert(connection, _attempts, participant=participant, epoch=epoch, count=1)
+
+    def forgive(self, participant: str, epoch: int) -> None:
+        """Do not count an attempt that failed by no fault of the participant's."""
+        now = (_attempts.c.participant == participant) & (_attempts.c.epoch == epoch)
+        with self._changing(self._quick) as connection:
+            connection.execute(update(_attempts).where(now).values(count=_attempts.c.count - 1))
+
+    def take_turn(self, name: str, holder: str, now: datetime) -> bool:
+        """Take the turn of this name for TURN; False if another holder has it. All processes and hosts share it."""
+        until = int((now + TURN).timestamp())
+        with self._changing(self._quick) as connection:
+            over = (_turns.c.name == name) & (_turns.c.until < int(now.timestamp()))
+            if connection.execute(update(_turns).where(over).values(holder=holder, until=until)).rowcount:
+                return True
+            return _insert(connection, _turns, name=name, holder=holder, until=until)
+
+    def keep_turns(self, holder: str, now: datetime) -> None:
+        """Keep the turns of a holder for TURN from now on."""
+        with self._changing(self._quick) as connection:
+            connection.execute(update(_turns).where(_turns.c.holder == holder).values(until=int((now + TURN).timestamp())))
+
+    def end_turns(self, holder: str) -> None:
+        """Give back all turns of a holder."""
+        with self._changing(self._quick) as connection:
+            connection.execute(delete(_turns).where(_turns.c.holder == holder))
+
     def upload(self, upload: Upload) -> None:
         """Note what was handed in and accepted."""
         with self._changing(self._engine) as connection:
@@ -291,6 +336,16 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+
+def _insert(connection: Connection, table: Table, **row: Any) -> bool:
+    """Insert a row; False if there is one with its key: another process was faster."""
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(table).values(row))
+    except IntegrityError:
+        return False
+    return True
 
 
 def _make_tables(connection: Connection) -> None:

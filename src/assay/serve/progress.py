@@ -32,6 +32,7 @@ from assay.scheme.model import Release, SubmissionRules
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Upload
 from assay.serve.site import ServedCompetition, now
+from assay.serve.uploads import archive_bounds
 
 __all__ = ["LISTED", "Progress", "released_logs"]
 
@@ -88,6 +89,7 @@ class Progress:
             "epoch": open_epoch(desk),
             "per_epoch": rules.per_epoch,
             "reveal": rules.reveal,
+            "archive_bytes": archive_bounds(served.scheme).packed,
             "submissions": rows,
             "commitments": commitments,
         }
