@@ -1,4 +1,4 @@
-"""Handing in over HTTP: registration, archives, commitments, states and logs; what is refused writes nothing."""
+"""Handing in over HTTP: registration, archives, commitments, states; what is refused writes nothing."""
 
 from __future__ import annotations
 
@@ -23,14 +23,11 @@ import ledger_kit
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
 from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
-from assay.scheme.fields import instant_text
 from assay.serve import submissions, uploads
 from assay.serve.archives import pack, unpack
 from assay.serve.notebook import Notebook, Upload
-from assay.serve.registration import code_digest, invite
 from assay.serve.signed import sign_request
 from service_kit import Answer, Running, listing, running
 
@@ -395,154 +392,3 @@ def test_states_of_a_submission(service: Running, tmp_path: Path) -> None:
     assert own(service, TWO)["submissions"] == []
     assert service.ask("GET", PUT).status == 401
     assert service.signed(STRANGER, "GET", PUT).status == 403
-
-
-def trial(folder: Path, submission: str, task: str, printed: str, *, participant: str = "m1", epoch: int = 1) -> None:
-    place = TrialStore(folder, "val-1").place(participant, submission, task, 1)
-    (place / "agent").mkdir(parents=True)
-    (place / "agent" / "stdout.txt").write_text(printed)
-    at = datetime(2026, 11, 2, tzinfo=UTC)
-    record = TrialRecord(
-        validator="val-1", participant=participant, submission=submission, task=task, trial=1, outcome="pass",
-        reason=TrialReason.PASSED, mode="separate", sandbox="bubblewrap", agent_name="a", agent_version="1",
-        digests=Digests(task="sha256:t", agent=submission), started_at=at, finished_at=at, epoch=epoch,
-    )  # fmt: skip
-    write_record(place, record)
-
-
-def logged(service: Running, submission: str, key: PrivateKey | None = ONE, task: str = "") -> Answer:
-    path = f"{PUT}/{submission}/logs" + (f"?task={task}" if task else "")
-    return service.ask("GET", path) if key is None else service.signed(key, "GET", path)
-
-
-def with_tasks(service: Running) -> str:
-    """Two tasks, one of them hidden, and a third whose files are not here; trials of all."""
-    place, submission = folder_of(service), digest(b"submission")
-    judge_kit.make_task(place / "tasks" / "t1")
-    judge_kit.make_task(place / "tasks" / "t2", base='[metadata.assay]\nbase = "any"\nhidden = true\n')
-    for task in ("t1", "t2", "t3"):
-        trial(place, submission, task, f"printed on {task}")
-    return submission
-
-
-def test_logs_are_for_their_participant_and_hidden_tasks_stay_hidden(service: Running) -> None:
-    submission = with_tasks(service)
-    answer = logged(service, submission)
-    assert [(row["task"], row["hidden"], "printed" in row) for row in answer.json["trials"]] == [
-        ("t1", False, False),
-        ("t2", True, False),
-        ("t3", True, False),
-    ]
-    (row,) = logged(service, submission, task="t1").json["trials"]
-    assert row["printed"]["agent/stdout.txt"] == "printed on t1"
-    for task in ("t2", "t3"):
-        answer = logged(service, submission, task=task)
-        assert answer.status == 200
-        assert b"printed on" not in answer.body
-    assert logged(service, submission, TWO).status == 404
-    assert logged(service, submission, None).status == 403
-    assert logged(service, submission, STRANGER).status == 403
-    assert logged(service, digest(b"other")).status == 404
-    assert service.signed(ONE, "GET", f"{PUT}/..%2F..%2Fetc/logs").status in (400, 404)
-
-
-def test_logs_follow_the_scheme(tmp_path: Path) -> None:
-    with served(tmp_path / "never", '[release]\nlogs = "never"\n') as service:
-        assert logged(service, with_tasks(service)).status == 403
-    with served(tmp_path / "after", '[release]\nlogs = "after-epoch"\n') as service:
-        submission = with_tasks(service)
-        for key in (None, ONE, TWO):
-            assert logged(service, submission, key, "t1").json["detail"] == "logs are released when their epoch is settled"
-        settle(service, 1)
-        for key in (None, ONE, TWO):
-            (row,) = logged(service, submission, key, "t1").json["trials"]
-            assert row["printed"]["agent/stdout.txt"] == "printed on t1"
-        assert b"printed on" not in logged(service, submission, None, "t2").body
-
-
-def register(service: Running, key: PrivateKey, **said: str) -> Answer:
-    return service.signed(key, "POST", "/v1/small/participants", json.dumps(said).encode())
-
-
-def invited(service: Running, participant: str | None = None, *, uses: int = 1, days: int = 1, everybody: bool = False) -> str:
-    until = datetime.now(UTC) + timedelta(days=days)
-    return invite(notebook(service), participant, uses=uses, until=until, everybody=everybody)
-
-
-def test_a_key_is_registered_by_an_invitation_once(service: Running, tmp_path: Path) -> None:
-    before = state(service)
-    for code in ("", "wrong"):
-        answer = register(service, STRANGER, **({"code": code} if code else {}))
-        assert (answer.status, answer.json["type"]) == (403, "urn:assay:problem:invitation")
-    assert state(service) == before
-    code = invited(service)
-    assert len(code) >= 20
-    assert notebook(service).invitation(code_digest(code)) is not None
-    first = register(service, STRANGER, code=code, name="Newcomer")
-    name = STRANGER.public.raw.hex()
-    assert (first.status, first.json) == (201, {"participant": name, "new": True})
-    row = submitting.find(folder_of(service), name).row
-    assert (row["name"], row["uid"], row["submission"]) == ("Newcomer", "", "")
-    after = state(service)
-    again = register(service, STRANGER)
-    assert (again.status, again.json) == (200, {"participant": name, "new": False})
-    assert state(service) == after
-    assert register(service, keys.read(b"77" * 32), code=code).json["detail"] == "the invitation was used"
-    answer = service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent")))
-    assert (answer.status, answer.json["participant"]) == (201, name)
-
-
-def test_an_invitation_may_name_a_participant(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
-    with running(folder) as service:
-        code = invited(service, "m1")
-        assert register(service, ONE, code=code).json == {"participant": "m1", "new": True}
-        second = invited(service, "m1")
-        taken = register(service, TWO, code=second)
-        assert (taken.status, taken.json["detail"]) == (403, "'m1' has another key")
-        gone = register(service, TWO, code=invited(service, "nobody"))
-        assert "is no participant any more" in gone.json["detail"]
-        assert register(service, TWO, code=invited(service, "m2", days=-1)).status == 403
-        assert submitting.find(folder, "m1").submission == "s1"
-
-
-def test_open_registration_has_a_quota(service: Running) -> None:
-    invited(service, uses=2, everybody=True)
-    newcomers = [keys.from_seed(bytes([number]) * 32) for number in (91, 92, 93)]
-    assert [register(service, key).status for key in newcomers] == [201, 201, 403]
-    assert register(service, newcomers[0]).status == 200
-
-
-def test_a_registry_of_a_chain_takes_nobody_new(service: Running) -> None:
-    code = invited(service)
-    (folder_of(service) / "registry.json").write_text("{}")
-    before = state(service)
-    answer = register(service, STRANGER, code=code)
-    assert (answer.status, answer.json["detail"]) == (403, "the participants of 'small' are those of a chain")
-    assert state(service) == before
-
-
-@pytest.mark.parametrize(
-    "said",
-    [{"name": "a\x1bb"}, {"address": "0x12"}, {"name": "x" * 257}, {"codes": "x"}],
-    ids=["control", "address", "long", "field"],
-)
-def test_a_registration_that_cannot_be_written_uses_no_invitation(service: Running, said: dict[str, str]) -> None:
-    code = invited(service)
-    before = state(service)
-    assert register(service, STRANGER, code=code, **said).status == 400
-    assert state(service) == before
-    invitation = notebook(service).invitation(code_digest(code))
-    assert invitation is not None
-    assert (invitation.uses, invitation.until > instant_text(datetime.now(UTC))) == (1, True)
-
-
-def test_a_hotkey_of_the_registry_is_a_participant_already(tmp_path: Path) -> None:
-    name = STRANGER.public.raw.hex()
-    folder = ledger_kit.made(tmp_path / "small", participants_csv=f"key,uid\n{name},7\n")
-    with running(folder) as service:
-        before = state(service)
-        answer = register(service, STRANGER)
-        assert (answer.status, answer.json) == (200, {"participant": name, "new": False})
-        assert state(service) == before
-        assert service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent"))).status == 201
