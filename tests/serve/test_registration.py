@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from assay.judge import submitting
 from assay.ledger import keys
 from assay.ledger.keys import PrivateKey
 from assay.scheme.fields import instant_text
+from assay.serve import registration
 from assay.serve.registration import code_digest, invite
+from assay.serve.signed import sign_request
 from service_kit import Answer, Running, running
-from test_submissions import ONE, PUT, STRANGER, TWO, agent, folder_of, notebook, packed, served, state
+from test_submissions import ONE, PUT, STRANGER, TWO, agent, folder_of, notebook, packed, served, settle, state
 
 
 @pytest.fixture
@@ -45,12 +48,12 @@ def test_a_key_is_registered_by_an_invitation_once(service: Running, tmp_path: P
     assert notebook(service).invitation(code_digest(code)) is not None
     first = register(service, STRANGER, code=code, name="Newcomer")
     name = STRANGER.public.raw.hex()
-    assert (first.status, first.json) == (201, {"participant": name, "new": True})
+    assert (first.status, first.json) == (201, {"participant": name, "new": True, "renamed": False})
     row = submitting.find(folder_of(service), name).row
     assert (row["name"], row["uid"], row["submission"]) == ("Newcomer", "", "")
     after = state(service)
     again = register(service, STRANGER)
-    assert (again.status, again.json) == (200, {"participant": name, "new": False})
+    assert (again.status, again.json) == (200, {"participant": name, "new": False, "renamed": False})
     assert state(service) == after
     assert register(service, keys.read(b"77" * 32), code=code).json["detail"] == "the invitation was used"
     answer = service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent")))
@@ -61,7 +64,7 @@ def test_an_invitation_may_name_a_participant(tmp_path: Path) -> None:
     folder = ledger_kit.made(tmp_path / "small")
     with running(folder) as service:
         code = invited(service, "m1")
-        assert register(service, ONE, code=code).json == {"participant": "m1", "new": True}
+        assert register(service, ONE, code=code).json == {"participant": "m1", "new": True, "renamed": False}
         second = invited(service, "m1")
         taken = register(service, TWO, code=second)
         assert (taken.status, taken.json["detail"]) == (403, "'m1' has another key")
@@ -108,6 +111,45 @@ def test_a_hotkey_of_the_registry_is_a_participant_already(tmp_path: Path) -> No
     with running(folder) as service:
         before = state(service)
         answer = register(service, STRANGER)
-        assert (answer.status, answer.json) == (200, {"participant": name, "new": False})
+        assert (answer.status, answer.json) == (200, {"participant": name, "new": False, "renamed": False})
         assert state(service) == before
         assert service.signed(STRANGER, "PUT", PUT, packed(agent(tmp_path / "agent"))).status == 201
+
+
+def test_a_participant_changes_its_name_and_the_next_board_has_it(service: Running) -> None:
+    def board(epoch: int) -> list[str]:
+        settle(service, epoch)
+        return sorted(row["name"] for row in service.ask("GET", f"/v1/small/epochs/{epoch}/board").json["rows"])
+
+    before = board(1)
+    answer = register(service, ONE, name=" Änne ")
+    assert (answer.status, answer.json) == (200, {"participant": "m1", "new": False, "renamed": True})
+    assert submitting.find(folder_of(service), "m1").row["name"] == "Änne"
+    assert sorted(row["name"] for row in service.ask("GET", "/v1/small/epochs/1/board").json["rows"]) == before
+    assert "Änne" in board(2)
+    after = state(service)
+    assert register(service, ONE, name="Änne").json["renamed"] is False
+    for said, sentence in {
+        "ÄNNE": "is the name of another participant",
+        "A\u0308nne": "is the name of another participant",
+        "m1": "is the name of another participant",
+        "=1+1": "begins like a formula",
+        "a\x1bb": "name: ",
+    }.items():
+        refused = register(service, TWO, name=said)
+        assert (refused.status, sentence in f"{refused.json.get('where')}: {refused.json['detail']}") == (400, True), refused
+    assert state(service) == after
+    assert register(service, ONE, name="änne").json["renamed"]  # no other's
+
+
+def test_a_change_of_name_is_not_replayed_and_has_a_quota(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "NAMES_PER_EPOCH", 2)
+    body, path = b'{"name":"Ann"}', "/v1/small/participants"
+    headers = sign_request(ONE, "POST", f"{service.address}{path}", sha256(body).digest())
+    assert service.ask("POST", path, body, headers).json["renamed"]
+    assert register(service, ONE, name="Bea").json["renamed"]
+    assert service.ask("POST", path, body, headers).status == 409
+    refused = register(service, ONE, name="Cleo")
+    assert (refused.status, refused.json["detail"][:31]) == (429, "the name was changed 2 times in")
+    assert submitting.find(folder_of(service), "m1").row["name"] == "Bea"
+    assert register(service, TWO, name="Ann").json["renamed"]

@@ -59,7 +59,10 @@ def test_registering_again_says_that_nothing_changed(service: Running) -> None:
     told = " ".join(output("register", *at(service)).split())
     assert "was registered before" in told
     assert "Only the operator" not in told
-    assert "Only the operator can change a name" in " ".join(output("register", *at(service), "--name", "Late").split())
+    assert "From the next settled epoch on your name is Late." in " ".join(
+        output("register", *at(service), "--name", "Late").split()
+    )
+    assert "can change an address" in " ".join(output("register", *at(service), "--address", f"0x{'1' * 40}").split())
 
 
 @pytest.mark.parametrize("path", ["", "v1", "v1/small", "small", "small/", "small/live.html", "small/epoch-3/participant-x.html"])

@@ -39,7 +39,8 @@ def register(
 ) -> None:
     """Register your key as a participant of a competition that somebody serves.
 
-    A hotkey of the subnet need not register. Registering again changes nothing.
+    A hotkey of the subnet need not register. Registering again with --name changes your name: boards have it from the next
+    settled epoch on. Otherwise registering again changes nothing.
 
     \b
     Examples:
@@ -56,8 +57,13 @@ def register(
         return
     told = f"You are the participant {answer['participant']}."
     if not answer.get("new", True):
-        told = f"Your key was registered before, as the participant {answer['participant']}; nothing has changed."
-        told += " Only the operator can change a name or an address." if name or address else ""
+        told = f"Your key was registered before, as the participant {answer['participant']}"
+        told += (
+            f". From the next settled epoch on your name is {name.strip()}."
+            if answer.get("renamed")
+            else "; nothing has changed."
+        )
+        told += " Only the operator can change an address." if address else ""
     show(sentence(f"{told} The board: {board}"))
 
 

@@ -70,10 +70,11 @@ class RegistrationRequest(BaseModel):
 
 
 class RegistrationAnswer(BaseModel):
-    """The participant that the key stands for, and whether the key was registered just now."""
+    """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
 
     participant: str
     new: bool
+    renamed: bool = False
 
 
 class CommitmentRequest(BaseModel):
@@ -187,13 +188,17 @@ def _registration(router: APIRouter, site: Site) -> None:
         openapi_extra=_json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
-        """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
+        """Register the key that signs the request as a participant: a key of the registry, or one that was invited.
+
+        A participant that registers again with another name changes its name; boards have it from the next settled epoch on.
+        """
         served = site.competition(segment)
         key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
             said = _read(RegistrationRequest, body.read() or b"{}")
         done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
-        return _json({"participant": done.participant, "new": done.new}, 201 if done.new else 200)
+        row = {"participant": done.participant, "new": done.new, "renamed": done.renamed}
+        return _json(row, 201 if done.new else 200)
 
     @router.post(
         "/{segment}/commitments",
