@@ -20,6 +20,7 @@ from assay.ledger.store import Store
 from assay.scheme.model import SubmissionRules
 from assay.serve.notebook import Upload
 from assay.serve.site import ServedCompetition, now
+from assay.serve.uploads import archive_bounds
 
 __all__ = ["Progress"]
 
@@ -73,6 +74,7 @@ class Progress:
             "epoch": open_epoch(desk),
             "per_epoch": rules.per_epoch,
             "reveal": rules.reveal,
+            "archive_bytes": archive_bounds(served.scheme).packed,
             "submissions": rows,
             "commitments": commitments,
         }

@@ -102,8 +102,12 @@ class ServedCompetition:
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
+            self.database: Path | None = None
+            """The ledger's file; None without a ledger, and for one in PostgreSQL."""
             if config.exists(folder):
                 settings = config.read(folder)
+                if "://" not in settings.place:
+                    self.database, self._opened = Path(settings.place), _stamp(Path(settings.place))[-1]
                 self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
             self._open = stack.pop_all()
@@ -124,9 +128,16 @@ class ServedCompetition:
         return open_ledger(self.folder)
 
     def books(self) -> tuple[Store, Notebook]:
-        """Return where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
+        """Return where evidence and requests are written. Raises HttpProblem: 409 without a ledger, 503 if its file is lost.
+
+        An open file can be written after somebody removed or replaced it, but then nobody would ever read what was acknowledged.
+        """
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
+        if self.database is not None and _stamp(self.database)[-1] != self._opened:
+            what = f"the ledger's file {self.database.name} {'was replaced' if self.database.exists() else 'is gone'}"
+            hint = "nothing is accepted until its operator puts the file back, or restores a backup and restarts the service"
+            raise HttpProblem(503, what, hint=hint, stage="ledger", retry=60)
         return self.store, self.notebook
 
     def handed_in(self) -> Mapping[str, Submission]:
