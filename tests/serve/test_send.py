@@ -65,6 +65,7 @@ def test_batches_are_accepted_and_refused_one_by_one(service: Running, key: str,
         "sent": [{"file": str(mine[0]), "new": 0, "known": 4, "conflicting": 0}],
         "new": 0,
         "refused": 3,
+        "logs": {"new": 0, "known": 0},
     }
     errors = [line for line in again.stderr.splitlines() if line.startswith("error:")]
     for line, part in zip(errors, ("sign it first: assay evidence sign", "signed by", "no such file"), strict=True):

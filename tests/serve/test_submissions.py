@@ -1,4 +1,4 @@
-"""Handing in over HTTP: registration, archives, commitments, states and logs; what is refused writes nothing."""
+"""Handing in over HTTP: registration, archives, commitments, states; what is refused writes nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ import ledger_kit
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
 from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
 from assay.scheme.fields import instant_text
@@ -346,69 +345,6 @@ def test_states_of_a_submission(service: Running, tmp_path: Path) -> None:
     assert own(service, TWO)["submissions"] == []
     assert service.ask("GET", PUT).status == 401
     assert service.signed(STRANGER, "GET", PUT).status == 403
-
-
-def trial(folder: Path, submission: str, task: str, printed: str, *, participant: str = "m1", epoch: int = 1) -> None:
-    place = TrialStore(folder, "val-1").place(participant, submission, task, 1)
-    (place / "agent").mkdir(parents=True)
-    (place / "agent" / "stdout.txt").write_text(printed)
-    at = datetime(2026, 11, 2, tzinfo=UTC)
-    record = TrialRecord(
-        validator="val-1", participant=participant, submission=submission, task=task, trial=1, outcome="pass",
-        reason=TrialReason.PASSED, mode="separate", sandbox="bubblewrap", agent_name="a", agent_version="1",
-        digests=Digests(task="sha256:t", agent=submission), started_at=at, finished_at=at, epoch=epoch,
-    )  # fmt: skip
-    write_record(place, record)
-
-
-def logged(service: Running, submission: str, key: PrivateKey | None = ONE, task: str = "") -> Answer:
-    path = f"{PUT}/{submission}/logs" + (f"?task={task}" if task else "")
-    return service.ask("GET", path) if key is None else service.signed(key, "GET", path)
-
-
-def with_tasks(service: Running) -> str:
-    """Two tasks, one of them hidden, and a third whose files are not here; trials of all."""
-    place, submission = folder_of(service), digest(b"submission")
-    judge_kit.make_task(place / "tasks" / "t1")
-    judge_kit.make_task(place / "tasks" / "t2", base='[metadata.assay]\nbase = "any"\nhidden = true\n')
-    for task in ("t1", "t2", "t3"):
-        trial(place, submission, task, f"printed on {task}")
-    return submission
-
-
-def test_logs_are_for_their_participant_and_hidden_tasks_stay_hidden(service: Running) -> None:
-    submission = with_tasks(service)
-    answer = logged(service, submission)
-    assert [(row["task"], row["hidden"], "printed" in row) for row in answer.json["trials"]] == [
-        ("t1", False, False),
-        ("t2", True, False),
-        ("t3", True, False),
-    ]
-    (row,) = logged(service, submission, task="t1").json["trials"]
-    assert row["printed"]["agent/stdout.txt"] == "printed on t1"
-    for task in ("t2", "t3"):
-        answer = logged(service, submission, task=task)
-        assert answer.status == 200
-        assert b"printed on" not in answer.body
-    assert logged(service, submission, TWO).status == 404
-    assert logged(service, submission, None).status == 403
-    assert logged(service, submission, STRANGER).status == 403
-    assert logged(service, digest(b"other")).status == 404
-    assert service.signed(ONE, "GET", f"{PUT}/..%2F..%2Fetc/logs").status in (400, 404)
-
-
-def test_logs_follow_the_scheme(tmp_path: Path) -> None:
-    with served(tmp_path / "never", '[release]\nlogs = "never"\n') as service:
-        assert logged(service, with_tasks(service)).status == 403
-    with served(tmp_path / "after", '[release]\nlogs = "after-epoch"\n') as service:
-        submission = with_tasks(service)
-        for key in (None, ONE, TWO):
-            assert logged(service, submission, key, "t1").json["detail"] == "logs are released when their epoch is settled"
-        settle(service, 1)
-        for key in (None, ONE, TWO):
-            (row,) = logged(service, submission, key, "t1").json["trials"]
-            assert row["printed"]["agent/stdout.txt"] == "printed on t1"
-        assert b"printed on" not in logged(service, submission, None, "t2").body
 
 
 def register(service: Running, key: PrivateKey, **said: str) -> Answer:

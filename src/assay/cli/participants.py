@@ -1,4 +1,4 @@
-"""The commands of taking part over a network: `assay register`, `assay submissions`, `assay invite`; and `assay submit --url`."""
+"""The commands of taking part over a network: `assay register`, `submissions`, `invite`; `assay submit --url`, `logs --url`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from assay.cli.output import AsJson, emit
-from assay.cli.show import Column, grid, sentence, show
+from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
+from assay.serve import installed
+from assay.settle.story.telling import plural
 
-__all__ = ["hand_in", "invite", "register", "submissions"]
+__all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
 UrlOption = Annotated[
@@ -118,7 +121,6 @@ def invite(
       assay invite my-competition --everybody --uses 500
     """
     from assay.ledger import config
-    from assay.serve import installed
 
     installed()
     from assay.serve.notebook import Notebook
@@ -176,6 +178,65 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
         show(sentence(told))
 
 
+def released_logs(
+    url: str, key: str | None, submission: str | None, task: str | None, folder: Path | None, *, as_json: bool
+) -> None:
+    """List the released logs of a submission at a service, or fetch them into a folder. Raises BadInput, Refused, Unreachable."""
+    installed()
+    from assay.serve.client import Client
+    from assay.serve.log_files import fetch_logs
+
+    if key is None and submission is None:
+        hint = "with --key NAME it is your current submission; `assay submissions` lists them"
+        raise BadInput("name the submission", field="--submission", hint=hint)
+    with Client(url, None if key is None else _load(key)) as client:
+        digest = submission or _current(client.get("submissions"))
+        answer = client.get(f"submissions/{quote(digest, safe=':')}/logs" + (f"?task={quote(task, safe='')}" if task else ""))
+        if folder is not None:
+            files, new = fetch_logs(client, answer, folder)
+            if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):
+                show(sentence(f"{plural(new, 'file')} fetched into {folder}; {len(files) - new} were there already."))
+            return
+    if emit(answer, as_json):
+        return
+    _show_logs(answer, task)
+
+
+def _current(answer: Json) -> str:
+    """The submission that is judged now. Raises BadInput without one."""
+    found = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
+    if not found:
+        what = f"{answer['participant']} has handed in nothing here"
+        raise BadInput(what, hint="name a submission with --submission, or hand in: assay submit --url")
+    return found[0]
+
+
+def _show_logs(answer: Json, task: str | None) -> None:
+    """Print the trials with their files; of one task also the end of what was printed."""
+    from assay.cli.judging.live import memory, text_lines
+
+    rows = answer["trials"]
+    if rows:
+        columns = [
+            Column("outcome", [row["outcome"] for row in rows]),
+            Column("task", [row["task"] for row in rows], kind="crop"),
+            Column("trial", [str(row["trial"]) for row in rows], right=True),
+            Column("epoch", [str(row["epoch"]) for row in rows], right=True, spare=2),
+            Column("validator", [row["validator"] for row in rows], kind="key"),
+            Column("files", [str(len(row["files"])) for row in rows], right=True),
+            Column("size", [memory(sum(file["size"] for file in row["files"])) for row in rows], right=True, spare=1),
+        ]
+        show(grid(columns))
+    for row in rows if task is not None else ():
+        for name, text in sorted(row["printed"].items()):
+            if text:
+                show("", heading(f"{name}, trial {row['trial']} by {row['validator']}: {row['outcome']}"))
+                typer.echo("\n".join(text_lines(text.rstrip("\n").encode())))
+    hidden = f" {plural(answer['hidden'], 'more trial')} of hidden tasks, whose logs stay hidden." if answer["hidden"] else ""
+    more = f" {answer['left_out']} more are not listed: name a task with --task." if answer["left_out"] else ""
+    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden}{more} -o DIR fetches the files."))
+
+
 def _whole(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()
@@ -184,7 +245,6 @@ def _whole(file: IO[bytes]) -> bytes:
 def _load(name: str) -> Any:
     from assay.cli.ledger.keys import asking
     from assay.ledger import keys
-    from assay.serve import installed
 
     installed()
     return keys.load(name, asking())

@@ -96,6 +96,8 @@ class BatchVerdicts:
 
     def counts(self, number: int) -> bool:
         """Whether the batch of this number counts."""
+        if number <= self.before.batches:
+            return number not in self.before.aside
         if number not in self._judged:
             self._judged[number] = not self.why(self._view.numbered(number))
         return self._judged[number]

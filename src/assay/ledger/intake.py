@@ -310,7 +310,7 @@ def hand_in(store: Store, participant: str, submission: str, *, epoch: int | Non
     changes. Raises BadInput for a settled epoch, and StoreError.
     """
     with store.writing() as tx:
-        known, last = tx.submissions().get(participant), tx.settled_epoch()
+        known, last = tx.submission_of(participant), tx.settled_epoch()
         if known is not None and known.submission == submission:
             return known
         if epoch is not None and last is not None and epoch <= last:

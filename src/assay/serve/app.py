@@ -127,7 +127,9 @@ def _pages(app: FastAPI, site: Site) -> None:
         if name in CURRENT and epoch is None and served.store is not None:
             return answer(request, await look(request, current_page, served, name), media)
         query = dict(request.query_params)
-        data = await run_in_threadpool(served.kept_page, name, epoch, query)
+        data = served.kept_page(name, epoch, query, at_once=True)
+        if data is None:
+            data = await run_in_threadpool(served.kept_page, name, epoch, query)
         if data is None:
             data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JSON",
     "PROBLEMS",
+    "Hashed",
     "HttpProblem",
     "KeyTurns",
     "Readers",
@@ -206,6 +208,19 @@ def of_operator(error: AssayError) -> bool:
     return isinstance(error, BadInput) and file is not None and (isinstance(file, Path) or os.path.isabs(file) or "://" in file)
 
 
+class Hashed(bytes):
+    """An answer that is given many times: its digest is computed once."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What ETags name, 32 hex digits."""
+        return _digest(self)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
+
+
 def answer(
     request: Request,
     data: bytes,
@@ -219,7 +234,7 @@ def answer(
 
     forever: what is under this address never changes.
     """
-    digest = sha256(data).hexdigest()[:32]
+    digest = data.digest if isinstance(data, Hashed) else _digest(data)
     tag = f'W/"{digest}"'
     keep = "public, max-age=31536000, immutable" if forever else f"public, max-age={seconds}" if seconds else "no-cache"
     fields = {"ETag": tag, "Cache-Control": keep, "Vary": "Accept-Encoding"} | dict(headers or {})

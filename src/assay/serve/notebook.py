@@ -1,15 +1,15 @@
 """What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
 
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
-which key, invitations, commitments and uploads. Several processes, on PostgreSQL several hosts, share it. Rows that nobody can
-ask for again are removed.
+which key, invitations, commitments, uploads, and which files are the logs of which trial. Several processes, on PostgreSQL
+several hosts, share it. Rows that nobody can ask for again are removed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -39,7 +39,7 @@ from assay.ledger.store import transaction
 from assay.ledger.store.engine import make_engine, shown
 from assay.scheme.fields import instant_text
 
-__all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
+__all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "TrialLogs", "Upload"]
 
 Json = dict[str, Any]
 CACHE_KIB = 4096
@@ -98,6 +98,14 @@ _uploads = Table(
     Column("epoch", _Number, nullable=False),
     Column("at", Text, nullable=False),
 )
+_logs = Table(
+    "serve_logs",
+    _SCHEMA,
+    Column("record", Text, primary_key=True),
+    Column("submission", Text, nullable=False, index=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("files", LargeBinary, nullable=False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,16 @@ class Upload:
     submission: str
     epoch: int
     at: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialLogs:
+    """What a validator handed over about a record of evidence: its digest and JSON, name → SHA-256 of each file (hex)."""
+
+    record: str
+    submission: str
+    body: bytes
+    files: dict[str, str]
 
 
 class Notebook:
@@ -287,6 +305,31 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+    def log(self, logs: TrialLogs) -> TrialLogs:
+        """Store the logs of a record, and return them as they are stored: the first ones count."""
+        row = {"record": logs.record, "submission": logs.submission, "body": logs.body, "files": json.dumps(logs.files).encode()}
+        with self._changing(self._engine) as connection:
+            with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
+                connection.execute(insert(_logs).values(row))
+            found = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
+        return _trial_logs(found)
+
+    def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
+        """Record → its logs, of those records (by digest) that have some."""
+        with self._reading() as connection:
+            rows = connection.execute(select(_logs).where(_logs.c.record.in_(records))).all()
+        return {row.record: _trial_logs(row) for row in rows}
+
+    def logs(self, submission: str) -> list[TrialLogs]:
+        """The logs that were handed over about a submission."""
+        with self._reading() as connection:
+            rows = connection.execute(select(_logs).where(_logs.c.submission == submission).order_by(_logs.c.record)).all()
+        return [_trial_logs(row) for row in rows]
+
+
+def _trial_logs(row: Any) -> TrialLogs:
+    return TrialLogs(row.record, row.submission, row.body, json.loads(row.files))
 
 
 def _register(connection: Connection, participant: str, key: str, at: datetime) -> None:

@@ -11,7 +11,7 @@ from assay.conformance.schemas import schemas
 from assay.serve.downloads import DOWNLOADS
 from assay.serve.http import JSON
 
-__all__ = ["described", "document", "download"]
+__all__ = ["described", "document", "download", "inlined"]
 
 Json = dict[str, Any]
 DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -231,10 +231,10 @@ _EXPLANATION: Json = {
 def document(name: str) -> dict[int | str, Json]:
     """The responses of a route that answers with a published document: `settlement`, `receipt`, `proof`, `explanation`."""
     schema = _EXPLANATION if name == "explanation" else _published()[name]
-    return {200: {"description": schema["title"], "content": {JSON: {"schema": _inlined(schema)}}}}
+    return {200: {"description": schema["title"], "content": {JSON: {"schema": inlined(schema)}}}}
 
 
-def _inlined(schema: Json) -> Json:
+def inlined(schema: Json) -> Json:
     """A schema without references: those of a document of its own mean another place inside of OpenAPI."""
 
     def plain(value: Any, whole: Json) -> Any:

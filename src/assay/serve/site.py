@@ -26,10 +26,10 @@ from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.store import Store
+from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
-from assay.serve.http import HttpProblem
+from assay.serve.http import Hashed, HttpProblem
 from assay.serve.links import other_epochs
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
@@ -70,8 +70,10 @@ class _Shelf:
     """Pages that were drawn, the most recently used last; of a certain state of the competition."""
 
     state: tuple[object, ...] = ()
+    seen: tuple[object, ...] | None = None
+    """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
-    pages: OrderedDict[tuple[object, ...], bytes] = field(default_factory=OrderedDict)
+    pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
@@ -94,6 +96,7 @@ class ServedCompetition:
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
+        self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
         self.judged: dict[tuple[object, ...], str] = {}
         """Which batches count, as far as that was looked at: their signatures are checked once, not for each page."""
         with ExitStack() as stack:
@@ -125,6 +128,18 @@ class ServedCompetition:
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
         return self.store, self.notebook
+
+    def handed_in(self) -> Mapping[str, Submission]:
+        """Participant → what its ledger has as handed in last; only what is new there is read. Raises HttpProblem (409)."""
+        store, _ = self.books()
+        with self._entering, store.reading() as view:
+            last, known = self._handed_in
+            new: dict[str, Submission] = {}
+            for number, submission in view.submissions_after(last):
+                last, new[submission.participant] = number, submission
+            if new:  # what another thread may be reading stays as it is
+                self._handed_in = last, known | new
+            return self._handed_in[1]
 
     def _without_ledger(self) -> HttpProblem:
         return HttpProblem(409, f"the competition {self.name!r} has no ledger", hint="its operator makes one: assay ledger init")
@@ -172,6 +187,11 @@ class ServedCompetition:
         if not notebook.spend(request.key.id, request.nonce, now(), WINDOW + 2 * SKEW):
             raise HttpProblem(409, "this request came before: its nonce was used", hint="sign it again", stage="replay")
 
+    def _seen_now(self) -> tuple[object, ...] | None:
+        """Return what changes when a file or the database does, in microseconds; None if only a query can tell."""
+        commits = None if self.store is None else self.store.commits()
+        return None if commits is None else (*self.files(), commits)
+
     def _state(self) -> tuple[object, ...]:
         """Return what changes when a page may look different."""
         if self.store is None:
@@ -182,10 +202,14 @@ class ServedCompetition:
             return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
 
     def _current(self) -> _Shelf:
-        state = self._state()
+        seen, shelf = self._seen_now(), self._shelf
+        if seen is not None and shelf.seen == seen:
+            return shelf
+        state = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
             if self._shelf.state != state:
                 self._shelf = _Shelf(state)
+            self._shelf.seen = seen
             return self._shelf
 
     def season(self, epoch: int | None = None) -> Season:
@@ -249,14 +273,19 @@ class ServedCompetition:
         key = _page_key(name, epoch, query)
         return draw() if key is None else self.drawn(key, draw)
 
-    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes | None:
-        """A page that was drawn since the competition last changed; None if it must be drawn."""
-        key = _page_key(name, epoch, query)
-        return None if key is None else self.kept(key)
+    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
+        """A page that was drawn since the competition last changed; None if it must be drawn.
 
-    def kept(self, name: tuple[object, ...]) -> bytes | None:
-        """Return what was drawn for this name since the competition last changed; None if nothing was."""
-        shelf = self._current()
+        at_once: no query is made, so an event loop may call this; None also if only a query can tell.
+        """
+        key = _page_key(name, epoch, query)
+        return None if key is None else self.kept(key, at_once=at_once)
+
+    def kept(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
+        """Return what was drawn for this name since the competition last changed; None if nothing was. at_once: as above."""
+        seen, shelf = (self._seen_now(), self._shelf) if at_once else (None, self._current())
+        if at_once and (seen is None or shelf.seen != seen):
+            return None
         with self._lock:
             if name in shelf.pages:
                 shelf.pages.move_to_end(name)
@@ -269,7 +298,7 @@ class ServedCompetition:
             if name in shelf.pages:
                 shelf.pages.move_to_end(name)
                 return shelf.pages[name]
-        data = draw()
+        data = Hashed(draw())
         with self._lock:
             if name not in shelf.pages:
                 shelf.pages[name] = data

@@ -20,11 +20,14 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
-from assay.serve import uploads
+from assay.serve import logs, uploads
+from assay.serve.downloads import file_answer
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
 from assay.serve.notebook import Upload
-from assay.serve.progress import Progress, released_logs
+from assay.serve.progress import Progress
+from assay.serve.public import OCTETS, TEXT
 from assay.serve.registration import register
+from assay.serve.shapes import download
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 
@@ -41,6 +44,8 @@ BOXES = 2
 WAIT_SECONDS = 20.0
 """How long an archive that came waits for its turn."""
 
+_UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
+"""What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
@@ -123,8 +128,16 @@ class SubmissionsAnswer(BaseModel):
     commitments: list[CommitmentRow]
 
 
+class LogFile(BaseModel):
+    """A file of a trial: `logs/SHA256` has all of it, `printed` its end."""
+
+    name: str
+    sha256: str
+    size: int
+
+
 class LoggedTrial(BaseModel):
-    """A trial, and what it printed if a task was named and the task is not hidden."""
+    """A trial with its files; also the end of what was printed, if a task was named."""
 
     validator: str
     participant: str
@@ -132,16 +145,19 @@ class LoggedTrial(BaseModel):
     task: str
     trial: int
     outcome: Literal["pass", "fail", "timeout", "error"]
-    hidden: bool
     message: str = ""
+    files: list[LogFile]
     printed: dict[str, str] = {}
 
 
 class LogsAnswer(BaseModel):
-    """The trials of a submission."""
+    """The trials of a submission, without those of hidden tasks: only how many these are."""
 
     submission: str
+    release: Annotated[Literal["own", "after-epoch", "never"], Field(description="Who may read logs, by the scheme")]
     trials: list[LoggedTrial]
+    hidden: Annotated[int, Field(description="How many more trials are of hidden tasks")]
+    left_out: Annotated[int, Field(description="How many trials are too many for this answer; name a task to see them")]
 
 
 def routes(site: Site) -> APIRouter:
@@ -283,7 +299,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         return _json(await look(request, progress.submissions, served, participant))
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
-    async def logs(
+    async def log_list(
         request: Request,
         segment: Segment,
         digest: DigestInPath,
@@ -291,10 +307,42 @@ def _looking(router: APIRouter, site: Site) -> None:
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
         served = site.competition(segment)
-        participant = None
-        if "signature" in request.headers:
-            participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await look(request, released_logs, served, digest, participant, task))
+        participant = await reader(request, served)
+        return _json(await look(request, _log_list, served, digest, participant, task))
+
+    @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
+    async def log_file(
+        request: Request,
+        segment: Segment,
+        digest: DigestInPath,
+        sha256: Annotated[str, Path(pattern=f"^{logs.SHA}$", description="SHA-256 of the file", examples=["0" * 64])],
+    ) -> Response:
+        """A file of a trial, whole, as far as the scheme releases it; `Range` goes on with a download."""
+        served = site.competition(segment)
+        participant = await reader(request, served)
+        file, kept = await look(request, logs.open_released, served, digest, participant, sha256)
+        return file_answer(request, file, kept.size, OCTETS if kept.name.endswith(".tar") else TEXT, sha256, _UNTRUSTED)
+
+    async def reader(request: Request, served: ServedCompetition) -> str | None:
+        """Who signed the request; None if nobody did."""
+        return (await signed(request, served, served.participant_of))[0] if "signature" in request.headers else None
+
+
+def _log_list(served: ServedCompetition, submission: str, participant: str | None, task: str | None) -> dict[str, Any]:
+    found = logs.released(served, submission, participant, task)
+    rows = []
+    for trial in found.trials:
+        about = trial.about
+        row: dict[str, Any] = {name: getattr(about, name) for name in LoggedTrial.model_fields if hasattr(about, name)}
+        row |= {
+            "message": trial.message,
+            "files": [{name: getattr(file, name) for name in LogFile.model_fields} for file in trial.files],
+        }
+        if task is not None:
+            row["printed"] = {file.name: logs.tail(file) for file in trial.files if file.name.endswith(".txt")}
+        rows.append(row)
+    about_all = {"submission": submission, "release": logs.policy(served), "hidden": found.hidden, "left_out": found.left_out}
+    return about_all | {"trials": rows}
 
 
 def _upload(upload: Upload, status: int) -> Response:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from assay.ledger.signing import Late
     from assay.serve.client import Client
     from assay.serve.evidence import BatchOutcome
+    from assay.serve.log_files import LogsSent
 
 Json = dict[str, Any]
 
@@ -292,6 +293,10 @@ def send(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The competition at its service.", show_default=False)],
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
+    logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where the trials are kept [the folder of batches/].")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send signed batches to the service of a competition. A refused batch does not stop the others.
@@ -299,9 +304,13 @@ def send(
     When the command says that records are new or known, they are on the service's disk. If the service does not answer, the
     command tries again for a minute. Sending the same batch again does no harm.
 
+    After the evidence, the logs of its trials and the work that was kept of them are handed over: the operator can read them, and
+    participants can as far as the scheme releases them. What the service has already is not sent again.
+
     \b
     Examples:
-      assay evidence send https://assay.example.org/term-challenge --key val-1 batches/*.batch
+      assay evidence send https://assay.example.org/term-challenge --key val-1 my-competition/batches/*.batch
+      assay evidence send https://assay.example.org/term-challenge --key val-1 --no-logs epoch-3.batch
     """
     from assay.cli.errors import printable, tell
     from assay.cli.ledger.keys import asking
@@ -325,14 +334,35 @@ def send(
                 if not as_json:
                     conflicts = f", {row.conflicts} in conflict with an earlier one" if row.conflicts else ""
                     typer.echo(f"{printable(str(file))}: {row.new} new, {known} known{conflicts}")
+        handed_over = _send_logs(client, [Path(row["file"]) for row in sent], folder) if logs else None
     new = sum(row["new"] for row in sent)
     if as_json:
-        emit({"sent": sent, "new": new, "refused": refused})
+        counts = {} if handed_over is None else {"logs": {"new": handed_over.new, "known": handed_over.known}}
+        emit({"sent": sent, "new": new, "refused": refused} | counts)
     else:
         summary = f"{plural(new, 'record')} accepted by the service, in {plural(len(sent), 'batch', 'batches')}"
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
+        if handed_over is not None and (handed_over.new or handed_over.known):
+            there = f"; {handed_over.known} were there already" if handed_over.known else ""
+            show(sentence(f"Logs of {plural(handed_over.new, 'trial')} handed over{there}."))
     if refused:
         raise typer.Exit(BadInput.exit_code)
+
+
+def _send_logs(client: Client, files: Sequence[Path], folder: Path | None) -> LogsSent:
+    """Hand over what is kept of the trials in these batches. folder: where; None: beside the folder of each batch."""
+    from assay.cli.errors import warn
+    from assay.ledger import batch
+    from assay.serve.log_files import LogsSent, send_logs
+
+    sent = LogsSent()
+    for file in files:
+        place = file.absolute().parent.parent if folder is None else folder
+        if folder is not None or (place / "scheme.toml").exists():
+            send_logs(client, place, batch.read(file).records, sent)
+    warn(f"the logs of {plural(count, 'trial')} were refused: {why}" for why, count in sent.refused.items())
+    warn(f"is left out: {why}" for why in sent.left_out)
+    return sent
 
 
 def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOutcome]]]:
