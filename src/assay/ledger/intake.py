@@ -93,8 +93,9 @@ def check_acknowledged(
 ) -> int:
     """How many batches were acknowledged and not given up; all of them must be among `batches`. 0 without a file.
 
-    aside: batch → why it does not count. came_later: whether a batch that is missing came after `batches` were read. Raises Damaged, which names the first batch that is missing or does not count, and
-    BadInput for a line that is not as it was written.
+    aside: batch → why it does not count. came_later: whether a batch that is missing came after `batches` were read.
+    Raises Damaged, which names the first batch that is missing or does not count, and BadInput for a line that is not as it was
+    written.
     """
     count, gone = missing_batches(path, batches)
     for number, row in gone:
