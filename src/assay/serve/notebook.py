@@ -3,15 +3,22 @@
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
 which key, invitations, commitments and uploads. Several processes, on PostgreSQL several hosts, share it. Rows that nobody can
 ask for again are removed.
+
+What matters for minutes only, nonces and heartbeats, is in a file of its own beside an SQLite ledger (`ledger.db.requests`).
+SQLite has one writer at a time for each file, so a request would have to wait until an epoch is settled. The file may be removed
+when the service does not run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy import (
@@ -35,7 +42,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from assay.errors import BadInput
-from assay.ledger.store import transaction
+from assay.ledger.store import DatabaseUnreachable, transaction
 from assay.ledger.store.engine import make_engine, shown
 from assay.scheme.fields import instant_text
 
@@ -46,19 +53,20 @@ CACHE_KIB = 4096
 """KiB of an SQLite database that each connection of the service keeps in memory: it has many, and they stay."""
 WAIT_SECONDS = 20.0
 """For so long a request waits for another writer; then it gets an answer, and its thread is free for others."""
-_SCHEMA = MetaData()
+_SCHEMA, _BRIEF = MetaData(), MetaData()
+"""The tables that must outlast a power failure, and those that matter for minutes."""
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 _nonces = Table(
     "serve_nonces",
-    _SCHEMA,
+    _BRIEF,
     Column("key", Text, primary_key=True),
     Column("nonce", Text, primary_key=True),
     Column("until", _Number, nullable=False, index=True),
 )
 _heartbeats = Table(
     "serve_heartbeats",
-    _SCHEMA,
+    _BRIEF,
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
@@ -151,11 +159,13 @@ class Notebook:
     """
 
     def __init__(self, place: str) -> None:
-        self._name = shown(place)
-        self._engine, self._quick = (make_engine(place, wait=WAIT_SECONDS, cache=CACHE_KIB) for _ in range(2))
+        brief = place if "://" in place else str(_requests_file(Path(place)))
+        self._engine, self._quick = (make_engine(each, wait=WAIT_SECONDS, cache=CACHE_KIB) for each in (place, brief))
+        self._names = {self._engine: shown(place), self._quick: shown(brief)}
         _relax(self._quick)
-        with self._changing(self._engine) as connection:
-            _SCHEMA.create_all(connection)
+        for engine, tables in ((self._engine, _SCHEMA), (self._quick, _BRIEF)):
+            with self._changing(engine) as connection:
+                tables.create_all(connection)
 
     def close(self) -> None:
         """Close its connections."""
@@ -166,12 +176,13 @@ class Notebook:
     def _changing(self, engine: Engine) -> Iterator[Connection]:
         """A transaction that writes. On PostgreSQL it does not wait for the ledger's writers."""
         sqlite = engine.dialect.name == "sqlite"
-        with transaction(engine, self._name, writing=sqlite, isolation="READ COMMITTED") as connection:
+        with transaction(engine, self._names[engine], writing=sqlite, isolation="READ COMMITTED") as connection:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with transaction(self._engine, self._name, writing=False) as connection:
+    def _reading(self, engine: Engine | None = None) -> Iterator[Connection]:
+        engine = engine or self._engine
+        with transaction(engine, self._names[engine], writing=False) as connection:
             yield connection
 
     def spend(self, key: str, nonce: str, now: datetime, window: timedelta) -> bool:
@@ -197,7 +208,7 @@ class Notebook:
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of each validator."""
-        with self._reading() as connection:
+        with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
         return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
 
@@ -318,6 +329,30 @@ def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
 
 def _row(value: SubmissionCommitment | Upload) -> Json:
     return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def _requests_file(ledger: Path) -> Path:
+    """The file for nonces and heartbeats beside an SQLite ledger; made whole, since other processes may begin meanwhile.
+
+    Raises DatabaseUnreachable if it cannot be made.
+    """
+    file = ledger.with_name(f"{ledger.name}.requests")
+    if not file.exists():
+        beside = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
+        engine = make_engine(beside, create=True)
+        try:
+            with transaction(engine, str(beside), writing=True) as connection:
+                _BRIEF.create_all(connection)
+            engine.dispose()
+            with suppress(FileExistsError):
+                os.link(beside, file)
+        except OSError as error:
+            what = f"cannot be made ({error.strerror})"
+            raise DatabaseUnreachable(what, file=file, hint="check the folder, its permissions and its space") from None
+        finally:
+            engine.dispose()
+            beside.unlink(missing_ok=True)
+    return file
 
 
 def _relax(engine: Engine) -> None:
