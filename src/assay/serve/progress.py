@@ -11,7 +11,6 @@ import json
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
-from time import monotonic
 from typing import Any
 
 from assay.judge import submitting
@@ -29,27 +28,23 @@ SILENT = timedelta(seconds=90)
 """A validator that said nothing for so long is judging nothing."""
 LISTED = 1000
 """The most submissions that one answer lists."""
-COSTLY = 0.1
-"""Seconds that a look at the ledger may take; what a longer one found counts for ten times as long, whatever comes."""
+LOOKED_UP = 10
+"""Submissions of a participant, the newest that count, for which one answer looks into the ledger."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
-    """What the ledger had when it was last asked."""
+    """What the last settled epoch was about."""
 
-    state: tuple[int | None, int] = (None, -1)
-    judged: frozenset[str] = frozenset()
-    """Submissions with evidence of epochs that are open."""
+    epoch: int | None
     settled: dict[str, str] = field(default_factory=dict)
-    """Participant → the submission that the last settled epoch was about."""
+    """Participant → its submission."""
     scores: dict[str, str] = field(default_factory=dict)
-    """Participant → its agreed score in that epoch."""
-    until: float = 0.0
-    """The monotonic time until which it counts, because it took long."""
+    """Participant → its agreed score."""
 
 
 class Progress:
-    """Tells how far submissions are. It remembers what it read of a ledger until the ledger changes; threads share it."""
+    """Tells how far submissions are. It remembers what the last settled epoch was about; threads share it."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), dict[str, _Known]()
@@ -65,7 +60,11 @@ class Progress:
         current = submitting.find(served.folder, participant).submission
         known = self._read(served, desk)
         judging = self._judging(served)
-        rows = [_row(upload, current, known, judging) for upload in uploads]
+        kept = dict.fromkeys(upload.submission for upload in uploads if _is_current(upload, current))
+        judged = {
+            submission for submission in [*kept][:LOOKED_UP] if _has_evidence(served, desk, participant, submission, known.epoch)
+        }
+        rows = [_row(upload, current, known, judging, judged) for upload in uploads]
         commitments = [
             {"digest": made.digest, "epoch": made.epoch, "at": made.at} for made in notebook.commitments(participant, last=LISTED)
         ]
@@ -91,27 +90,36 @@ class Progress:
 
     def _read(self, served: ServedCompetition, desk: Store) -> _Known:
         with self._lock, desk.reading() as view:
-            settled = view.settled_epoch()
-            state = settled, view.last_seq()
+            epoch = view.settled_epoch()
             known = self._known.get(served.segment)
-            begun = monotonic()
-            if known is not None and (known.state == state or (known.state[0] == settled and begun < known.until)):
-                return known
-            bodies = (json.loads(record.body) for record in view.records(0 if settled is None else settled + 1))
-            judged = frozenset(str(body.get("submission", "")) for body in bodies) - {""}
-            known = _Known(state, judged)
-            stored = None if settled is None else view.settlement(settled)
-            if settled is not None and stored is not None:
-                document = json.loads(stored.document)
-                known.scores = {row["participant"]: row["score"] for row in document["agreed"] if row["score"] is not None}
-                known.settled = {name: made.submission for name, made in view.submissions(settled).items()}
-            took = monotonic() - begun
-            known.until = begun + 10 * took if took > COSTLY else 0.0
-            self._known[served.segment] = known
+            if known is None or known.epoch != epoch:
+                known = _Known(epoch)
+                if epoch is not None and (stored := view.settlement(epoch)) is not None:
+                    agreed = json.loads(stored.document)["agreed"]
+                    scores = {row["participant"]: row["score"] for row in agreed if row["score"] is not None}
+                    known = _Known(epoch, {name: made.submission for name, made in view.submissions(epoch).items()}, scores)
+                self._known[served.segment] = known
             return known
 
 
-def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]]) -> Json:
+def _has_evidence(served: ServedCompetition, desk: Store, participant: str, submission: str, settled: int | None) -> bool:
+    """Whether the ledger has evidence of an open epoch about a submission, of any validator."""
+    kind = served.scheme.kind
+    about = submission if kind.record.shared_key else participant
+    with desk.reading() as view:
+        return any(
+            json.loads(row.body)["submission"] == submission
+            for validator in served.rules().validators
+            for row in view.run(kind.name, validator, about, -1 if settled is None else settled)
+        )
+
+
+def _is_current(upload: Upload, current: str) -> bool:
+    """Whether an upload counts: no other one took its place. A sealed one stands in no registry."""
+    return upload.submission in (upload.archive, current)
+
+
+def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]], judged: set[str]) -> Json:
     """An upload as the API shows it."""
     sealed = upload.submission == upload.archive
     row: Json = {
@@ -120,7 +128,7 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
         "epoch": upload.epoch,
         "at": upload.at,
         "sealed": sealed,
-        "current": sealed or upload.submission == current,
+        "current": _is_current(upload, current),
     }
     scored = known.settled.get(upload.participant) == upload.submission
     if not row["current"]:
@@ -130,5 +138,5 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
     elif upload.submission in judging:
         row["state"], row["validators"] = "being-judged", judging[upload.submission]
     else:
-        row["state"] = "judged" if scored or upload.submission in known.judged else "received"
+        row["state"] = "judged" if scored or upload.submission in judged else "received"
     return row

@@ -47,7 +47,8 @@ FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
-_RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml")
+_PARTICIPANTS = "participants.csv"
+_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml")
 
 
 def now() -> datetime:
@@ -70,6 +71,8 @@ class _Shelf:
     """Pages that were drawn, the most recently used last; of a certain state of the competition."""
 
     state: tuple[object, ...] = ()
+    settled: tuple[object, ...] = ()
+    """The part of the state on which the seasons depend."""
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
@@ -77,6 +80,15 @@ class _Shelf:
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
+    last: Season | None = None
+    """The last epoch; who handed in something since is not up to date in it."""
+
+    def following(self, state: tuple[object, ...], settled: tuple[object, ...]) -> _Shelf:
+        """The shelf of a later state. No page of this one is in it; a season is, unless what it depends on has changed."""
+        if not settled or settled != self.settled:
+            return _Shelf(state, settled=settled)
+        seasons = self.seasons.copy()
+        return _Shelf(state, settled=settled, seasons=seasons, last=seasons.pop(None, self.last))
 
 
 class ServedCompetition:
@@ -203,23 +215,28 @@ class ServedCompetition:
         commits = None if self.store is None else self.store.commits()
         return None if commits is None else (*self.files(), commits)
 
-    def _state(self) -> tuple[object, ...]:
-        """Return what changes when a page may look different."""
+    def _state(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """Return what changes when a page may look different, and what does when a settled epoch may: () for always."""
+        files = self.files()
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+            return (*files, _stamp(evidence), *sorted(map(_stamp, evidence.glob("*")))), ()
         with self.store.reading() as view:
             settled = view.settled_epoch()
-            return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
+            if settled is None:
+                return (*files, settled, view.highest_epoch(), view.last_seq()), ()
+            ledger = (settled, view.highest_epoch())
+        rest = tuple(stamp for name, stamp in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
+        return (*files, *ledger), (*rest, *ledger)
 
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
         if seen is not None and shelf.seen == seen:
             return shelf
-        state = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
+        state, settled = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
             if self._shelf.state != state:
-                self._shelf = _Shelf(state)
+                self._shelf = self._shelf.following(state, settled)
             self._shelf.seen = seen
             return self._shelf
 
@@ -234,7 +251,8 @@ class ServedCompetition:
             if (season := self._seen(shelf, epoch)) is not None:
                 return season
             try:
-                season = self._read(epoch)
+                known = shelf.last if epoch is None else None
+                season = self._read(epoch, shelf) if known is None else known.with_waiting()
             except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
                 shelf.failed[epoch] = (time.monotonic(), error)
                 raise copy(error) from None
@@ -256,7 +274,7 @@ class ServedCompetition:
             raise copy(error)
         return None
 
-    def _read(self, epoch: int | None) -> Season:
+    def _read(self, epoch: int | None, shelf: _Shelf) -> Season:
         """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
         if self.store is None:
             return replace(read(self.folder, epoch), address=self.address)
@@ -268,9 +286,17 @@ class ServedCompetition:
             raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
         if epoch is not None and epoch not in settled:
             raise _no_epoch(epoch)
-        season, inside = read(self.folder, epoch, self.judged), epoch is not None
-        others = other_epochs(settled, season.settlement.epoch, inside=inside)
-        return replace(season, others=others, root="../" if inside else "", address=self.address)
+        if epoch is None:
+            season = read(self.folder, None, self.judged)
+            return replace(season, others=other_epochs(settled, season.settlement.epoch, inside=False), address=self.address)
+        others = other_epochs(settled, epoch, inside=True)
+        if epoch == settled[-1]:  # the same as the last one, which is shown elsewhere
+            last = shelf.seasons.get(None, shelf.last)
+            if last is None:
+                last = shelf.last = self._read(None, shelf)
+            if last.settlement.epoch == epoch:
+                return last.below(others)
+        return replace(read(self.folder, epoch, self.judged), others=others, root="../", address=self.address)
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
