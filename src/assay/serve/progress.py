@@ -1,8 +1,10 @@
 """How far a participant's submissions are. SPEC 7.
 
 A submission is `received`, `being-judged` (a validator's heartbeat names it), `judged` (the ledger has evidence about it) or
-`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`; a
-sealed one stays `received` here.
+`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`.
+
+A sealed one is `being-judged` when the enclave took it, `judged` when its result was collected, and `refused` if the enclave did;
+a commitment is `committed` when the enclave took it. Scores are the participant's: an enclave takes one solution of each.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import json
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from assay.enclave import delivery
 from assay.judge import submitting
 from assay.ledger.intake import open_epoch
 from assay.ledger.store import Store
@@ -64,7 +68,12 @@ class Progress:
         current = submitting.find(served.folder, participant).submission
         known = self._read(served, desk)
         judging = self._judging(served)
-        rows = [_row(upload, current, known, judging) for upload in uploads]
+        rows = [
+            _sealed_row(served.folder, upload, current, known)
+            if upload.submission == upload.archive
+            else _row(upload, current, known, judging)
+            for upload in uploads
+        ]
         commitments = [
             {"digest": made.digest, "epoch": made.epoch, "at": made.at} for made in notebook.commitments(participant, last=LISTED)
         ]
@@ -111,15 +120,7 @@ class Progress:
 
 def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]]) -> Json:
     """An upload as the API shows it."""
-    sealed = upload.submission == upload.archive
-    row: Json = {
-        "submission": upload.submission,
-        "archive": upload.archive,
-        "epoch": upload.epoch,
-        "at": upload.at,
-        "sealed": sealed,
-        "current": sealed or upload.submission == current,
-    }
+    row = _plain(upload, sealed=False, current=upload.submission == current)
     scored = known.settled.get(upload.participant) == upload.submission
     if not row["current"]:
         row["state"] = "replaced"
@@ -130,3 +131,25 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
     else:
         row["state"] = "judged" if scored or upload.submission in known.judged else "received"
     return row
+
+
+def _sealed_row(folder: Path, upload: Upload, current: str, known: _Known) -> Json:
+    """A sealed upload as the API shows it. current: the digest of the participant's solution, once it was collected."""
+    commitment = delivery.upload_file(folder, upload.archive, "commitment")
+    sealed = delivery.upload_file(folder, upload.archive, "sealed")
+    file = commitment if commitment.exists() else sealed
+    row = _plain(upload, sealed=True, current=file == sealed)
+    if (refused := delivery.answer_file(file, "refused")).exists():
+        return row | {"state": "refused", "current": False, "why": delivery.refusal(refused)}
+    if not delivery.answer_file(file, "taken").exists():
+        return row | {"state": "received"}
+    if file == commitment:
+        return row | {"state": "committed"}
+    if current and known.settled.get(upload.participant) == current and upload.participant in known.scores:
+        return row | {"state": "scored", "score": known.scores[upload.participant]}
+    return row | {"state": "judged" if current else "being-judged"}
+
+
+def _plain(upload: Upload, *, sealed: bool, current: bool) -> Json:
+    names = ("submission", "archive", "epoch", "at")
+    return {name: getattr(upload, name) for name in names} | {"sealed": sealed, "current": current}
