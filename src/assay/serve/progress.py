@@ -1,8 +1,10 @@
 """How far a participant's submissions are. SPEC 7.
 
 A submission is `received`, `being-judged` (a validator's heartbeat names it), `judged` (the ledger has evidence about it) or
-`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`; a
-sealed one stays `received` here.
+`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`.
+
+A sealed one is `being-judged` when the enclave took it, `judged` when its result was collected, and `refused` if the enclave did;
+a commitment is `committed` when the enclave took it. Scores are the participant's: an enclave takes one solution of each.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ import json
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+from assay.enclave import delivery
 from assay.judge import submitting
 from assay.ledger.intake import open_epoch
 from assay.ledger.store import Store
@@ -28,8 +32,6 @@ SILENT = timedelta(seconds=90)
 """A validator that said nothing for so long is judging nothing."""
 LISTED = 1000
 """The most submissions that one answer lists."""
-LOOKED_UP = 10
-"""Submissions of a participant, the newest that count, for which one answer looks into the ledger."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,15 @@ class Progress:
         current = submitting.find(served.folder, participant).submission
         known = self._read(served, desk)
         judging = self._judging(served)
-        kept = dict.fromkeys(upload.submission for upload in uploads if _is_current(upload, current))
-        judged = {
-            submission for submission in [*kept][:LOOKED_UP] if _has_evidence(served, desk, participant, submission, known.epoch)
-        }
-        rows = [_row(upload, current, known, judging, judged) for upload in uploads]
+        judged = any(upload.submission == current for upload in uploads) and _has_evidence(
+            served, desk, participant, current, known.epoch
+        )
+        rows = [
+            _sealed_row(served.folder, upload, current, known)
+            if upload.submission == upload.archive
+            else _row(upload, current, known, judging, judged)
+            for upload in uploads
+        ]
         commitments = [
             {"digest": made.digest, "epoch": made.epoch, "at": made.at} for made in notebook.commitments(participant, last=LISTED)
         ]
@@ -114,22 +120,9 @@ def _has_evidence(served: ServedCompetition, desk: Store, participant: str, subm
         )
 
 
-def _is_current(upload: Upload, current: str) -> bool:
-    """Whether an upload counts: no other one took its place. A sealed one stands in no registry."""
-    return upload.submission in (upload.archive, current)
-
-
-def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]], judged: set[str]) -> Json:
+def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]], judged: bool) -> Json:
     """An upload as the API shows it."""
-    sealed = upload.submission == upload.archive
-    row: Json = {
-        "submission": upload.submission,
-        "archive": upload.archive,
-        "epoch": upload.epoch,
-        "at": upload.at,
-        "sealed": sealed,
-        "current": _is_current(upload, current),
-    }
+    row = _plain(upload, sealed=False, current=upload.submission == current)
     scored = known.settled.get(upload.participant) == upload.submission
     if not row["current"]:
         row["state"] = "replaced"
@@ -138,5 +131,27 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
     elif upload.submission in judging:
         row["state"], row["validators"] = "being-judged", judging[upload.submission]
     else:
-        row["state"] = "judged" if scored or upload.submission in judged else "received"
+        row["state"] = "judged" if scored or judged else "received"
     return row
+
+
+def _sealed_row(folder: Path, upload: Upload, current: str, known: _Known) -> Json:
+    """A sealed upload as the API shows it. current: the digest of the participant's solution, once it was collected."""
+    commitment = delivery.upload_file(folder, upload.archive, "commitment")
+    sealed = delivery.upload_file(folder, upload.archive, "sealed")
+    file = commitment if commitment.exists() else sealed
+    row = _plain(upload, sealed=True, current=file == sealed)
+    if (refused := delivery.answer_file(file, "refused")).exists():
+        return row | {"state": "refused", "current": False, "why": delivery.refusal(refused)}
+    if not delivery.answer_file(file, "taken").exists():
+        return row | {"state": "received"}
+    if file == commitment:
+        return row | {"state": "committed"}
+    if current and known.settled.get(upload.participant) == current and upload.participant in known.scores:
+        return row | {"state": "scored", "score": known.scores[upload.participant]}
+    return row | {"state": "judged" if current else "being-judged"}
+
+
+def _plain(upload: Upload, *, sealed: bool, current: bool) -> Json:
+    names = ("submission", "archive", "epoch", "at")
+    return {name: getattr(upload, name) for name in names} | {"sealed": sealed, "current": current}

@@ -40,7 +40,7 @@ __all__ = ["ARCHIVE", "SEALED", "routes"]
 ARCHIVE = "application/gzip"
 """The media type of an archive; any other than SEALED means an archive too."""
 SEALED = "application/vnd.assay.sealed"
-"""The media type of a sealed submission."""
+"""The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 OWN = {"Cache-Control": "private, no-cache"}
@@ -125,9 +125,10 @@ class OwnSubmission(BaseModel):
     at: str
     sealed: bool
     current: bool
-    state: Literal["received", "being-judged", "judged", "scored", "replaced"]
+    state: Literal["received", "being-judged", "judged", "scored", "replaced", "committed", "refused"]
     score: str = ""
     validators: list[str] = []
+    why: Annotated[str, Field(description="Why the enclave refused a sealed one")] = ""
 
 
 class CommitmentRow(BaseModel):
