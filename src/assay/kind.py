@@ -182,6 +182,10 @@ class Kind:
         hint = "copy them from whoever has them"
         raise BadInput(f"the files of submissions of the kind {self.name!r} cannot be fetched", field="score.kind", hint=hint)
 
+    def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
+        """What its judge kept here of what a record is about, for people to read: name → a file, or a folder of files."""
+        return {}
+
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         """Participant → `uncertainty.Standing`; None where no interval can be said."""
         return None

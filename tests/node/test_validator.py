@@ -126,6 +126,7 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     url = f"{service.address}/small"
     output("node", "validator", mine, "--url", url, "--key", KEY, "--once")
     assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
+    assert any(path.is_file() for path in (theirs / "objects").rglob("*")), "the logs went along"
     judge_kit.make_task(theirs / "tasks" / "t1", tests="grep -qx bye /app/out.txt\n", solution="echo bye > /app/out.txt\n")
     run("tasks", "pin", theirs)
     told: list[str] = []

@@ -15,7 +15,7 @@ from assay.settle.story.telling import named, plural
 if TYPE_CHECKING:
     from assay.ledger.keys import PrivateKey
     from assay.node.fetch import PullResult
-    from assay.node.spool import PushResult, SentBatch
+    from assay.node.spool import PushResult
 
 __all__ = ["FolderArgument", "KeyOption", "UrlOption", "pull", "push", "signer_of"]
 
@@ -81,7 +81,13 @@ def _tell_pull(pulled: PullResult) -> None:
     )
 
 
-def push(folder: FolderArgument, url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None:
+def push(
+    folder: FolderArgument,
+    url: UrlOption,
+    key: KeyOption,
+    logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
+    as_json: AsJson = False,
+) -> None:
     """Sign what was judged, and send all batches that the service of the competition does not have.
 
     A batch that the service has moves to DIR/batches/sent. If the service does not answer, batches wait in DIR/batches: run the
@@ -92,6 +98,7 @@ def push(folder: FolderArgument, url: UrlOption, key: KeyOption, as_json: AsJson
     Example:
       assay push my-copy --url https://assay.example.org/term-challenge --key val-1
     """
+    from assay.cli.ledger.evidence import tell_logs, warn_of_conflicts
     from assay.node import fetch, working
     from assay.node.spool import Spool
     from assay.serve.client import Client
@@ -100,10 +107,13 @@ def push(folder: FolderArgument, url: UrlOption, key: KeyOption, as_json: AsJson
     with Client(url, signer) as client, working(folder, key):
         spool = Spool(folder, signer)
         signed = spool.sign()  # first, so that it is a file to send in any way, whether the service answers or not
-        result = spool.push(client, fetch.ask_work(client).epoch)
+        result = spool.push(client, fetch.ask_work(client).epoch, logs=logs)
         result.signed += signed
     if not emit(push_document(result), as_json):
         _tell_push(result)
+    tell_logs(result.logs, quiet=as_json)
+    pairs = [(pair.first, pair.later) for row in result.sent for pair in row.outcome.conflicting]
+    warn_of_conflicts(sum(row.outcome.conflicts for row in result.sent), pairs)
     if result.refused:
         raise typer.Exit(BadInput.exit_code)
 
@@ -111,14 +121,17 @@ def push(folder: FolderArgument, url: UrlOption, key: KeyOption, as_json: AsJson
 def push_document(result: PushResult) -> dict[str, Any]:
     """The result of a push, for programs."""
     rows = {"sent": [row.document for row in result.sent], "refused": [row.document for row in result.refused]}
-    return {"signed": result.signed, "new": result.new, **rows}
+    return {"signed": result.signed, "new": result.new, **rows, "logs": {"new": result.logs.new, "known": result.logs.known}}
 
 
 def _tell_push(result: PushResult) -> None:
-    from assay.cli.errors import printable, tell
+    from assay.cli.errors import tell
+    from assay.cli.ledger.evidence import outcome_line
 
     for row in result.sent:
-        typer.echo(printable(f"{row.file}: {_counts(row)}"))
+        outcome = row.outcome
+        again = f", signed for epoch {outcome.epoch} because it came too late for its own" if row.again else ""
+        typer.echo(outcome_line(row.file, outcome.new, outcome.records - outcome.new, outcome.conflicts) + again)
     for row in result.refused:
         why = f"{row.outcome.detail}; {row.outcome.hint}" if row.outcome.hint else row.outcome.detail
         tell("error", f"{row.file}: {why}", typer.colors.RED)
@@ -127,10 +140,3 @@ def _tell_push(result: PushResult) -> None:
         return
     summary = f"{plural(result.new, 'record')} accepted by the service, in {plural(len(result.sent), 'batch', 'batches')}"
     show(sentence(f"{summary}; {len(result.refused)} refused." if result.refused else f"{summary}."))
-
-
-def _counts(row: SentBatch) -> str:
-    outcome = row.outcome
-    conflicts = f", {outcome.conflicts} in conflict with an earlier one" if outcome.conflicts else ""
-    again = f", signed for epoch {outcome.epoch} because they came too late for an earlier one" if row.again else ""
-    return f"{outcome.new} new, {outcome.records - outcome.new} known{conflicts}{again}"

@@ -1,6 +1,6 @@
 """Sign what was judged, and send it until the service has it: nothing is lost, and nothing is judged or counted twice. SPEC 6.
 
-    evidence/*.jsonl  ─sign what is new─▶  batches/*.batch  ─send─▶  batches/sent/*.batch
+    evidence/*.jsonl  ─sign what is new─▶  batches/*.batch  ─send, with the logs─▶  batches/sent/*.batch
 
 A record is signed once, with the epoch in which it was judged. The offset up to which evidence is signed is noted after the batch
 is on the disk; a crash between the two signs the same records again, which adds nothing in the ledger. A batch stays in batches/
@@ -35,6 +35,7 @@ from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import PAUSES, Client
 from assay.serve.evidence import BatchOutcome
+from assay.serve.log_files import LogsSent, send_logs
 from assay.serve.sending import send_batches
 
 __all__ = ["BATCHES", "SENT", "PushResult", "SentBatch", "Spool", "validator_in", "waiting"]
@@ -72,6 +73,8 @@ class PushResult:
     """Batches that the service has now."""
     refused: list[SentBatch] = field(default_factory=list)
     """Batches that it does not want; they stay, and are tried again."""
+    logs: LogsSent = field(default_factory=LogsSent)
+    """What became of the logs and the kept work of the trials in these batches."""
 
     @property
     def new(self) -> int:
@@ -121,12 +124,15 @@ class Spool:
             write_bytes(self.note_file, canonical(offsets) + b"\n")
         return sum(made.statement.count for made in signed)
 
-    def push(self, client: Client, open_epoch: int, *, pauses: Sequence[float] = PAUSES) -> PushResult:
-        """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput."""
+    def push(self, client: Client, open_epoch: int, *, logs: bool = True, pauses: Sequence[float] = PAUSES) -> PushResult:
+        """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput.
+
+        logs: also hand over the logs and the kept work of the trials. A batch is put away when the service has these as well.
+        """
         result = PushResult(self.sign())
-        late = self._send(client, waiting(self.folder), result, open_epoch, pauses)
+        late = self._send(client, waiting(self.folder), result, open_epoch, pauses, logs=logs)
         if late:
-            self._send(client, late, result, open_epoch, pauses, again=True)
+            self._send(client, late, result, open_epoch, pauses, logs=logs, again=True)
         return result
 
     def _send(
@@ -137,6 +143,7 @@ class Spool:
         open_epoch: int,
         pauses: Sequence[float],
         *,
+        logs: bool,
         again: bool = False,
     ) -> list[Path]:
         """Send batches; returns the files of those that came too late, signed for the open epoch."""
@@ -144,6 +151,8 @@ class Spool:
         for file, outcome in send_batches(client, files, pauses=pauses) if files else ():
             row = SentBatch(file, outcome, again)
             if outcome.outcome != "refused":
+                if logs:
+                    send_logs(client, self.folder, batch.read(file).records, result.logs)
                 _put_away(file)
                 result.sent.append(row)
             elif (renewed := self._renewed(file, open_epoch)) is not None:

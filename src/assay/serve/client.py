@@ -93,9 +93,9 @@ class Client:
         """Send a body, signed, and return the answer as JSON (None if there is none)."""
         return self._read(self._asked(method, f"/v1/{self.segment}/{path}", body, {"Content-Type": media}))
 
-    def download(self, path: str) -> bytes:
-        """The bytes at a path below the competition's part of the API."""
-        return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}).body
+    def download(self, path: str, most: int = ANSWER_BYTES) -> bytes:
+        """The bytes at a path below the competition's part of the API, at most so many; signed if there is a key."""
+        return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}, most).body
 
     def fetch(self, path: str, target: Path) -> str:
         """Download into a file, which is whole or not there; return the ETag that the service gave it, without quotes.
@@ -152,13 +152,13 @@ class Client:
             hint = f"if it has no TLS, write {self.base.replace('https', 'http', 1)}"
         return Unreachable(f"{self.base} does not answer: {error}", hint=hint)
 
-    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> PeerAnswer:
+    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int = ANSWER_BYTES) -> PeerAnswer:
         url = f"{self.base}{path}"
         headers = headers | self._signed(method, url, body or b"")
         if body is not None:
             headers["Content-Length"] = str(len(body))
         try:
-            answer = self._peer.ask(method, url, headers=headers, body=body, most=ANSWER_BYTES)
+            answer = self._peer.ask(method, url, headers=headers, body=body, most=most)
         except NoAnswer as error:
             raise self._silent(error) from None
         if not 200 <= answer.status < 300:

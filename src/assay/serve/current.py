@@ -1,29 +1,37 @@
-"""The pages that only a service has: what is judged now, and where to start; also before anything was settled."""
+"""The pages that only a service has: what is judged now, and where to start, also before anything was settled; released logs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from assay.errors import BadInput, CannotSettle
 from assay.ledger.intake import open_epoch
 from assay.scheme.fields import instant
 from assay.serve.live import Judging, LiveState
+from assay.serve.logs import log_view, released
 from assay.serve.notebook import Heartbeat, Json
-from assay.serve.pages import live_page, start_page
+from assay.serve.pages import live_page, logs_page, start_page
 from assay.serve.season import Season, handed_in
 from assay.serve.site import ServedCompetition
 from assay.serve.uploads import closes_in
 
 __all__ = ["CURRENT", "current_page"]
 
-CURRENT = ("live.html", "start.html")
+CURRENT = ("live.html", "start.html", "logs.html")
 """The names of these pages."""
 EVENTS = "events"
 """Where the service sends its events, seen from a page."""
 
 
-def current_page(served: ServedCompetition, name: str) -> bytes:
-    """A page of CURRENT, drawn now. Raises BadInput if the folder is wrong, HttpProblem (409) without a ledger, StoreError."""
+def current_page(served: ServedCompetition, name: str, query: Mapping[str, str]) -> bytes:
+    """A page of CURRENT, drawn now. Raises BadInput if the folder is wrong, HttpProblem (409) without a ledger, StoreError.
+
+    Of the page of logs also CannotSettle and HttpProblem: 404 for what is not there, 403 for what is not released.
+    """
+    if name == "logs.html":
+        submission, task = query.get("submission", ""), query.get("task") or None
+        return logs_page(served.season(), log_view(released(served, submission, None, task), served.season(), submission, task))
     season = _season(served)
     if name == "start.html":
         return start_page(served.folder, season, served.address)

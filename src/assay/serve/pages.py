@@ -43,6 +43,7 @@ __all__ = [
     "Query",
     "assets",
     "live_page",
+    "logs_page",
     "names",
     "page",
     "pages",
@@ -163,6 +164,12 @@ def _start(season: Season, query: Query | None) -> bytes:
     pages = [*_single(season)]
     view = start(season.folder, pages, season.address, season.settlement.epoch, settled=season.proof is not None)
     return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=view))
+
+
+def logs_page(season: Season, view: Json) -> bytes:
+    """Return the released logs of a submission, which only a service has. view: of `assay.serve.logs.log_view`."""
+    title = f"{view['task'] or 'Logs'} · {season.scheme.name}"
+    return render("logs.html", _page(season, "participant", title, v=view))
 
 
 def start_page(folder: Path, season: Season | None, address: str) -> bytes:
