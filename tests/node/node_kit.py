@@ -14,7 +14,7 @@ from ledger_kit import SIGNER, V1
 
 KEY = "val-1"
 """The name of the validator's key, of the file that `keys_in` writes."""
-RIGHT, WRONG = "echo hello > /app/out.txt\n", "echo no > /app/out.txt\n"
+RIGHT, WRONG = "echo working\necho hello > /app/out.txt\n", "echo no > /app/out.txt\n"
 
 
 def operator(place: Path, *, tasks: tuple[str, ...] = ("t1",), agents: dict[str, str] | None = None) -> Path:
