@@ -10,6 +10,7 @@ from assay.ledger import config, log, settling, store
 from assay.ledger.check import EMPTY_ROOT
 from assay.ledger.config import Config
 from assay.ledger.log import Log
+from cli_kit import rewrite
 from ledger_kit import SIGNER, V1
 
 KEY = "val-1"
@@ -17,15 +18,16 @@ KEY = "val-1"
 RIGHT, WRONG = "echo working\necho hello > /app/out.txt\n", "echo no > /app/out.txt\n"
 
 
-def operator(place: Path, *, tasks: tuple[str, ...] = ("t1",), agents: dict[str, str] | None = None) -> Path:
+def operator(place: Path, *, tasks: tuple[str, ...] = ("t1",), agents: dict[str, str] | None = None, name: str = "small") -> Path:
     """The operator's folder: one validator, real tasks, an agent (participant → script) each, an empty ledger."""
-    for name in tasks:
-        judge_kit.make_task(place / "tasks" / name)
+    for task in tasks:
+        judge_kit.make_task(place / "tasks" / task)
     judge_kit.make_competition(place, dict.fromkeys(agents or {"m1": RIGHT}, ""), validators=[V1])
+    rewrite(place / "scheme.toml", '"small"', f'"{name}"')
     (place / "validators.csv").write_text(f"key,stake,name\n{V1},100,val-1\n")
     key = log.log_key(ledger_kit.ORIGIN, SIGNER.public)
     settings = Config(place, ledger_kit.ORIGIN, str(key))
-    store.create(settings.place, store.Meta("small", settings.origin, settings.key)).close()
+    store.create(settings.place, store.Meta(name, settings.origin, settings.key)).close()
     Log.create(settings.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
     config.write(settings)
     for participant, script in (agents or {"m1": RIGHT}).items():

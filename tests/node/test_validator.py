@@ -141,6 +141,16 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     assert len(lines(mine)) == 1
 
 
+def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+    theirs = service.site.competition("small").folder
+    told: list[str] = []
+    assert one_round(service, tmp_path / "mine")
+    assert one_round(service, tmp_path / "another", told)
+    assert "does another node use it?" in "".join(told)
+    assert "use the key in one folder only" in " ".join(status.read_status(tmp_path / "another").wrong)
+    assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
+
+
 def test_what_is_judged_is_told_and_what_is_missing_is_named(
     service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

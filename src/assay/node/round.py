@@ -26,6 +26,7 @@ from assay.node.spool import BATCHES, PushResult, Spool, waiting
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import Client
 from assay.serve.work import Work
+from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
 
@@ -82,7 +83,7 @@ class Round:
         status.note(self.folder, state=state, **heard, **more)
 
     def _tell_pull(self, pulled: fetch.PullResult) -> None:
-        new = [*pulled.tables, *([f"{pulled.tasks} tasks"] if pulled.tasks else [])]
+        new = [*pulled.tables, *([plural(pulled.tasks, "task")] if pulled.tasks else [])]
         new += [f"the submission of {key}" for key in pulled.submissions]
         if new:
             self.tell(f"epoch {pulled.work.epoch}: fetched {', '.join(new)}")
@@ -204,9 +205,15 @@ class Round:
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
-        for row in result.sent:
-            again = ", judged for an earlier epoch" if row.again else ""
-            self.tell(f"epoch {row.outcome.epoch}: sent {row.outcome.new} new of {row.outcome.records} records{again}")
+        if count := sum(row.outcome.conflicts for row in result.sent):
+            what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            self.tell(f"{what}: does another node use it?")
+        for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
+            sent = [row.outcome for row in result.sent if row.again is again]
+            if sent:
+                new, records = sum(row.new for row in sent), sum(row.records for row in sent)
+                self.tell(f"epoch {epoch}: sent {plural(records, 'record')}, {new} of them new to the service{late}")
         for line in refused:
             self.tell(f"refused: {line}")
         return result

@@ -97,7 +97,8 @@ class NodeStatus:
         """One line for a person."""
         said = self.content
         epoch = f"epoch {said['epoch']}" if "epoch" in said else "no epoch yet"
-        doing = str(said.get("state", "idle")) if self.working else "not running"
+        doing = "between two rounds" if said.get("once") else "not running"
+        doing = str(said.get("state", "idle")) if self.working else doing
         if self.working and doing == "judging" and said.get("total"):
             doing = f"judging, {said.get('done', 0)} of {said['total']} done"
         batches = "1 batch waits" if self.waiting == 1 else f"{self.waiting} batches wait"
@@ -122,7 +123,7 @@ def read_status(folder: Path) -> NodeStatus:
 
 def _wrong(folder: Path, content: Json, *, working: bool) -> list[str]:
     wrong = []
-    if not working:
+    if not working and not content.get("once"):
         wrong.append(
             f"the node does not run; begin it again: assay node validator {folder} --url {content.get('url')} --key NAME"
         )
@@ -139,8 +140,7 @@ def _wrong(folder: Path, content: Json, *, working: bool) -> list[str]:
         wrong += [f"{what}: {row}" for row in rows[:_SHOWN]]
         if len(rows) > _SHOWN:
             wrong.append(f"{what}: {len(rows) - _SHOWN} more, see --json")
-    if waits := content.get("waits"):
-        wrong.append(str(waits))
+    wrong += [str(content[name]) for name in ("waits", "conflicts") if content.get(name)]
     with suppress(OSError):
         if (free := shutil.disk_usage(folder).free) < _FREE:
             wrong.append(f"the disk is almost full: {free // 2**20} MiB are free; make room")

@@ -51,7 +51,7 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
     from assay.node.round import Round
 
     with working(folder, signer.public.id):
-        status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text())
+        status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
         whole = Round(folder, url, signer, options, tell).carry_out()
     return 0 if whole else _STOPPED
 
@@ -75,7 +75,8 @@ class Node:
         """Work until somebody asks for the end. Raises AssayError if another node works in this folder."""
         name = self.signer.public.id
         with working(self.folder, name), self._signals():
-            status.note(self.folder, url=self.url, validator=name, started=status.now_text(), state="waiting", trouble=None)
+            begun = {"started": status.now_text(), "state": "waiting", "once": False}
+            status.note(self.folder, url=self.url, validator=name, trouble=None, conflicts=None, **begun)
             self.tell(f"{name} follows {self.url}")
             with suppress(_Ended):
                 while not self._stopped:
