@@ -31,6 +31,7 @@ from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import HttpProblem
 from assay.serve.links import other_epochs
+from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
@@ -70,6 +71,8 @@ class _Shelf:
     """Pages that were drawn, the most recently used last; of a certain state of the competition."""
 
     state: tuple[object, ...] = ()
+    until: datetime | None = None
+    """When the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], bytes] = field(default_factory=OrderedDict)
     size: int = 0
@@ -184,9 +187,10 @@ class ServedCompetition:
     def _current(self) -> _Shelf:
         state = self._state()
         with self._lock:
-            if self._shelf.state != state:
-                self._shelf = _Shelf(state)
-            return self._shelf
+            shelf, moment = self._shelf, now()
+            if shelf.state != state or (shelf.until is not None and moment >= shelf.until):
+                shelf = self._shelf = _Shelf(state, closes_at(self.scheme, moment))
+            return shelf
 
     def season(self, epoch: int | None = None) -> Season:
         """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does."""
