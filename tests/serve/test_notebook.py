@@ -177,5 +177,6 @@ def test_a_season_goes_on_from_a_backup(database: str, tmp_path: Path, request: 
         assert [row["digest"] for row in own["commitments"]] == ["sha256:a"]
         body = json.dumps({"code": "code"}).encode()
         assert service.signed(newcomer, "POST", "/v1/small/participants", body).status == 201
-        notebook.upload(upload)  # its number follows
-        assert notebook.uploads() == [upload, upload]
+        _, after = service.site.competition("small").books()
+        after.upload(upload)  # its number follows
+        assert after.uploads() == [upload, upload]
