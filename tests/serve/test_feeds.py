@@ -12,10 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 import ledger_kit
+import postgres
 from assay.ledger import settling
 from assay.serve import feeds, watching
 from assay.serve import tallies as tallies_room
 from assay.serve.tallies import Tallies
+from disks import mounted, read_only, remount
 from service_kit import Running, running
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -185,6 +187,54 @@ def test_health_says_whether_the_database_answers(service: Running) -> None:
     assert ill.json["detail"].startswith("small: ")
     assert str(folder_of(service)) not in ill.body.decode()
     assert 'assay_ledger_up{competition="small"} 0' in service.ask("GET", "/metrics").body.decode()
+
+
+def test_health_says_what_is_lost_until_it_is_back(service: Running) -> None:
+    folder = folder_of(service)
+    batch = next(ledger_kit.batches(folder, ledger_kit.records()))
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    for name, sentence in {
+        "ledger.db": "small: the ledger's file ledger.db is gone",
+        "scheme.toml": "small: scheme.toml: ",
+        "participants.csv": "small: participants.csv: ",
+    }.items():
+        (folder / name).rename(folder / "away")
+        ill = service.ask("GET", "/healthz")
+        assert (ill.status, sentence in ill.json["detail"]) == (503, True), ill
+        if name == "ledger.db":  # the open file could still be written, and nobody would read it again
+            lost = service.signed(key, "POST", "/v1/small/evidence", batch.data)
+            assert (lost.status, "restores a backup and restarts" in lost.json["hint"]) == (503, True)
+            (folder / name).write_bytes((folder / "away").read_bytes())
+            assert "ledger.db was replaced" in service.ask("GET", "/healthz").json["detail"]
+        (folder / "away").rename(folder / name)
+        assert service.ask("GET", "/healthz").status == 200
+
+
+def test_health_says_that_the_database_is_away(tmp_path: Path) -> None:
+    with postgres.cluster() as cluster:
+        folder = ledger_kit.made(tmp_path / "small", database=cluster.database())
+        with running(folder) as service:
+            assert service.ask("GET", "/healthz").status == 200
+            cluster.stop()
+            ill = service.ask("GET", "/healthz")
+            assert (ill.status, ill.json["detail"].startswith("small: the server does not answer")) == (503, True), ill
+            cluster.start()
+            assert service.ask("GET", "/healthz").status == 200
+
+
+def test_health_says_that_the_disk_is_full_or_read_only(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "2g") as disk:
+        folder = ledger_kit.made(disk / "small")
+        with running(folder) as service:
+            assert service.ask("GET", "/healthz").status == 200
+            remount(disk, "size=1g")
+            full = service.ask("GET", "/healthz")
+            assert (full.status, "the service's disk is full" in full.json["detail"]) == (503, True), full
+            remount(disk, "size=2g")
+            with read_only(disk):
+                ill = service.ask("GET", "/healthz")
+                assert (ill.status, "the service may not read and write small" in ill.json["detail"]) == (503, True), ill
+            assert service.ask("GET", "/healthz").status == 200
 
 
 def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,8 +22,11 @@ from assay.ledger.batch import Batch
 from assay.ledger.counting import BatchVerdicts
 from assay.ledger.store import StoredBatch
 from assay.peers.guard import CONNECTION_LIMITS
+from assay.serve import site
 from assay.serve.client import Client
 from assay.serve.run import ServeOptions, addresses, listen
+from assay.serve.season import Season
+from assay.serve.season import read as read_season
 from assay.serve.signed import sign_request
 from service_kit import Answer, Running, listing, running, settle
 
@@ -170,11 +174,51 @@ def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeyp
         settling.settle(ledger, ledger_kit.SIGNER, 3)
     ledger_kit.add(folder_of(service), ledger_kit.records(epoch=4))
     monkeypatch.setattr(BatchVerdicts, "why", counted)
+    seasons: list[int | None] = []
+
+    def reading(folder: Path, epoch: int | None, judged: dict[tuple[object, ...], str]) -> Season:
+        seasons.append(epoch)
+        return read_season(folder, epoch, judged)
+
+    monkeypatch.setattr(site, "read", reading)
     first = service.ask("GET", "/small/").headers["etag"]
-    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
+    assert service.ask("GET", "/v1/small/epochs/3/board").status == 200
+    assert sorted(looked) == [4, 5, 6], "the receipt has a verdict on the others"
     find(folder_of(service), "m2").enter("s3")  # everything is drawn again
     assert service.ask("GET", "/small/").headers["etag"] != first
-    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
+    assert service.ask("GET", "/small/epoch-3/").status == 200
+    assert seasons == [None], "the settled epoch is still the same"
+    assert sorted(looked) == [4, 5, 6], "the receipt has a verdict on the others"
+    with ledger_kit.opened(folder_of(service)) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 4)
+    assert [service.ask("GET", f"/small/{page}").status for page in ("", "epoch-3/", "epoch-4/")] == [200] * 3
+    assert seasons == [None, None, 3]
+
+
+def test_the_epoch_before_is_shown_while_a_settled_one_is_read(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> int:
+        epoch: int = service.ask("GET", "/small/board.json").json["epoch"]
+        return epoch
+
+    begun, done, answers = threading.Event(), threading.Event(), list[int]()
+
+    def slowly(folder: Path, epoch: int | None, judged: dict[tuple[object, ...], str]) -> Season:
+        begun.set()
+        done.wait()
+        return read_season(folder, epoch, judged)
+
+    for epoch in (3, 4):
+        settle(service, epoch)
+        if epoch == 3:
+            assert shown() == 3
+    monkeypatch.setattr(site, "read", slowly)
+    first = threading.Thread(target=lambda: answers.append(shown()))
+    first.start()
+    begun.wait()
+    assert shown() == 3
+    done.set()
+    first.join()
+    assert [*answers, shown()] == [4, 4], "what was drawn meanwhile is not kept"
 
 
 def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:

@@ -135,10 +135,12 @@ def _pages(app: FastAPI, site: Site) -> None:
         media = MEDIA.get(name.rpartition(".")[2]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         if name in static:
             return answer(request, static[name], media, seconds=3600)
-        if name in CURRENT and epoch is None:
-            return answer(request, await look(request, current_page, served, name), media)
         query = dict(request.query_params)
-        data = await run_in_threadpool(served.kept_page, name, epoch, query)
+        if name in CURRENT and epoch is None:
+            return answer(request, await look(request, current_page, served, name, query), media)
+        data = served.kept_page(name, epoch, query, at_once=True)
+        if data is None:
+            data = await run_in_threadpool(served.kept_page, name, epoch, query)
         if data is None:
             data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)

@@ -45,6 +45,7 @@ __all__ = [
     "Query",
     "assets",
     "live_page",
+    "logs_page",
     "names",
     "page",
     "pages",
@@ -180,6 +181,12 @@ def _epoch(season: Season, query: Query | None) -> bytes:
 
 def _start(season: Season, query: Query | None) -> bytes:
     return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=_doors(season)))
+
+
+def logs_page(season: Season, view: Json) -> bytes:
+    """Return the released logs of a submission, which only a service has. view: of `assay.serve.logs.log_view`."""
+    title = f"{view['task'] or 'Logs'} · {season.scheme.name}"
+    return render("logs.html", _page(season, "participant", title, v=view))
 
 
 def _doors(season: Season) -> Json:
