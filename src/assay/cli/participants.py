@@ -21,6 +21,7 @@ from assay.settle.story.telling import plural
 __all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
+SEALED = "application/vnd.assay.sealed"
 UrlOption = Annotated[
     str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
 ]
@@ -39,7 +40,8 @@ def register(
 ) -> None:
     """Register your key as a participant of a competition that somebody serves.
 
-    A hotkey of the subnet need not register. Registering again changes nothing.
+    A hotkey of the subnet need not register. Registering again with --name changes your name: boards have it from the next
+    settled epoch on. Otherwise registering again changes nothing.
 
     \b
     Examples:
@@ -56,8 +58,13 @@ def register(
         return
     told = f"You are the participant {answer['participant']}."
     if not answer.get("new", True):
-        told = f"Your key was registered before, as the participant {answer['participant']}; nothing has changed."
-        told += " Only the operator can change a name or an address." if name or address else ""
+        told = f"Your key was registered before, as the participant {answer['participant']}"
+        told += (
+            f". From the next settled epoch on your name is {name.strip()}."
+            if answer.get("renamed")
+            else "; nothing has changed."
+        )
+        told += " Only the operator can change an address." if address else ""
     show(sentence(f"{told} The board: {board}"))
 
 
@@ -85,8 +92,9 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
+            Column("why", [row.get("why", "") for row in rows], kind="text"),
         ]
-        show(grid(columns))
+        show(grid(column for column in columns if any(column.cells)))
     else:
         show(sentence(f"{answer['participant']} has handed in nothing yet."))
     if any(row["state"] == "scored" for row in rows):
@@ -157,25 +165,38 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
     signer = _load(key)
     with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
         rules = client.get("submissions")
+        most = rules.get("archive_bytes", BOUNDS.packed)
         if sealed:
-            body = Path(path).read_bytes()
+            body = _sealed(client, Path(path))
         else:
             pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
-            if packed.tell() > BOUNDS.packed:
-                what = f"it has {packed.tell() // 10**6} MB when it is packed, and a service takes {BOUNDS.packed // 10**6} MB"
-                raise BadInput(what, file=path, hint="leave out what the agent does not need: models, caches, .git")
-            body = _whole(packed)
+            body = _whole(packed) if packed.tell() <= most else b""
+        if (size := len(body) or packed.tell()) > most:
+            what = f"it has {size:,} bytes {'as it is' if sealed else 'when it is packed'}, and the service takes {most:,}"
+            raise BadInput(what, file=path, hint="leave out what is not needed: models, caches, .git")
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
             told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
         else:
-            media = "application/vnd.assay.sealed" if sealed else "application/gzip"
+            media = SEALED if sealed else "application/gzip"
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
-            told += f" Validators judge it next: {client.base}/{client.segment}/live.html"
+            next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
+            told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):
         show(sentence(told))
+
+
+def _sealed(client: Any, path: Path) -> bytes:
+    """The bytes of a sealed solution. The commitment that `assay commit` left beside it is handed in first."""
+    from assay.folder.files import load
+
+    body = load(path, 256 * 2**20, hint="give the file that `assay seal` or `assay commit` wrote")
+    commitment = path.with_name("commitment.json")
+    if path.name == "solution.sealed" and commitment.is_file():
+        client.send("PUT", "submissions", load(commitment, 2**20, hint="`assay commit` writes it"), SEALED)
+    return body
 
 
 def released_logs(

@@ -101,13 +101,21 @@ class View:
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
         pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
-        for seqs in sorted((later.seq, first.seq) for later, first in pairs):
-            yield Conflict(
-                *(
-                    StoredRecord._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one())
-                    for seq in seqs
-                )
-            )
+        yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
+
+    def conflicts_among(self, first_seq: int, last_seq: int, most: int) -> tuple[int, list[Conflict]]:
+        """How many of these records are conflicts, and the first `most` of them, each with the record that counts."""
+        flagged = records.c.conflict.is_(True) & records.c.seq.between(first_seq, last_seq)
+        count = self._connection.scalar(select(func.count()).where(flagged)) or 0
+        slots = select(records.c.slot).where(flagged).order_by(records.c.seq).limit(most)
+        pairs = [pair for rows in self._sharing(slots) for pair in contradictions(rows)]
+        seqs = sorted((later.seq, first.seq) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        return count, [*map(self._conflict, seqs[:most])]
+
+    def _conflict(self, seqs: tuple[int, int]) -> Conflict:
+        """The conflict of two records: the later one, and the one that counts."""
+        found = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*map(StoredRecord._make, found))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
