@@ -12,6 +12,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import store
 from assay.ledger.store import Accepted, Store, StoredReceipt, StoredSettlement, Submission, engine, tables
+from assay.records import record
 from ledger_kit import V1, V2
 
 Sql = Callable[[str], str]
@@ -95,6 +96,17 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
             assert [stored.id for stored in view.of_validator(V1, 1)] == [3]
 
 
+def test_a_record_is_stored_only_if_it_is_this_very_one(ledger: Store) -> None:
+    first, second = brought = kit.trials(range(2))
+    others = [first | {"outcome": "timeout"}, kit.one(task="t9"), second | {"trial": 2}]
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*brought))
+        with ledger.reading() as view:
+            assert view.stored([record(row) for row in (*brought, *others)]) == [True, True, False, False, False]
+            assert view.stored([]) == []
+
+
 def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
     with ledger:
         with ledger.writing() as tx:
@@ -172,6 +184,33 @@ def test_what_was_sent_is_kept_by_target(ledger: Store, database: str) -> None:
         assert view.targets() == ["a", "b"]
         assert [view.attempts("b", after) for after in range(5)] == [[b"1", b"2", b"3"], [b"2", b"3"], [b"3"], [], []]
         assert view.attempts("a") == [b"1"]
+
+
+def test_a_commit_shows_at_once(ledger: Store, database: str) -> None:
+    with ledger:
+        before = ledger.commits()
+        assert ledger.commits() == before
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials([1])))
+        after = ledger.commits()
+        with store.open(database) as other, other.writing() as tx:  # as another process would
+            tx.add_batch(kit.signed(*kit.trials([2])))
+        if "://" in database:
+            assert (before, after, ledger.commits()) == (None, None, None)
+        else:
+            assert len({before, after, ledger.commits()}) == 3
+
+
+def test_nobody_waits_to_see_a_commit(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.db"
+    store.create(place, kit.META).close()
+    with store.open(place) as ledger:
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert ledger.commits() is not None
+        ledger.close()
+        place.unlink()
+        assert ledger.commits() is None
 
 
 def test_settled_epochs(ledger: Store) -> None:

@@ -28,7 +28,7 @@ from assay.serve.run import ServeOptions, addresses, listen
 from assay.serve.season import Season
 from assay.serve.season import read as read_season
 from assay.serve.signed import sign_request
-from service_kit import Running, listing, running, settle
+from service_kit import Answer, Running, listing, running, settle
 
 STRANGER = keys.read(b"66" * 32)
 EVIDENCE = "/v1/small/evidence"
@@ -360,3 +360,24 @@ def test_a_key_of_another_competition_of_the_subnet_writes_nothing(tmp_path: Pat
                 assert view.count() == 0
         assert service.ask("POST", EVIDENCE, batch.data, headers).status == 200
         assert b"other" in service.ask("GET", "/").body
+
+
+def test_a_participant_that_has_an_answer_already_gets_no_body(tmp_path: Path) -> None:
+    key = keys.read(b"31" * 32)
+    people = f"key,uid,submission\n{key.public.id},1,s1\nm2,2,s2\n"
+    with running(ledger_kit.made(tmp_path / "small", participants_csv=people)) as service:
+        path = "/v1/small/submissions"
+
+        def look(etag: str = "") -> Answer:
+            headers = sign_request(key, "GET", f"{service.address}{path}", sha256(b"").digest())
+            return service.ask("GET", path, headers=headers | {"If-None-Match": etag})
+
+        first = look()
+        assert (first.status, first.headers["cache-control"]) == (200, "private, no-cache")
+        same = look(first.headers["etag"])
+        assert (same.status, same.body, same.headers["etag"]) == (304, b"", first.headers["etag"])
+        served = service.site.competition("small")
+        scheme = served.folder / "scheme.toml"
+        scheme.write_text(f"{scheme.read_text()}\n[submission]\nper_epoch = 7\n")
+        other = look(first.headers["etag"])
+        assert (other.status, other.json["per_epoch"]) == (200, 7)

@@ -198,8 +198,11 @@ class IntakeRules:
     answers: Path | None = None
 
 
-def intake_rules(folder: Path) -> IntakeRules:
-    """The rules that a competition's folder sets; raises BadInput, with file and line, for what is wrong in the folder."""
+def intake_rules(folder: Path, *, may_be_empty: bool = False) -> IntakeRules:
+    """The rules that a competition's folder sets; raises BadInput, with file and line, for what is wrong in the folder.
+
+    may_be_empty: whether validators.csv may have no rows yet, see `keys_of`.
+    """
     scheme = read_scheme(folder / "scheme.toml")
     people = folder / "participants.csv"
     participants = registry.participants(csvs.read(people, csvs.PARTICIPANTS), Place(people), scheme)
@@ -207,7 +210,7 @@ def intake_rules(folder: Path) -> IntakeRules:
     return IntakeRules(
         competition=scheme.name,
         kind=scheme.score.kind,
-        validators=keys_of(folder, len(participants)),
+        validators=keys_of(folder, len(participants), may_be_empty=may_be_empty),
         participants=frozenset(participant.key for participant in participants),
         task_set=None if trials is None else registry.read_tasks(folder / "tasks.txt", trials).digest,
         answers=folder / ACKNOWLEDGED if config.exists(folder) else None,

@@ -29,8 +29,9 @@ from assay.ledger.keys import PublicKey, public
 from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
-from assay.serve.http import HttpProblem
+from assay.serve.http import Hashed, HttpProblem
 from assay.serve.links import other_epochs
+from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
@@ -73,8 +74,12 @@ class _Shelf:
     state: tuple[object, ...] = ()
     settled: tuple[object, ...] = ()
     """The part of the state on which the seasons depend."""
+    seen: tuple[object, ...] | None = None
+    """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
+    until: datetime | None = None
+    """When the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
-    pages: OrderedDict[tuple[object, ...], bytes] = field(default_factory=OrderedDict)
+    pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
@@ -83,13 +88,17 @@ class _Shelf:
     before: Season | None = None
     """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
 
-    def following(self, state: tuple[object, ...], settled: tuple[object, ...]) -> _Shelf:
+    def holds(self, moment: datetime) -> bool:
+        """Whether the epoch that boards say is open has not closed."""
+        return self.until is None or moment < self.until
+
+    def following(self, state: tuple[object, ...], settled: tuple[object, ...], until: datetime | None) -> _Shelf:
         """The shelf of a later state. No page of this one is in it; a season is, unless what it depends on has changed."""
         seasons = self.seasons.copy()
         last = seasons.pop(None, self.last)
         if settled and settled == self.settled:
-            return _Shelf(state, settled, seasons, last=last, before=self.before)
-        return _Shelf(state, settled, before=(last or self.before) if settled else None)
+            return _Shelf(state, settled, until=until, seasons=seasons, last=last, before=self.before)
+        return _Shelf(state, settled, until=until, before=(last or self.before) if settled else None)
 
 
 class ServedCompetition:
@@ -115,8 +124,12 @@ class ServedCompetition:
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
+            self.database: Path | None = None
+            """The ledger's file; None without a ledger, and for one in PostgreSQL."""
             if config.exists(folder):
                 settings = config.read(folder)
+                if "://" not in settings.place:
+                    self.database, self._opened = Path(settings.place), _stamp(Path(settings.place))[-1]
                 self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
             self._open = stack.pop_all()
@@ -137,9 +150,16 @@ class ServedCompetition:
         return open_ledger(self.folder)
 
     def books(self) -> tuple[Store, Notebook]:
-        """Return where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
+        """Return where evidence and requests are written. Raises HttpProblem: 409 without a ledger, 503 if its file is lost.
+
+        An open file can be written after somebody removed or replaced it, but then nobody would ever read what was acknowledged.
+        """
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
+        if self.database is not None and _stamp(self.database)[-1] != self._opened:
+            what = f"the ledger's file {self.database.name} {'was replaced' if self.database.exists() else 'is gone'}"
+            hint = "nothing is accepted until its operator puts the file back, or restores a backup and restarts the service"
+            raise HttpProblem(503, what, hint=hint, stage="ledger", retry=60)
         return self.store, self.notebook
 
     def handed_in(self) -> Mapping[str, Submission]:
@@ -165,7 +185,7 @@ class ServedCompetition:
         state = self.files()
         known = self._known
         if known is None or known.state != state:
-            rules = intake_rules(self.folder)
+            rules = intake_rules(self.folder, may_be_empty=True)  # an enclave is a validator once its results are collected
             validators = {key: name for name, key in rules.validators.items() if isinstance(key, PublicKey)}
             participants = {key: name for name in rules.participants if (key := _key_of(name)) is not None}
             known = self._known = _Registry(state, rules, validators, participants)
@@ -200,6 +220,11 @@ class ServedCompetition:
         if not notebook.spend(request.key.id, request.nonce, now(), WINDOW + 2 * SKEW):
             raise HttpProblem(409, "this request came before: its nonce was used", hint="sign it again", stage="replay")
 
+    def _seen_now(self) -> tuple[object, ...] | None:
+        """Return what changes when a file or the database does, in microseconds; None if only a query can tell."""
+        commits = None if self.store is None else self.store.commits()
+        return None if commits is None else (*self.files(), commits)
+
     def _state(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
         """Return what changes when a page may look different, and what does when a settled epoch may: () for always."""
         files = self.files()
@@ -215,11 +240,16 @@ class ServedCompetition:
         return (*files, *ledger), (*rest, *ledger)
 
     def _current(self) -> _Shelf:
-        state, settled = self._state()
+        seen, shelf = self._seen_now(), self._shelf
+        if seen is not None and shelf.seen == seen and shelf.holds(now()):
+            return shelf
+        state, settled = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
-            if self._shelf.state != state:
-                self._shelf = self._shelf.following(state, settled)
-            return self._shelf
+            shelf, moment = self._shelf, now()
+            if shelf.state != state or not shelf.holds(moment):
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+            shelf.seen = seen
+            return shelf
 
     def season(self, epoch: int | None = None) -> Season:
         """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does.
@@ -304,14 +334,19 @@ class ServedCompetition:
         key = _page_key(name, epoch, query)
         return draw() if key is None else self.drawn(key, draw)
 
-    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes | None:
-        """A page that was drawn since the competition last changed; None if it must be drawn."""
-        key = _page_key(name, epoch, query)
-        return None if key is None else self.kept(key)
+    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
+        """A page that was drawn since the competition last changed; None if it must be drawn.
 
-    def kept(self, name: tuple[object, ...]) -> bytes | None:
-        """Return what was drawn for this name since the competition last changed; None if nothing was."""
-        shelf = self._current()
+        at_once: no query is made, so an event loop may call this; None also if only a query can tell.
+        """
+        key = _page_key(name, epoch, query)
+        return None if key is None else self.kept(key, at_once=at_once)
+
+    def kept(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
+        """Return what was drawn for this name since the competition last changed; None if nothing was. at_once: as above."""
+        seen, shelf = (self._seen_now(), self._shelf) if at_once else (None, self._current())
+        if at_once and (seen is None or shelf.seen != seen):
+            return None
         with self._lock:
             if name in shelf.pages:
                 shelf.pages.move_to_end(name)
@@ -325,7 +360,7 @@ class ServedCompetition:
                 shelf.pages.move_to_end(name)
                 return shelf.pages[name]
             keep = shelf.before is None
-        data = draw()
+        data = Hashed(draw())
         with self._lock:
             if keep and name not in shelf.pages:
                 shelf.pages[name] = data

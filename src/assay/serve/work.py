@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -33,8 +33,9 @@ from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
 from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
+from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
-from assay.serve.shapes import DIGEST, described, download
+from assay.serve.shapes import DIGEST, described, download, inlined
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -45,12 +46,15 @@ OBJECT_BYTES = 256 * 2**20
 """Bytes of an object: a trial's log, or the work that was kept of it."""
 WAIT_SECONDS = 60
 """For at most so long a request for work waits for something new."""
+LOGS_AT_ONCE = 500
+"""Records of one request that says which files are their logs."""
+LOGS_BYTES = 4 * 2**20
 POLLS = 4
 """Requests for work that may wait at one time, of one validator."""
 FREE_BYTES = 2**30
 """Bytes that stay free on the disk: above that, no object is taken."""
 DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
-Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
+Sha = Annotated[str, Path(pattern=f"^{SHA}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
@@ -112,6 +116,51 @@ class StoredObject(BaseModel):
     sha256: str
     size: int
     new: bool
+
+
+class LoggedRecord(BaseModel):
+    """A record of the validator that is in the ledger, and the files of its trial: name → SHA-256."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    record: Json
+    files: Annotated[
+        dict[
+            Annotated[str, Field(pattern=f"^{NAME}$", max_length=100)],
+            Annotated[str, Field(pattern=f"^{SHA}$")],
+        ],
+        Field(max_length=FILES),
+    ]
+
+
+class LogsRequest(BaseModel):
+    """Which files belong to which records; the files themselves are objects."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"logs": [{"record": {"kind": "tests"}, "files": {"agent/stdout.txt": DIGEST[7:]}}]}]},
+    )
+
+    logs: Annotated[list[LoggedRecord], Field(max_length=LOGS_AT_ONCE)]
+
+
+class LogsOutcome(BaseModel):
+    """What became of the logs of a record: `missing` names the objects to be sent before they are accepted."""
+
+    record: str
+    outcome: Literal["accepted", "known", "missing", "refused"]
+    missing: list[str] = []
+    detail: str = ""
+    hint: str = ""
+
+
+class LogsOutcomes(BaseModel):
+    """What became of each record's logs, in the order in which they were sent."""
+
+    model_config = described({"logs": [{"record": DIGEST, "outcome": "missing", "missing": [DIGEST[7:]]}]})
+
+    logs: list[LogsOutcome]
 
 
 def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
@@ -196,21 +245,44 @@ def _objects(router: APIRouter, site: Site) -> None:
             what = "the address and Content-Digest name two different contents"
             raise HttpProblem(400, what, field="sha256", hint="send it to the address that has its own SHA-256")
         with await receive(request, OBJECT_BYTES, asked.body_sha256) as received:
-            new = await run_in_threadpool(_store, _object(served, sha256), received)
+            new = await run_in_threadpool(_store, object_file(served.folder, sha256), received)
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
+
+    @router.post(
+        "/{segment}/logs",
+        response_model=LogsOutcomes,
+        openapi_extra={
+            "requestBody": {"required": True, "content": {JSON: {"schema": inlined(LogsRequest.model_json_schema())}}}
+        },
+    )
+    async def logs(request: Request, segment: Segment) -> Response:
+        """Say which objects are the logs of one's own records. It may be said again; the first files count."""
+        served = site.competition(segment)
+        validator, asked = await signed(request, served, served.validator_of)
+        with await receive(request, LOGS_BYTES, asked.body_sha256) as body:
+            entries = _logs(body.read())
+        outcomes = await run_in_threadpool(hand_over, served, validator, entries)
+        return answer(request, canonical({"logs": outcomes}), JSON, headers=_PRIVATE)
 
     @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
         """An object by its SHA-256; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
-        path = _object(served, sha256)
+        path = object_file(served.folder, sha256)
         try:
             file = await run_in_threadpool(path.open, "rb")
         except FileNotFoundError:
             raise HttpProblem(404, f"there is no object {sha256}", hint="it was not sent to this service") from None
         return file_answer(request, file, os.fstat(file.fileno()).st_size, OCTETS, sha256, _PRIVATE)
+
+
+def _logs(data: bytes) -> list[tuple[Json, dict[str, str]]]:
+    try:
+        return [(entry.record, entry.files) for entry in LogsRequest.model_validate_json(data).logs]
+    except ValueError:
+        raise BadInput("does not say which files are logs", field="body", hint="see POST logs in /v1/openapi.json") from None
 
 
 @dataclass(frozen=True)
@@ -324,10 +396,6 @@ def _stamp(served: ServedCompetition, task_set: str) -> str:
                 status = os.lstat(place)
                 rows.append([name, place, status.st_size, status.st_mtime_ns // 1000, status.st_mode])
     return digest(sorted(rows))[7:23]
-
-
-def _object(served: ServedCompetition, sha256: str) -> FilePath:
-    return served.folder / "objects" / sha256[:2] / sha256
 
 
 def _store(path: FilePath, received: Received) -> bool:

@@ -101,13 +101,21 @@ class View:
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
         pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
-        for seqs in sorted((later.seq, first.seq) for later, first in pairs):
-            yield Conflict(
-                *(
-                    StoredRecord._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one())
-                    for seq in seqs
-                )
-            )
+        yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
+
+    def conflicts_among(self, first_seq: int, last_seq: int, most: int) -> tuple[int, list[Conflict]]:
+        """How many of these records are conflicts, and the first `most` of them, each with the record that counts."""
+        flagged = records.c.conflict.is_(True) & records.c.seq.between(first_seq, last_seq)
+        count = self._connection.scalar(select(func.count()).where(flagged)) or 0
+        slots = select(records.c.slot).where(flagged).order_by(records.c.seq).limit(most)
+        pairs = [pair for rows in self._sharing(slots) for pair in contradictions(rows)]
+        seqs = sorted((later.seq, first.seq) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        return count, [*map(self._conflict, seqs[:most])]
+
+    def _conflict(self, seqs: tuple[int, int]) -> Conflict:
+        """The conflict of two records: the later one, and the one that counts."""
+        found = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*map(StoredRecord._make, found))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
@@ -146,6 +154,13 @@ class View:
             for slot, some in candidates(self._connection, slots).items()
         }
         return [item for item, slot in zip(items, slots, strict=True) if first_of_slot(item, stored.get(slot, ())) is None]
+
+    def stored(self, items: Sequence[Evidence]) -> list[bool]:
+        """Whether each of these very records is here, whichever batch brought it; the index of the slots finds them."""
+        slots = list(map(slot_of, items))
+        there = candidates(self._connection, slots)
+        digests = {slot: {f"sha256:{candidate.digest.hex()}" for candidate in some} for slot, some in there.items()}
+        return [item.digest in digests.get(slot, ()) for item, slot in zip(items, slots, strict=True)]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
