@@ -141,8 +141,8 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
             assert why in made.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
         assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
-        assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
-        assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
+        assert epoch == 4 or "comes out as settled" in output("ledger", "replay", place)
+    assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
 
 
 def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: str, tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ import ledger_kit
 import postgres
 from assay.ledger import settling
 from assay.serve import feeds, watching
+from assay.serve import tallies as tallies_room
+from assay.serve.tallies import Tallies
 from disks import mounted, read_only, remount
 from service_kit import Running, running
 
@@ -156,7 +158,7 @@ def test_there_is_a_bound_on_listeners(service: Running, monkeypatch: pytest.Mon
         listener.next()
     refused = service.ask("GET", "/small/events")
     assert (refused.status, "retry-after" in refused.headers) == (429, True)
-    assert service.ask("GET", "/metrics").body.decode().count('assay_event_listeners{worker="') == 1
+    assert "\nassay_event_listeners 2\n" in service.ask("GET", "/metrics").body.decode()
     for listener in listeners:
         listener.close()
 
@@ -247,7 +249,28 @@ def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None
         assert f'assay_evidence_{line}{{competition="small"}}' in text
     assert 'assay_epochs_settled_total{competition="small"} 1' in text
     assert 'assay_epoch_settled{competition="small"} 3' in text
-    assert re.search(r'assay_http_requests_total\{worker="\d+",method="GET",route="/\{segment\}/",status="200"\} 1', text)
+    assert re.search(r'assay_http_requests_total\{method="GET",route="/\{segment\}/",status="200"\} 1', text)
     assert re.search(r'method="other",route="[^"]*",status="405"', text)
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) \w+ .*|\w+(\{(\w+="[^"\\]*",?)*\})? [0-9.]+', line), line
+
+
+def test_counts_of_a_worker_that_ended_stay_and_its_gauges_do_not(tmp_path: Path) -> None:
+    one, two = (Tallies(tmp_path, ("waits",)) for _ in range(2))
+    for tallies, asked, waits in ((one, 3, 5), (two, 1, 1)):
+        tallies.add(("asked", "/a b"), asked)
+        tallies.set(("waits",), waits)
+    for tallies in (one, two):
+        assert tallies.sums() == ({("asked", "/a b"): 4, ("waits",): 6}, 2)
+    one.close()
+    assert two.sums() == ({("asked", "/a b"): 4, ("waits",): 1}, 1)
+    three = Tallies(tmp_path, ("waits",))
+    three.add(("asked", "/a b"))
+    assert two.sums() == ({("asked", "/a b"): 5, ("waits",): 1}, 2)
+    assert len([*tmp_path.iterdir()]) == 2
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tallies_room, "BYTES", 64)
+        three.add(("more",))
+    assert two.sums() == three.sums() == ({("asked", "/a b"): 5, ("waits",): 1}, 2), "a full file takes no new name"
+    for tallies in (two, three):
+        tallies.close()

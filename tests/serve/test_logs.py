@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -339,3 +340,58 @@ def test_a_service_cannot_write_outside_of_the_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="names a file"):
         fetch_logs(cast(Client, Lying()), listed, tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
+
+
+# Pages
+
+
+def test_everybody_reads_released_logs_on_a_page(tmp_path: Path) -> None:
+    with served(tmp_path / "small", '[release]\nlogs = "after-epoch"\n') as service:
+        submission, page = with_tasks(service), "/small/logs.html?submission="
+        place = folder_of(service) / "trials" / "val-1"
+        (printed,) = place.glob("*/t1/1/agent/stdout.txt")
+        printed.write_text("begin " + "x" * 5000 + "<script>alert(1)</script>")
+        assert "printed" not in shown(service, page + submission, 404), "nothing is settled"
+        people = (folder_of(service) / "participants.csv").read_text()
+        (folder_of(service) / "participants.csv").write_text(people.replace(",s1,", f",{submission},"))
+        settle(service, 1)
+        all_of_it = shown(service, page + submission)
+        assert f"logs.html?submission={submission.replace(':', '%3A')}&amp;task=t1" in all_of_it
+        assert "2 more trials of hidden tasks" in all_of_it
+        of_task = shown(service, f"{page}{submission}&task=t1")
+        assert "&lt;script&gt;" in of_task
+        assert "<script>alert" not in of_task
+        assert "begin" not in of_task, "only the end is shown"
+        (href,) = set(re.findall(r'href="\.\./(v1/[^"]+)"', of_task))
+        assert service.ask("GET", f"/{href}").body == printed.read_bytes()
+        for hidden in ("t2", "t3"):
+            assert f"task={hidden}" not in all_of_it
+            assert service.ask("GET", f"{page}{submission}&task={hidden}").status == 404
+        assert service.ask("GET", page).status == 404
+        own_page = shown(service, "/small/participant-m1.html")
+        assert f'href="logs.html?submission={submission.replace(":", "%3A")}"' in own_page
+        assert shown(service, "/small/epoch-1/participant-m1.html").count('href="../logs.html?') == 1
+
+
+def shown(service: Running, path: str, status: int = 200) -> str:
+    answer = service.ask("GET", path, headers={"Accept": "text/html"})
+    assert answer.status == status, answer
+    return answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("rules", "sentence", "command"),
+    [
+        ("", "Only the participant may read what the trials of this submission printed", "--key my-key --submission s1"),
+        ('[release]\nlogs = "never"\n', "This competition releases no logs", ""),
+    ],
+)
+def test_a_page_says_who_may_read_logs(tmp_path: Path, rules: str, sentence: str, command: str) -> None:
+    with served(tmp_path / "small", rules) as service:
+        settle(service, 1)
+        text = shown(service, "/small/participant-m1.html")
+        assert sentence in text
+        assert ("assay logs --url" in text, command in text) == (bool(command), True)
+        assert "logs.html" not in text
+        refusal = shown(service, "/small/logs.html?submission=s1", 403)
+        assert ("released to their participant only" in refusal) == bool(command)

@@ -21,6 +21,7 @@ from assay.settle.story.telling import plural
 __all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
+SEALED = "application/vnd.assay.sealed"
 UrlOption = Annotated[
     str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
 ]
@@ -91,8 +92,9 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
+            Column("why", [row.get("why", "") for row in rows], kind="text"),
         ]
-        show(grid(columns))
+        show(grid(column for column in columns if any(column.cells)))
     else:
         show(sentence(f"{answer['participant']} has handed in nothing yet."))
     if any(row["state"] == "scored" for row in rows):
@@ -165,7 +167,7 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
         rules = client.get("submissions")
         most = rules.get("archive_bytes", BOUNDS.packed)
         if sealed:
-            body = Path(path).read_bytes()
+            body = _sealed(client, Path(path))
         else:
             pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
             body = _whole(packed) if packed.tell() <= most else b""
@@ -177,12 +179,24 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
             told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
         else:
-            media = "application/vnd.assay.sealed" if sealed else "application/gzip"
+            media = SEALED if sealed else "application/gzip"
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
-            told += f" Validators judge it next: {client.base}/{client.segment}/live.html"
+            next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
+            told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):
         show(sentence(told))
+
+
+def _sealed(client: Any, path: Path) -> bytes:
+    """The bytes of a sealed solution. The commitment that `assay commit` left beside it is handed in first."""
+    from assay.folder.files import load
+
+    body = load(path, 256 * 2**20, hint="give the file that `assay seal` or `assay commit` wrote")
+    commitment = path.with_name("commitment.json")
+    if path.name == "solution.sealed" and commitment.is_file():
+        client.send("PUT", "submissions", load(commitment, 2**20, hint="`assay commit` writes it"), SEALED)
+    return body
 
 
 def released_logs(

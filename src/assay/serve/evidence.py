@@ -20,7 +20,7 @@ from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.ledger.store import Store, StoredRecord
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
-from assay.serve.shapes import DIGEST, described
+from assay.serve.shapes import DIGEST, described, example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 
 __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
@@ -32,6 +32,8 @@ CONFLICTS_SHOWN = 10
 """So many conflicts of a batch an answer names."""
 BATCHES_AT_ONCE = 1000
 """The most batches of one request."""
+_JUDGING = {"participant": "atlas", "submission": DIGEST, "task": "count-words", "done": 3, "total": 80}
+_JUDGING |= {"since": "2026-03-01T12:00:00Z"}
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 
 
@@ -51,7 +53,7 @@ class JudgingEntry(BaseModel):
 class HeartbeatBody(BaseModel):
     """A validator's heartbeat: what it is judging, at most 64 things."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"judging": [_JUDGING]}, strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
 
@@ -84,7 +86,11 @@ class EvidenceOutcome(BaseModel):
     """What became of each batch, in the order in which they were sent."""
 
     model_config = described(
-        {"batches": [{"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0}]}
+        {
+            "batches": [
+                {"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0, "conflicting": []}
+            ]
+        }
     )
 
     batches: list[BatchOutcome]
@@ -93,11 +99,12 @@ class EvidenceOutcome(BaseModel):
 def routes(site: Site) -> APIRouter:
     """The routes of validators."""
     router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
+    batches_sent = {"schema": {"type": "string"}, "example": example("batch")}
 
     @router.post(
         "/{segment}/evidence",
         response_model=EvidenceOutcome,
-        openapi_extra={"requestBody": {"required": True, "content": {BATCHES: {"schema": {"type": "string"}}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {BATCHES: batches_sent}}},
     )
     async def evidence(request: Request, segment: Segment) -> Response:
         """Hand in signed batches of one validator, as `assay evidence sign` writes them, an empty line between two.
@@ -113,7 +120,7 @@ def routes(site: Site) -> APIRouter:
     @router.post(
         "/{segment}/heartbeat",
         status_code=204,
-        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": HeartbeatBody.model_json_schema()}}}},
+        openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
         """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent."""

@@ -20,7 +20,7 @@ from assay.ledger.store import Store, View
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, words
 from assay.serve.metrics import Metrics
 from assay.serve.public import Segment
-from assay.serve.shapes import download
+from assay.serve.shapes import download, example
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.uploads import check_room
 from assay.serve.watching import Watch
@@ -47,6 +47,11 @@ _EVENT: Json = {
     },
     "examples": [{"event": "settled", "id": "9-2-000000000000", "data": '{"epoch":12,"position":11,"receipt":"sha256:…"}'}],
 }
+_METRICS = """\
+# HELP assay_epoch_settled The last settled epoch.
+# TYPE assay_epoch_settled gauge
+assay_epoch_settled{competition="term-challenge"} 12
+"""
 _SHAPE: dict[int | str, Json] = {200: {"description": "Events", "content": {EVENTS: {"schema": _EVENT}}}}
 
 
@@ -54,7 +59,7 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
     """The routes of feeds, health and metrics."""
     router = APIRouter(tags=["public"], responses=PROBLEMS)
 
-    @router.get("/healthz", responses=download("text/plain"), response_class=Response)
+    @router.get("/healthz", responses=download("text/plain", "ok\n"), response_class=Response)
     async def health(request: Request) -> Response:
         """200 while the service can do its work; 503 with what is wrong: a database, a file of the folder, a disk."""
         reasons = await run_in_threadpool(lambda: [*_wrong(site)])
@@ -62,13 +67,12 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
             raise HttpProblem(503, "; ".join(reasons), hint="tell its operator, who corrects it", stage="health", retry=5)
         return answer(request, b"ok\n", "text/plain", headers={"Cache-Control": "no-store"})
 
-    @router.get("/metrics", responses=download("text/plain"), response_class=Response)
+    @router.get("/metrics", responses=download("text/plain", _METRICS), response_class=Response)
     async def prometheus(request: Request) -> Response:
-        """Counts for Prometheus: requests, seconds, bytes, evidence, epochs."""
-        metrics.listening = watch.waiting.total()
+        """Counts for Prometheus, of all worker processes together: requests, seconds, bytes, evidence, epochs."""
         return answer(request, await run_in_threadpool(metrics.text), PLAIN, headers={"Cache-Control": "no-store"})
 
-    @router.get("/{segment}/feed.atom", responses=download(ATOM), response_class=Response)
+    @router.get("/{segment}/feed.atom", responses=download(ATOM, example("feed.atom")), response_class=Response)
     async def feed(request: Request, segment: Segment) -> Response:
         """The settled epochs as an Atom feed, the newest first: who leads, and what changed."""
         served = site.competition(segment)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import zstandard
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -113,6 +113,20 @@ def words(error: AssayError, folder: Path | None = None) -> tuple[str, str, str]
 
 class ProblemDocument(BaseModel):
     """A problem document of RFC 9457, with the same sentences as the command line."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:assay:problem:cannot-settle",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": "epoch 13 is not settled: the last one settled is 12",
+                    "hint": "the list of epochs has those that are",
+                }
+            ]
+        }
+    )
 
     type: str
     title: str

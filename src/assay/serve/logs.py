@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest
 from io import BufferedReader
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from assay.errors import BadInput
 from assay.exact import canonical
@@ -32,8 +36,11 @@ from assay.judge.terminal.tasks import read_task
 from assay.records import Tests, record
 from assay.scheme.model import Release
 from assay.serve.http import HttpProblem
+from assay.serve.links import logs_page, participant_page
 from assay.serve.notebook import TrialLogs
+from assay.serve.season import Season
 from assay.serve.site import ServedCompetition
+from assay.settle.story.telling import plural
 
 __all__ = [
     "FILES",
@@ -43,6 +50,7 @@ __all__ = [
     "ReleasedLogs",
     "ReleasedTrial",
     "hand_over",
+    "log_view",
     "object_file",
     "open_released",
     "policy",
@@ -55,6 +63,9 @@ LISTED = 1000
 """The most trials that one answer lists."""
 TAIL_BYTES = 64_000
 """Bytes of the end of a file that an answer shows."""
+ON_A_PAGE = 64
+"""The most trials of a task that a page shows, and the bytes of the end of a file that it shows."""
+ON_A_PAGE_BYTES = 4_000
 FILES = 16
 """The most files of one trial."""
 NAME = "[a-z0-9][a-z0-9_-]*(\\.[a-z0-9]+)*(/[a-z0-9][a-z0-9_-]*(\\.[a-z0-9]+)*){0,3}"
@@ -256,6 +267,72 @@ def open_released(
                 with suppress(OSError):
                     return _opened(file.path), file
     raise HttpProblem(404, f"no released log has the SHA-256 {sha256}", hint="the list of logs names them", stage="logs")
+
+
+# Showing
+
+
+def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | None) -> Json:
+    """The page of the released logs of a submission: which tasks have some, or what the trials of a task printed."""
+    address = season.address or ""
+    command = f"assay logs --url {address} --submission {submission}"
+    keys = dict.fromkeys(trial.about.participant for trial in found.trials)
+    view: Json = {
+        "submission": submission,
+        "task": task or "",
+        "all": logs_page(submission),
+        "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
+        "command": command if task is None else f"{command} --task {shlex.quote(task)}",
+        "hidden": plural(found.hidden, "more trial") if found.hidden else "",
+        "left_out": "",
+        "trials": [],
+        "tasks": [],
+    }
+    if task is None:
+        view["left_out"] = plural(found.left_out, "trial") if found.left_out else ""
+        view["tasks"] = [*_tasks(found, submission)]
+    else:
+        left_out = found.left_out + max(0, len(found.trials) - ON_A_PAGE)
+        view["left_out"] = plural(left_out, "trial") if left_out else ""
+        files = f"../v1/{address.rpartition('/')[2]}/submissions/{quote(submission)}/logs"
+        view["trials"] = [_shown(trial, season, files) for trial in found.trials[:ON_A_PAGE]]
+    return view
+
+
+def _tasks(found: ReleasedLogs, submission: str) -> Iterator[Json]:
+    for name, group in groupby(found.trials, key=lambda trial: trial.about.task):
+        trials = [*group]
+        outcomes = Counter(trial.about.outcome for trial in trials)
+        yield {
+            "task": name,
+            "href": logs_page(submission, name),
+            "outcomes": ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())),
+            "size": _size(sum(file.size for trial in trials for file in trial.files)),
+        }
+
+
+def _shown(trial: ReleasedTrial, season: Season, files: str) -> Json:
+    about = trial.about
+    shown = []
+    for file in trial.files:
+        text = tail(file, ON_A_PAGE_BYTES) if file.name.endswith(".txt") else ""
+        row = {"name": file.name, "size": _size(file.size), "href": f"{files}/{file.sha256}", "text": text}
+        shown.append(row | {"cut": file.size > ON_A_PAGE_BYTES, "open": file.name == PRINTED[0]})
+    return {
+        "outcome": about.outcome,
+        "trial": about.trial,
+        "epoch": about.epoch,
+        "validator": season.called.get(about.validator, about.validator),
+        "message": trial.message,
+        "files": [row for row in shown if row["size"] != _size(0)],
+    }
+
+
+def _size(count: int) -> str:
+    return plural(count, "byte") if count < 1000 else f"{count / 1000:.0f} kB" if count < 10**6 else f"{count / 10**6:.1f} MB"
+
+
+# Hidden tasks
 
 
 def _is_hidden(folder: Path, task: str) -> bool:

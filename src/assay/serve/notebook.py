@@ -1,18 +1,24 @@
 """What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
 
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
-which key, invitations, commitments, uploads, how many were tried, and whose turn it is. Several processes, on PostgreSQL
 which key, invitations, commitments, uploads, and which files are the logs of which trial. Several processes, on PostgreSQL
 several hosts, share it. Rows that nobody can ask for again are removed.
+
+What matters for minutes or an epoch only, nonces, heartbeats, attempts and turns, is in a file of its own beside an SQLite
+ledger (`ledger.db.requests`). SQLite has one writer at a time for each file, so a request would have to wait until an epoch is
+settled. The file may be removed when the service does not run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy import (
@@ -37,7 +43,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from assay.errors import BadInput
-from assay.ledger.store import transaction
+from assay.ledger.store import DatabaseUnreachable, transaction
 from assay.ledger.store.engine import LOCK, make_engine, shown
 from assay.scheme.fields import instant_text
 
@@ -51,19 +57,21 @@ WAIT_SECONDS = 20.0
 _MAKING = LOCK + 1
 """The advisory lock of a process that makes the tables in PostgreSQL."""
 TABLES = MetaData()
-"""All tables of the service. A backup of the ledger has them too."""
+"""The tables of the service that must outlast a power failure. A backup of the ledger has them too."""
+_BRIEF = MetaData()
+"""The tables that matter for minutes or an epoch."""
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 _nonces = Table(
     "serve_nonces",
-    TABLES,
+    _BRIEF,
     Column("key", Text, primary_key=True),
     Column("nonce", Text, primary_key=True),
     Column("until", _Number, nullable=False, index=True),
 )
 _heartbeats = Table(
     "serve_heartbeats",
-    TABLES,
+    _BRIEF,
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
@@ -105,14 +113,14 @@ _uploads = Table(
 )
 _attempts = Table(
     "serve_attempts",
-    TABLES,
+    _BRIEF,
     Column("participant", Text, primary_key=True),
     Column("epoch", _Number, primary_key=True, autoincrement=False),
     Column("count", _Number, nullable=False),
 )
 _turns = Table(
     "serve_turns",
-    TABLES,
+    _BRIEF,
     Column("name", Text, primary_key=True),
     Column("holder", Text, nullable=False, index=True),
     Column("until", _Number, nullable=False),
@@ -190,11 +198,13 @@ class Notebook:
     """
 
     def __init__(self, place: str) -> None:
-        self._name = shown(place)
-        self._engine, self._quick = (make_engine(place, wait=WAIT_SECONDS, cache=CACHE_KIB) for _ in range(2))
+        brief = place if "://" in place else str(_requests_file(Path(place)))
+        self._engine, self._quick = (make_engine(each, wait=WAIT_SECONDS, cache=CACHE_KIB) for each in (place, brief))
+        self._names = {self._engine: shown(place), self._quick: shown(brief)}
         _relax(self._quick)
-        with self._changing(self._engine) as connection:
-            _make_tables(connection)
+        for engine, tables in ((self._engine, TABLES), (self._quick, _BRIEF)):
+            with self._changing(engine) as connection:
+                _make_tables(connection, tables)
 
     def close(self) -> None:
         """Close its connections."""
@@ -205,12 +215,13 @@ class Notebook:
     def _changing(self, engine: Engine) -> Iterator[Connection]:
         """A transaction that writes. On PostgreSQL it does not wait for the ledger's writers."""
         sqlite = engine.dialect.name == "sqlite"
-        with transaction(engine, self._name, writing=sqlite, isolation="READ COMMITTED") as connection:
+        with transaction(engine, self._names[engine], writing=sqlite, isolation="READ COMMITTED") as connection:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with transaction(self._engine, self._name, writing=False) as connection:
+    def _reading(self, engine: Engine | None = None) -> Iterator[Connection]:
+        engine = engine or self._engine
+        with transaction(engine, self._names[engine], writing=False) as connection:
             yield connection
 
     def spend(self, key: str, nonce: str, now: datetime, window: timedelta) -> bool:
@@ -230,7 +241,7 @@ class Notebook:
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of each validator."""
-        with self._reading() as connection:
+        with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
         return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
 
@@ -392,14 +403,14 @@ def _insert(connection: Connection, table: Table, **row: Any) -> bool:
     return True
 
 
-def _make_tables(connection: Connection) -> None:
+def _make_tables(connection: Connection, tables: MetaData) -> None:
     """Make the tables that are missing. Of several processes that start at once, one makes them and the others wait for it."""
     if connection.dialect.name == "postgresql":
-        if set(TABLES.tables) <= set(inspect(connection).get_table_names()):
+        if set(tables.tables) <= set(inspect(connection).get_table_names()):
             return  # no start waits for another one
         connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (f"{int(WAIT_SECONDS * 1000)}ms",))
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-    TABLES.create_all(connection)
+    tables.create_all(connection)
 
 
 def _register(connection: Connection, participant: str, key: str, at: datetime) -> None:
@@ -431,6 +442,30 @@ def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
 
 def _row(value: SubmissionCommitment | Upload) -> Json:
     return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def _requests_file(ledger: Path) -> Path:
+    """The file for what matters for a short time, beside an SQLite ledger; made whole, since other processes may begin meanwhile.
+
+    Raises DatabaseUnreachable if it cannot be made.
+    """
+    file = ledger.with_name(f"{ledger.name}.requests")
+    if not file.exists():
+        beside = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
+        engine = make_engine(beside, create=True)
+        try:
+            with transaction(engine, str(beside), writing=True) as connection:
+                _BRIEF.create_all(connection)
+            engine.dispose()
+            with suppress(FileExistsError):
+                os.link(beside, file)
+        except OSError as error:
+            what = f"cannot be made ({error.strerror})"
+            raise DatabaseUnreachable(what, file=file, hint="check the folder, its permissions and its space") from None
+        finally:
+            engine.dispose()
+            beside.unlink(missing_ok=True)
+    return file
 
 
 def _relax(engine: Engine) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -138,16 +139,17 @@ def run(options: ServeOptions, opened: socket.socket) -> None:
             app = make_app(site, guard=GUARD, tell=_tell)
             uvicorn.Server(_config(app, Protocol, options)).run(sockets=[opened])
         return
-    os.environ[_SETTINGS] = json.dumps(settings)
-    config = _config(f"{__name__}:application", f"{__name__}:Protocol", options)
-    Multiprocess(config, sockets=[opened]).run()
+    with TemporaryDirectory(prefix="assay-serve-") as counts:
+        os.environ[_SETTINGS] = json.dumps([*settings, counts])
+        config = _config(f"{__name__}:application", f"{__name__}:Protocol", options)
+        Multiprocess(config, sockets=[opened]).run()
 
 
 def application() -> Asgi:
     """The application of a worker process, which has its settings from the process that started it."""
-    place, known, proxies = json.loads(os.environ[_SETTINGS])
+    place, known, proxies, counts = json.loads(os.environ[_SETTINGS])
     GUARD.proxies = tuple(networks(proxies))
-    return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell)
+    return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell, counts=Path(counts))
 
 
 def _config(app: Asgi | str, protocol: Any, options: ServeOptions) -> uvicorn.Config:

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -26,12 +26,12 @@ from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
 from assay.serve.downloads import file_answer
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed, status_of
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, look, receive, signed, status_of
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.progress import Progress
 from assay.serve.public import OCTETS, TEXT
 from assay.serve.registration import register
-from assay.serve.shapes import download
+from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site, now
 
@@ -40,9 +40,11 @@ __all__ = ["ARCHIVE", "SEALED", "routes"]
 ARCHIVE = "application/gzip"
 """The media type of an archive; any other than SEALED means an archive too."""
 SEALED = "application/vnd.assay.sealed"
-"""The media type of a sealed submission."""
+"""The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
+OWN = {"Cache-Control": "private, no-cache"}
+"""What a signed answer is: only the client that asked may keep it, and it asks again with the ETag."""
 BOXES = 2
 """How many archives of a competition are unpacked at once on one host, by all its workers."""
 WAIT_SECONDS = 20.0
@@ -55,6 +57,10 @@ KEEP_SECONDS = 10.0
 _UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
 """What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
+_AT = "2026-03-01T12:00:00Z"
+_CODE = "q1Yk0m4Xw8T2rV7sB5nZ6cJd"
+_ADDRESS = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
+_ARCHIVE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
@@ -62,7 +68,7 @@ DigestInPath = Annotated[Digest, Path(description="A submission's digest.", exam
 class RegistrationRequest(BaseModel):
     """What a newcomer sends, signed with the key to be registered."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"code": _CODE, "name": "Atlas", "address": _ADDRESS}, strict=True)
 
     code: Annotated[str, Field(max_length=100, description="An invitation's code; none where everybody may register.")] = ""
     name: Annotated[str, Field(max_length=256, description="How people call the participant.")] = ""
@@ -72,6 +78,8 @@ class RegistrationRequest(BaseModel):
 class RegistrationAnswer(BaseModel):
     """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
 
+    model_config = described({"participant": "atlas", "new": True, "renamed": False})
+
     participant: str
     new: bool
     renamed: bool = False
@@ -80,13 +88,15 @@ class RegistrationAnswer(BaseModel):
 class CommitmentRequest(BaseModel):
     """A commitment to an archive that is handed in later."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"digest": DIGEST}, strict=True)
 
     digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
     """A commitment as it is kept: the time counts, and the archive is taken from epoch `from_epoch` on."""
+
+    model_config = described({"digest": DIGEST, "epoch": 12, "at": _AT, "from_epoch": 13})
 
     digest: str
     epoch: int
@@ -96,6 +106,8 @@ class CommitmentAnswer(BaseModel):
 
 class SubmissionAnswer(BaseModel):
     """What was accepted: the submission's digest, the epoch, the time that counts."""
+
+    model_config = described({"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT})
 
     participant: str
     submission: str
@@ -113,9 +125,10 @@ class OwnSubmission(BaseModel):
     at: str
     sealed: bool
     current: bool
-    state: Literal["received", "being-judged", "judged", "scored", "replaced"]
+    state: Literal["received", "being-judged", "judged", "scored", "replaced", "committed", "refused"]
     score: str = ""
     validators: list[str] = []
+    why: Annotated[str, Field(description="Why the enclave refused a sealed one")] = ""
 
 
 class CommitmentRow(BaseModel):
@@ -128,6 +141,21 @@ class CommitmentRow(BaseModel):
 
 class SubmissionsAnswer(BaseModel):
     """One's own submissions and commitments, newest first, and the rules for the next one."""
+
+    model_config = described(
+        {
+            "participant": "atlas",
+            "epoch": 13,
+            "per_epoch": 3,
+            "reveal": None,
+            "archive_bytes": 64_000_000,
+            "submissions": [
+                {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
+                | {"state": "being-judged", "score": "", "validators": ["val-1"]}
+            ],
+            "commitments": [],
+        }
+    )
 
     participant: str
     epoch: int
@@ -163,6 +191,21 @@ class LoggedTrial(BaseModel):
 class LogsAnswer(BaseModel):
     """The trials of a submission, without those of hidden tasks: only how many these are."""
 
+    model_config = described(
+        {
+            "submission": DIGEST,
+            "release": "own",
+            "hidden": 0,
+            "left_out": 0,
+            "trials": [
+                {"validator": "val-1", "participant": "atlas", "epoch": 13, "task": "count-words", "trial": 1}
+                | {"outcome": "fail", "message": "1 of 3 tests failed"}
+                | {"files": [{"name": "tests/stdout.txt", "sha256": DIGEST[7:], "size": 1234}]}
+                | {"printed": {"agent/stdout.txt": "done\n", "tests/stdout.txt": "FAILED test_empty_file\n"}}
+            ],
+        }
+    )
+
     submission: str
     release: Annotated[Literal["own", "after-epoch", "never"], Field(description="Who may read logs, by the scheme")]
     trials: list[LoggedTrial]
@@ -185,7 +228,7 @@ def _registration(router: APIRouter, site: Site) -> None:
         status_code=201,
         response_model=RegistrationAnswer,
         responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
-        openapi_extra=_json_body(RegistrationRequest),
+        openapi_extra=json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
         """Register the key that signs the request as a participant: a key of the registry, or one that was invited.
@@ -204,7 +247,7 @@ def _registration(router: APIRouter, site: Site) -> None:
         "/{segment}/commitments",
         status_code=201,
         response_model=CommitmentAnswer,
-        openapi_extra=_json_body(CommitmentRequest),
+        openapi_extra=json_body(CommitmentRequest),
     )
     async def commitments(request: Request, segment: Segment) -> Response:
         """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
@@ -352,7 +395,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await look(request, progress.submissions, served, participant))
+        found = await look(request, progress.submissions, served, participant)
+        return answer(request, canonical(found), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def log_list(
@@ -364,7 +408,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        return _json(await look(request, _log_list, served, digest, participant, task))
+        found = await look(request, _log_list, served, digest, participant, task)
+        return answer(request, canonical(found), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
     async def log_file(
@@ -408,10 +453,6 @@ def _upload(upload: Upload, status: int) -> Response:
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:
     return Response(canonical(document), status, {"Cache-Control": "no-store"}, JSON)
-
-
-def _json_body(model: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
 
 
 def _read(model: type[Model], data: bytes) -> Model:
