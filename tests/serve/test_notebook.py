@@ -9,7 +9,7 @@ import pytest
 from assay.errors import BadInput
 from assay.ledger import store
 from assay.scheme.fields import instant_text
-from assay.serve.notebook import Invitation, Notebook, SubmissionCommitment, Upload
+from assay.serve.notebook import Invitation, Notebook, SubmissionCommitment, TrialLogs, Upload
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -97,3 +97,17 @@ def test_uploads_are_listed_the_newest_first(notebook: Notebook) -> None:
         notebook.upload(row)
     assert notebook.uploads("ann") == [rows[2], rows[0]]
     assert notebook.uploads(last=1) == [rows[2]]
+
+
+def test_the_first_logs_of_a_record_count(notebook: Notebook, place: str) -> None:
+    first = TrialLogs("sha256:r1", "sha256:s1", b"{}", {"agent/stdout.txt": "a" * 64})
+    other = TrialLogs("sha256:r1", "sha256:s1", b"{}", {"agent/stdout.txt": "b" * 64})
+    assert notebook.log(first) == first
+    assert notebook.log(other) == first
+    second = notebook.log(TrialLogs("sha256:r2", "sha256:s2", b"{}", {}))
+    again = Notebook(place)
+    try:
+        assert again.logged(["sha256:r1", "sha256:r2", "sha256:r3"]) == {"sha256:r1": first, "sha256:r2": second}
+        assert (again.logs("sha256:s1"), again.logs("sha256:s3"), again.logged([])) == ([first], [], {})
+    finally:
+        again.close()

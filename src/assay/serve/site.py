@@ -47,7 +47,7 @@ FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
-_RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml")
+_RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml", "quotes")
 
 
 def now() -> datetime:
