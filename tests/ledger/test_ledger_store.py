@@ -92,8 +92,8 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
             assert view.page(5, 0, 3) == []
             assert view.last_record(3) == list(view.records(3, 3))[-1]
             assert view.last_record(5) is None
-            assert [row.seq for row in view.of_validator(V2, 0)] == [6, 7]
-            assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
+            assert [stored.id for stored in view.of_validator(V2, 0)] == [2]
+            assert [stored.id for stored in view.of_validator(V1, 1)] == [3]
 
 
 def test_a_record_is_stored_only_if_it_is_this_very_one(ledger: Store) -> None:
@@ -118,9 +118,10 @@ def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
             assert pages == [[1, 2, 3], [4, 5, 7], [7, 8], [8], []]
             assert view.page(3, 0, 100) == list(view.records(3, 3))
             assert view.page(9, 0, 3) == []
-            assert [row.seq for row in view.of_validator(V1, 0)] == [1, 2, 3, 4, 5, 7, 8]
-            assert [row.seq for row in view.of_validator(V2, 0)] == [6]
-            assert [row.seq for row in view.of_validator(V1, 5)] == [7, 8]
+            assert [stored.id for stored in view.of_validator(V1, 0)] == [1, 3]
+            assert sorted(row.seq for row in view.run("tests", V1, "s1")) == [1, 2, 3, 4, 5, 7, 8]
+            assert [[row.seq for row in view.run("tests", V2, "s1", after)] for after in (3, 4)] == [[6], []]
+            assert [*view.run("tests", V1, "s2")] == [*view.run("given", V1, "s1")] == []
             assert [view.last_record(epoch) for epoch in (3, 4, 5)] == [*view.page(3, 7, 1), *view.page(4, 0, 1), None]
 
 
@@ -144,6 +145,8 @@ def test_settlements_receipts_and_submissions(ledger: Store) -> None:
             assert view.submissions() == {"m1": Submission("m1", "s3", 6)}
             assert view.submissions(5) == {"m1": Submission("m1", "s2", 4)}
             assert view.submissions(2) == {}
+            assert [*view.submissions_after(1)] == [(2, Submission("m1", "s2", 4)), (3, Submission("m1", "s3", 6))]
+            assert [view.submission_of(name) for name in ("m1", "m2")] == [Submission("m1", "s3", 6), None]
 
 
 def test_a_block_that_raises_keeps_nothing(ledger: Store) -> None:
@@ -181,6 +184,33 @@ def test_what_was_sent_is_kept_by_target(ledger: Store, database: str) -> None:
         assert view.targets() == ["a", "b"]
         assert [view.attempts("b", after) for after in range(5)] == [[b"1", b"2", b"3"], [b"2", b"3"], [b"3"], [], []]
         assert view.attempts("a") == [b"1"]
+
+
+def test_a_commit_shows_at_once(ledger: Store, database: str) -> None:
+    with ledger:
+        before = ledger.commits()
+        assert ledger.commits() == before
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*kit.trials([1])))
+        after = ledger.commits()
+        with store.open(database) as other, other.writing() as tx:  # as another process would
+            tx.add_batch(kit.signed(*kit.trials([2])))
+        if "://" in database:
+            assert (before, after, ledger.commits()) == (None, None, None)
+        else:
+            assert len({before, after, ledger.commits()}) == 3
+
+
+def test_nobody_waits_to_see_a_commit(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.db"
+    store.create(place, kit.META).close()
+    with store.open(place) as ledger:
+        with closing(sqlite3.connect(place, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert ledger.commits() is not None
+        ledger.close()
+        place.unlink()
+        assert ledger.commits() is None
 
 
 def test_settled_epochs(ledger: Store) -> None:

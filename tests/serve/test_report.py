@@ -274,6 +274,7 @@ def test_a_file_has_everything_in_it(tmp_path: Path) -> None:
     assert all(load.startswith(("data:", "#")) for load in page.loads)
     assert all(link.startswith("#") for link in page.links)
     assert "31.36" in page.words
+    assert "Start here" not in page.words, "it names a page that it does not have"
     assert len(text) < 250_000
 
 

@@ -40,7 +40,8 @@ def register(
 ) -> None:
     """Register your key as a participant of a competition that somebody serves.
 
-    A hotkey of the subnet need not register. Registering again changes nothing.
+    A hotkey of the subnet need not register. Registering again with --name changes your name: boards have it from the next
+    settled epoch on. Otherwise registering again changes nothing.
 
     \b
     Examples:
@@ -57,8 +58,13 @@ def register(
         return
     told = f"You are the participant {answer['participant']}."
     if not answer.get("new", True):
-        told = f"Your key was registered before, as the participant {answer['participant']}; nothing has changed."
-        told += " Only the operator can change a name or an address." if name or address else ""
+        told = f"Your key was registered before, as the participant {answer['participant']}"
+        told += (
+            f". From the next settled epoch on your name is {name.strip()}."
+            if answer.get("renamed")
+            else "; nothing has changed."
+        )
+        told += " Only the operator can change an address." if address else ""
     show(sentence(f"{told} The board: {board}"))
 
 
@@ -159,14 +165,15 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
     signer = _load(key)
     with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
         rules = client.get("submissions")
+        most = rules.get("archive_bytes", BOUNDS.packed)
         if sealed:
             body = _sealed(client, Path(path))
         else:
             pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
-            if packed.tell() > BOUNDS.packed:
-                what = f"it has {packed.tell() // 10**6} MB when it is packed, and a service takes {BOUNDS.packed // 10**6} MB"
-                raise BadInput(what, file=path, hint="leave out what the agent does not need: models, caches, .git")
-            body = _whole(packed)
+            body = _whole(packed) if packed.tell() <= most else b""
+        if (size := len(body) or packed.tell()) > most:
+            what = f"it has {size:,} bytes {'as it is' if sealed else 'when it is packed'}, and the service takes {most:,}"
+            raise BadInput(what, file=path, hint="leave out what is not needed: models, caches, .git")
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")

@@ -16,6 +16,7 @@ import mimetypes
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -61,8 +62,17 @@ participant's, from its registration. Errors are problem documents (RFC 9457).
 """
 
 
-def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable[[str], None] = lambda line: None) -> Asgi:
-    """The application. guard: decides which connections stay. tell: takes one line for an operator about an internal error."""
+def make_app(
+    site: Site,
+    *,
+    guard: ConnectionGuard | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    counts: Path | None = None,
+) -> Asgi:
+    """The application. guard: decides which connections stay. tell: takes one line for an operator about an internal error.
+
+    counts: the folder in which several worker processes count together.
+    """
     app = FastAPI(
         title="Assay",
         summary="Hand in, judge, look and verify: one season of one or several competitions.",
@@ -74,7 +84,8 @@ def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable
         servers=[{"url": address} for address in site.addresses],
     )
     _problems(app, site, tell)
-    watch, workshop, metrics = Watch(site), Workshop(), Metrics(site)
+    metrics, workshop = Metrics(site, counts), Workshop()
+    watch = Watch(site, metrics.listen)
     for router in (
         public.routes(site, workshop),
         feeds.routes(site, watch, metrics),
@@ -127,7 +138,9 @@ def _pages(app: FastAPI, site: Site) -> None:
         query = dict(request.query_params)
         if name in CURRENT and epoch is None and served.store is not None:
             return answer(request, await look(request, current_page, served, name, query), media)
-        data = await run_in_threadpool(served.kept_page, name, epoch, query)
+        data = served.kept_page(name, epoch, query, at_once=True)
+        if data is None:
+            data = await run_in_threadpool(served.kept_page, name, epoch, query)
         if data is None:
             data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)

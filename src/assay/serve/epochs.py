@@ -104,10 +104,7 @@ class EpochReader:
 
     def participant_rows(self) -> list[Json]:
         """A row for each participant; its submission is the ledger's where the folder names none, as when an epoch is settled."""
-        latest = {}
-        if self.served.store is not None:
-            with self.served.store.reading() as view:
-                latest = view.submissions()
+        latest = {} if self.served.store is None else self.served.handed_in()
         listed = []
         for key, person in self.people().participants.items():
             submission, at = person.submission, None if person.submitted_at is None else instant_text(person.submitted_at)

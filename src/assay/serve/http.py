@@ -11,13 +11,14 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import zstandard
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "JSON",
     "PROBLEMS",
+    "Hashed",
     "HttpProblem",
     "KeyTurns",
     "Readers",
@@ -46,7 +48,8 @@ __all__ = [
     "problem",
     "receive",
     "signed",
-    "without_place",
+    "status_of",
+    "words",
 ]
 
 Name = TypeVar("Name")
@@ -82,13 +85,8 @@ class HttpProblem(AssayError):
 
 def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     """An error as RFC 9457 has it. folder: what is cut off from file names, since a stranger need not know where they are."""
-    status, retry = _status(error)
-    where = error.where
-    what, hint = without_place(error), error.hint
-    if folder is not None:
-        where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
-    if os.path.isabs(where) or "://" in where:
-        where = ""
+    status, retry = status_of(error)
+    where, what, hint = words(error, folder)
     document: dict[str, Any] = {
         "type": f"urn:assay:problem:{error.reason_code}",
         "title": HTTPStatus(status).phrase,
@@ -105,8 +103,30 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
     return Response(canonical(document), status, headers, PROBLEM)
 
 
+def words(error: AssayError, folder: Path | None = None) -> tuple[str, str, str]:
+    """Where an error is, what is wrong and what to do, as strangers may read it. folder: see `problem`."""
+    where, what, hint = error.where, _without_place(error), error.hint
+    if folder is not None:
+        where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
+    return "" if os.path.isabs(where) or "://" in where else where, what, hint
+
+
 class ProblemDocument(BaseModel):
     """A problem document of RFC 9457, with the same sentences as the command line."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "urn:assay:problem:cannot-settle",
+                    "title": "Not Found",
+                    "status": 404,
+                    "detail": "epoch 13 is not settled: the last one settled is 12",
+                    "hint": "the list of epochs has those that are",
+                }
+            ]
+        }
+    )
 
     type: str
     title: str
@@ -180,8 +200,8 @@ class KeyTurns:
         self._taken.clear()
 
 
-def _status(error: AssayError) -> tuple[int, int | None]:
-    """The HTTP status of an error, and after how many seconds to try again."""
+def status_of(error: AssayError) -> tuple[int, int | None]:
+    """Return the HTTP status of an error, and after how many seconds to try again."""
     if isinstance(error, HttpProblem):
         return error.status, error.retry
     if isinstance(error, StoreError | Unreachable):
@@ -195,7 +215,7 @@ def _status(error: AssayError) -> tuple[int, int | None]:
     return (409 if isinstance(error, Refused) else 400), None
 
 
-def without_place(error: AssayError) -> str:
+def _without_place(error: AssayError) -> str:
     """Return what is wrong, without the database's own words in brackets: they name hosts, users and paths."""
     return error.what.partition(" (")[0] if isinstance(error, StoreError) else error.what
 
@@ -204,6 +224,19 @@ def of_operator(error: AssayError) -> bool:
     """Whether an error is about a file or a database of the service: its operator can correct it, and no client can."""
     file = error.file
     return isinstance(error, BadInput) and file is not None and (isinstance(file, Path) or os.path.isabs(file) or "://" in file)
+
+
+class Hashed(bytes):
+    """An answer that is given many times: its digest is computed once."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What ETags name, 32 hex digits."""
+        return _digest(self)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:32]
 
 
 def answer(
@@ -219,7 +252,7 @@ def answer(
 
     forever: what is under this address never changes.
     """
-    digest = sha256(data).hexdigest()[:32]
+    digest = data.digest if isinstance(data, Hashed) else _digest(data)
     tag = f'W/"{digest}"'
     keep = "public, max-age=31536000, immutable" if forever else f"public, max-age={seconds}" if seconds else "no-cache"
     fields = {"ETag": tag, "Cache-Control": keep, "Vary": "Accept-Encoding"} | dict(headers or {})

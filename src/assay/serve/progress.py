@@ -14,7 +14,6 @@ import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from assay.enclave import delivery
@@ -24,6 +23,7 @@ from assay.ledger.store import Store
 from assay.scheme.model import SubmissionRules
 from assay.serve.notebook import Upload
 from assay.serve.site import ServedCompetition, now
+from assay.serve.uploads import archive_bounds
 
 __all__ = ["Progress"]
 
@@ -32,27 +32,21 @@ SILENT = timedelta(seconds=90)
 """A validator that said nothing for so long is judging nothing."""
 LISTED = 1000
 """The most submissions that one answer lists."""
-COSTLY = 0.1
-"""Seconds that a look at the ledger may take; what a longer one found counts for ten times as long, whatever comes."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
-    """What the ledger had when it was last asked."""
+    """What the last settled epoch was about."""
 
-    state: tuple[int | None, int] = (None, -1)
-    judged: frozenset[str] = frozenset()
-    """Submissions with evidence of epochs that are open."""
+    epoch: int | None
     settled: dict[str, str] = field(default_factory=dict)
-    """Participant → the submission that the last settled epoch was about."""
+    """Participant → its submission."""
     scores: dict[str, str] = field(default_factory=dict)
-    """Participant → its agreed score in that epoch."""
-    until: float = 0.0
-    """The monotonic time until which it counts, because it took long."""
+    """Participant → its agreed score."""
 
 
 class Progress:
-    """Tells how far submissions are. It remembers what it read of a ledger until the ledger changes; threads share it."""
+    """Tells how far submissions are. It remembers what the last settled epoch was about; threads share it."""
 
     def __init__(self) -> None:
         self._lock, self._known = threading.Lock(), dict[str, _Known]()
@@ -68,10 +62,13 @@ class Progress:
         current = submitting.find(served.folder, participant).submission
         known = self._read(served, desk)
         judging = self._judging(served)
+        judged = any(upload.submission == current for upload in uploads) and _has_evidence(
+            served, desk, participant, current, known.epoch
+        )
         rows = [
             _sealed_row(served.folder, upload, current, known)
             if upload.submission == upload.archive
-            else _row(upload, current, known, judging)
+            else _row(upload, current, known, judging, judged)
             for upload in uploads
         ]
         commitments = [
@@ -82,6 +79,7 @@ class Progress:
             "epoch": open_epoch(desk),
             "per_epoch": rules.per_epoch,
             "reveal": rules.reveal,
+            "archive_bytes": archive_bounds(served.scheme).packed,
             "submissions": rows,
             "commitments": commitments,
         }
@@ -98,27 +96,31 @@ class Progress:
 
     def _read(self, served: ServedCompetition, desk: Store) -> _Known:
         with self._lock, desk.reading() as view:
-            settled = view.settled_epoch()
-            state = settled, view.last_seq()
+            epoch = view.settled_epoch()
             known = self._known.get(served.segment)
-            begun = monotonic()
-            if known is not None and (known.state == state or (known.state[0] == settled and begun < known.until)):
-                return known
-            bodies = (json.loads(record.body) for record in view.records(0 if settled is None else settled + 1))
-            judged = frozenset(str(body.get("submission", "")) for body in bodies) - {""}
-            known = _Known(state, judged)
-            stored = None if settled is None else view.settlement(settled)
-            if settled is not None and stored is not None:
-                document = json.loads(stored.document)
-                known.scores = {row["participant"]: row["score"] for row in document["agreed"] if row["score"] is not None}
-                known.settled = {name: made.submission for name, made in view.submissions(settled).items()}
-            took = monotonic() - begun
-            known.until = begun + 10 * took if took > COSTLY else 0.0
-            self._known[served.segment] = known
+            if known is None or known.epoch != epoch:
+                known = _Known(epoch)
+                if epoch is not None and (stored := view.settlement(epoch)) is not None:
+                    agreed = json.loads(stored.document)["agreed"]
+                    scores = {row["participant"]: row["score"] for row in agreed if row["score"] is not None}
+                    known = _Known(epoch, {name: made.submission for name, made in view.submissions(epoch).items()}, scores)
+                self._known[served.segment] = known
             return known
 
 
-def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]]) -> Json:
+def _has_evidence(served: ServedCompetition, desk: Store, participant: str, submission: str, settled: int | None) -> bool:
+    """Whether the ledger has evidence of an open epoch about a submission, of any validator."""
+    kind = served.scheme.kind
+    about = submission if kind.record.shared_key else participant
+    with desk.reading() as view:
+        return any(
+            json.loads(row.body)["submission"] == submission
+            for validator in served.rules().validators
+            for row in view.run(kind.name, validator, about, -1 if settled is None else settled)
+        )
+
+
+def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[str]], judged: bool) -> Json:
     """An upload as the API shows it."""
     row = _plain(upload, sealed=False, current=upload.submission == current)
     scored = known.settled.get(upload.participant) == upload.submission
@@ -129,7 +131,7 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
     elif upload.submission in judging:
         row["state"], row["validators"] = "being-judged", judging[upload.submission]
     else:
-        row["state"] = "judged" if scored or upload.submission in known.judged else "received"
+        row["state"] = "judged" if scored or judged else "received"
     return row
 
 

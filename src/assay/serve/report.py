@@ -22,6 +22,7 @@ __all__ = ["write_file", "write_folder"]
 MARK = "assay-report"
 """A file that says that a folder is a report, so that a later report may replace it."""
 _LINK = re.compile(rb'<a [^>]*href="(?:participant-[^"]*|task-[^"]*|\w+)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
+_NAV = re.compile(rb'<nav aria-label="Pages of this competition">.*?</nav>\n|<p class="get">.*?</p>\n', re.DOTALL)
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 
@@ -94,6 +95,7 @@ def write_file(season: Season, target: Path) -> None:
     board = board.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
     board = board.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
     board = board.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")
+    board = _NAV.sub(b"", board).replace(b'<a class="brand" href="index.html">', b'<a class="brand">')
     board = _LINK.sub(rb"<span>\1</span>", board)
     target.parent.mkdir(parents=True, exist_ok=True)
     half = target.with_name(f".{target.name}.part")

@@ -7,29 +7,33 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import platform
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from assay.errors import BadInput
+from assay.errors import AssayError, BadInput
 from assay.exact import canonical
+from assay.ledger.store import StoreError
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
 from assay.serve.downloads import file_answer
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
-from assay.serve.notebook import Upload
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, look, receive, signed, status_of
+from assay.serve.notebook import Notebook, Upload
 from assay.serve.progress import Progress
 from assay.serve.public import OCTETS, TEXT
 from assay.serve.registration import register
-from assay.serve.shapes import download
+from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.signed import SignedRequest
-from assay.serve.site import ServedCompetition, Site
+from assay.serve.site import ServedCompetition, Site, now
 
 __all__ = ["ARCHIVE", "SEALED", "routes"]
 
@@ -39,14 +43,24 @@ SEALED = "application/vnd.assay.sealed"
 """The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
+OWN = {"Cache-Control": "private, no-cache"}
+"""What a signed answer is: only the client that asked may keep it, and it asks again with the ETag."""
 BOXES = 2
-"""How many archives are unpacked at once in one process."""
+"""How many archives of a competition are unpacked at once on one host, by all its workers."""
 WAIT_SECONDS = 20.0
 """How long an archive that came waits for its turn."""
+POLL_SECONDS = 0.25
+"""After so many seconds a waiting archive looks again whether it is its turn."""
+KEEP_SECONDS = 10.0
+"""A worker says so often that it still needs the turns that it holds."""
 
 _UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
 """What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
+_AT = "2026-03-01T12:00:00Z"
+_CODE = "q1Yk0m4Xw8T2rV7sB5nZ6cJd"
+_ADDRESS = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
+_ARCHIVE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
@@ -54,7 +68,7 @@ DigestInPath = Annotated[Digest, Path(description="A submission's digest.", exam
 class RegistrationRequest(BaseModel):
     """What a newcomer sends, signed with the key to be registered."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"code": _CODE, "name": "Atlas", "address": _ADDRESS}, strict=True)
 
     code: Annotated[str, Field(max_length=100, description="An invitation's code; none where everybody may register.")] = ""
     name: Annotated[str, Field(max_length=256, description="How people call the participant.")] = ""
@@ -62,22 +76,27 @@ class RegistrationRequest(BaseModel):
 
 
 class RegistrationAnswer(BaseModel):
-    """The participant that the key stands for, and whether the key was registered just now."""
+    """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
+
+    model_config = described({"participant": "atlas", "new": True})
 
     participant: str
     new: bool
+    renamed: bool = False
 
 
 class CommitmentRequest(BaseModel):
     """A commitment to an archive that is handed in later."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"digest": DIGEST}, strict=True)
 
     digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
     """A commitment as it is kept: the time counts, and the archive is taken from epoch `from_epoch` on."""
+
+    model_config = described({"digest": DIGEST, "epoch": 12, "at": _AT, "from_epoch": 13})
 
     digest: str
     epoch: int
@@ -87,6 +106,8 @@ class CommitmentAnswer(BaseModel):
 
 class SubmissionAnswer(BaseModel):
     """What was accepted: the submission's digest, the epoch, the time that counts."""
+
+    model_config = described({"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT})
 
     participant: str
     submission: str
@@ -121,10 +142,25 @@ class CommitmentRow(BaseModel):
 class SubmissionsAnswer(BaseModel):
     """One's own submissions and commitments, newest first, and the rules for the next one."""
 
+    model_config = described(
+        {
+            "participant": "atlas",
+            "epoch": 13,
+            "per_epoch": 3,
+            "reveal": None,
+            "submissions": [
+                {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
+                | {"state": "being-judged", "score": "", "validators": ["val-1"]}
+            ],
+            "commitments": [],
+        }
+    )
+
     participant: str
     epoch: int
     per_epoch: int | None
     reveal: int | None
+    archive_bytes: Annotated[int, Field(description="The most bytes of an archive, as it is sent.")]
     submissions: list[OwnSubmission]
     commitments: list[CommitmentRow]
 
@@ -154,6 +190,21 @@ class LoggedTrial(BaseModel):
 class LogsAnswer(BaseModel):
     """The trials of a submission, without those of hidden tasks: only how many these are."""
 
+    model_config = described(
+        {
+            "submission": DIGEST,
+            "release": "own",
+            "hidden": 0,
+            "left_out": 0,
+            "trials": [
+                {"validator": "val-1", "participant": "atlas", "epoch": 13, "task": "count-words", "trial": 1}
+                | {"outcome": "fail", "message": "1 of 3 tests failed"}
+                | {"files": [{"name": "tests/stdout.txt", "sha256": DIGEST[7:], "size": 1234}]}
+                | {"printed": {"agent/stdout.txt": "done\n", "tests/stdout.txt": "FAILED test_empty_file\n"}}
+            ],
+        }
+    )
+
     submission: str
     release: Annotated[Literal["own", "after-epoch", "never"], Field(description="Who may read logs, by the scheme")]
     trials: list[LoggedTrial]
@@ -176,22 +227,26 @@ def _registration(router: APIRouter, site: Site) -> None:
         status_code=201,
         response_model=RegistrationAnswer,
         responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
-        openapi_extra=_json_body(RegistrationRequest),
+        openapi_extra=json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
-        """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
+        """Register the key that signs the request as a participant: a key of the registry, or one that was invited.
+
+        A participant that registers again with another name changes its name; boards have it from the next settled epoch on.
+        """
         served = site.competition(segment)
         key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
             said = _read(RegistrationRequest, body.read() or b"{}")
         done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
-        return _json({"participant": done.participant, "new": done.new}, 201 if done.new else 200)
+        row = {"participant": done.participant, "new": done.new, "renamed": done.renamed}
+        return _json(row, 201 if done.new else 200)
 
     @router.post(
         "/{segment}/commitments",
         status_code=201,
         response_model=CommitmentAnswer,
-        openapi_extra=_json_body(CommitmentRequest),
+        openapi_extra=json_body(CommitmentRequest),
     )
     async def commitments(request: Request, segment: Segment) -> Response:
         """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
@@ -206,7 +261,7 @@ def _registration(router: APIRouter, site: Site) -> None:
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
-    turns, under_way = asyncio.Semaphore(BOXES), set[tuple[str, str]]()
+    waiting = asyncio.Semaphore(BOXES)
     binary = {"schema": {"type": "string", "format": "binary"}}
 
     @router.put(
@@ -220,7 +275,11 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         """Hand in an archive (tar, tar.gz, tar.xz, zip) or a sealed submission; it becomes the participant's submission."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
-        with _only_one(under_way, (segment, participant)):
+        _, notebook = served.books()
+        async with _turn(notebook, [f"submission of {participant}"]) as mine:  # nobody takes all boxes, or fills the disk
+            if not mine:
+                what = "another submission of this participant is being taken in"
+                raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
             return await take(request, served, participant, asked)
 
     async def take(request: Request, served: ServedCompetition, participant: str, asked: SignedRequest) -> Response:
@@ -231,16 +290,48 @@ def _handing_in(router: APIRouter, site: Site) -> None:
             if sealed:
                 await run_in_threadpool(_check_sealed, served)
             permission = await run_in_threadpool(uploads.permit, served, participant, archive)
+            if permission.known is None:
+                await run_in_threadpool(uploads.count_attempt, served, permission)
         except HttpProblem:
             with await receive(request, most):  # else the client would see a broken connection, not the sentence
                 raise
-        with await receive(request, most, asked.body_sha256) as body:
-            if permission.known is not None:
-                return _upload(permission.known, 200)
-            if sealed:
-                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
-            async with _turn(turns):
-                return _upload(await _store(served, permission, body), 201)
+        try:
+            with await receive(request, most, asked.body_sha256) as body:
+                if permission.known is not None:
+                    return _upload(permission.known, 200)
+                if sealed:
+                    return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
+                return _upload(await _unpacked(served, permission, body, waiting), 201)
+        except (AssayError, OSError) as error:
+            status = status_of(error)[0] if isinstance(error, AssayError) else 503
+            if permission.known is None and (status == 429 or status >= 500):
+                await run_in_threadpool(uploads.forgive_attempt, served, permission)
+            raise
+
+
+async def _unpacked(
+    served: ServedCompetition, permission: uploads.Permission, body: Received, waiting: asyncio.Semaphore
+) -> Upload:
+    """Store an upload when a box of this host is free. Raises HttpProblem (429) if none becomes free.
+
+    waiting: so few of this process ask the database for a box at once.
+    """
+    _, notebook = served.books()
+    busy = HttpProblem(429, "too many submissions come at once", hint="send it again later", retry=30)
+    until = monotonic() + WAIT_SECONDS
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await waiting.acquire()
+    except TimeoutError:
+        raise busy from None
+    try:
+        boxes = [f"box {number} of {platform.node()}" for number in range(BOXES)]
+        async with _turn(notebook, boxes, until - monotonic()) as mine:
+            if not mine:
+                raise busy
+            return await _store(served, permission, body)
+    finally:
+        waiting.release()
 
 
 async def _store(served: ServedCompetition, permission: uploads.Permission, body: Received) -> Upload:
@@ -254,31 +345,37 @@ async def _store(served: ServedCompetition, permission: uploads.Permission, body
         raise
 
 
-@contextmanager
-def _only_one(under_way: set[tuple[str, str]], who: tuple[str, str]) -> Iterator[None]:
-    """One submission of a participant at a time: nobody takes all boxes, or fills the disk. Raises HttpProblem (429)."""
-    if who in under_way:
-        what = "another submission of this participant is being taken in"
-        raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
-    under_way.add(who)
-    try:
-        yield
-    finally:
-        under_way.discard(who)
-
-
 @asynccontextmanager
-async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Waits until a box is free. Raises HttpProblem (429)."""
+async def _turn(notebook: Notebook, names: Sequence[str], wait: float = 0.0) -> AsyncIterator[bool]:
+    """Hold one of several turns while the block lasts; False if others hold all of them. wait: seconds to wait for one.
+
+    All workers and hosts share the turns. The turns of a worker that is killed end by themselves.
+    """
+    holder, until = secrets.token_hex(16), monotonic() + wait
+
+    def take() -> bool:
+        return any(notebook.take_turn(name, holder, now()) for name in names)
+
+    keeping = asyncio.create_task(_keep_turns(notebook, holder))
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await turns.acquire()
-    except TimeoutError:
-        raise HttpProblem(429, "too many submissions come at once", hint="send it again later", retry=30) from None
-    try:
-        yield
+        while not (mine := await run_in_threadpool(take)) and monotonic() < until:
+            await asyncio.sleep(POLL_SECONDS)
+        yield mine
     finally:
-        turns.release()
+        keeping.cancel()
+        await asyncio.shield(asyncio.ensure_future(run_in_threadpool(_end_turns, notebook, holder)))
+
+
+async def _keep_turns(notebook: Notebook, holder: str) -> None:
+    while True:
+        await asyncio.sleep(KEEP_SECONDS)
+        with suppress(StoreError):
+            await run_in_threadpool(notebook.keep_turns, holder, now())
+
+
+def _end_turns(notebook: Notebook, holder: str) -> None:
+    with suppress(StoreError):  # they end by themselves
+        notebook.end_turns(holder)
 
 
 def _check_sealed(served: ServedCompetition) -> None:
@@ -297,7 +394,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await look(request, progress.submissions, served, participant))
+        found = await look(request, progress.submissions, served, participant)
+        return answer(request, canonical(found), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def log_list(
@@ -309,7 +407,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        return _json(await look(request, _log_list, served, digest, participant, task))
+        found = await look(request, _log_list, served, digest, participant, task)
+        return answer(request, canonical(found), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
     async def log_file(
@@ -353,10 +452,6 @@ def _upload(upload: Upload, status: int) -> Response:
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:
     return Response(canonical(document), status, {"Cache-Control": "no-store"}, JSON)
-
-
-def _json_body(model: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
 
 
 def _read(model: type[Model], data: bytes) -> Model:

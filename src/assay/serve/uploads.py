@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from assay.enclave import delivery
-from assay.errors import BadInput
+from assay.errors import AssayError, BadInput
 from assay.folder.files import alone, flush_folder
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
@@ -34,10 +34,23 @@ from assay.serve.http import HttpProblem, Received
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["PER_EPOCH", "Permission", "archive_bounds", "commit", "permit", "seal", "store"]
+__all__ = [
+    "PER_EPOCH",
+    "Permission",
+    "archive_bounds",
+    "check_room",
+    "commit",
+    "count_attempt",
+    "forgive_attempt",
+    "permit",
+    "seal",
+    "store",
+]
 
 PER_EPOCH = 100
 """How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
+ATTEMPTS = 10
+"""So many archives of a participant are taken in for each submission that the quota allows: refused ones cost the host too."""
 _ROOM = 1 << 30
 """Bytes that must stay free on the disk."""
 _LATER = 600
@@ -78,7 +91,7 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
         return Permission(participant, archive, epoch, known=known)
     rules = served.scheme.submission or SubmissionRules()
     _check_quota(served, rules, epoch, [upload.epoch for upload in before], "submissions")
-    _check_room(served.folder)
+    check_room(served.folder)
     if rules.reveal is None:
         return Permission(participant, archive, epoch)
     commitment = notebook.commitment(participant, archive)
@@ -112,6 +125,23 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
         raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=_wait(served.scheme))
 
 
+def count_attempt(served: ServedCompetition, permission: Permission) -> None:
+    """Count an archive that is taken in, whether it is accepted or not. Raises HttpProblem (429) if there were too many."""
+    _desk, notebook = served.books()
+    rules = served.scheme.submission or SubmissionRules()
+    most = ATTEMPTS * (rules.per_epoch or PER_EPOCH)
+    if not notebook.attempt(permission.participant, permission.epoch, most):
+        what = f"{most} archives were sent in epoch {permission.epoch}, refused ones included, and {most} are the most"
+        hint = f"wait for epoch {permission.epoch + 1}; try what you hand in on your machine first: assay trial"
+        raise HttpProblem(429, what, hint=hint, stage="quota", retry=_wait(served.scheme))
+
+
+def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
+    """Do not count an archive that was not taken in because the service could not. If that cannot be noted, it counts."""
+    with suppress(AssayError):
+        served.books()[1].forgive(permission.participant, permission.epoch)
+
+
 def _wait(scheme: Scheme) -> int:
     """Seconds after which to try again what the next epoch allows."""
     seconds = closes_in(scheme)
@@ -127,7 +157,8 @@ def closes_in(scheme: Scheme) -> int | None:
     return max(1, clock.every - int(passed.total_seconds()))
 
 
-def _check_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
+    """Raise HttpProblem (503) if the disk of a folder has no room for another submission."""
     room = tree.room(folder)
     if room.bytes < _ROOM + BOUNDS.bytes:
         raise HttpProblem(503, "the service's disk is full", hint="tell its operator, and try again later", retry=_LATER)
