@@ -31,6 +31,7 @@ from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
 from assay.serve.links import other_epochs
+from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
@@ -75,6 +76,8 @@ class _Shelf:
     """The part of the state on which the seasons depend."""
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
+    until: datetime | None = None
+    """When the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
@@ -85,13 +88,17 @@ class _Shelf:
     before: Season | None = None
     """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
 
-    def following(self, state: tuple[object, ...], settled: tuple[object, ...]) -> _Shelf:
+    def holds(self, moment: datetime) -> bool:
+        """Whether the epoch that boards say is open has not closed."""
+        return self.until is None or moment < self.until
+
+    def following(self, state: tuple[object, ...], settled: tuple[object, ...], until: datetime | None) -> _Shelf:
         """The shelf of a later state. No page of this one is in it; a season is, unless what it depends on has changed."""
         seasons = self.seasons.copy()
         last = seasons.pop(None, self.last)
         if settled and settled == self.settled:
-            return _Shelf(state, settled=settled, seasons=seasons, last=last, before=self.before)
-        return _Shelf(state, settled=settled, before=(last or self.before) if settled else None)
+            return _Shelf(state, settled, until=until, seasons=seasons, last=last, before=self.before)
+        return _Shelf(state, settled, until=until, before=(last or self.before) if settled else None)
 
 
 class ServedCompetition:
@@ -234,14 +241,15 @@ class ServedCompetition:
 
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
-        if seen is not None and shelf.seen == seen:
+        if seen is not None and shelf.seen == seen and shelf.holds(now()):
             return shelf
         state, settled = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
-            if self._shelf.state != state:
-                self._shelf = self._shelf.following(state, settled)
-            self._shelf.seen = seen
-            return self._shelf
+            shelf, moment = self._shelf, now()
+            if shelf.state != state or not shelf.holds(moment):
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+            shelf.seen = seen
+            return shelf
 
     def season(self, epoch: int | None = None) -> Season:
         """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does.

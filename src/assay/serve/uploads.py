@@ -15,8 +15,9 @@ import shutil
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,6 +32,7 @@ from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
 from assay.serve.archives import BOUNDS, ArchiveBounds, unpack
 from assay.serve.http import HttpProblem, Received
+from assay.serve.live import closes_at
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
 
@@ -150,11 +152,9 @@ def _wait(scheme: Scheme) -> int:
 
 def closes_in(scheme: Scheme) -> int | None:
     """Seconds until the next epoch begins; None where the scheme does not say when epochs begin."""
-    clock = scheme.epoch
-    if clock is None or clock.every is None or clock.start is None:
-        return None
-    passed = (now() - clock.start) % timedelta(seconds=clock.every)
-    return max(1, clock.every - int(passed.total_seconds()))
+    moment = now()
+    closes = closes_at(scheme, moment)
+    return None if closes is None else max(1, ceil((closes - moment).total_seconds()))
 
 
 def check_room(folder: Path) -> None:
