@@ -148,6 +148,7 @@ class SubmissionsAnswer(BaseModel):
             "epoch": 13,
             "per_epoch": 3,
             "reveal": None,
+            "archive_bytes": 64_000_000,
             "submissions": [
                 {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
                 | {"state": "being-judged", "score": "", "validators": ["val-1"]}
