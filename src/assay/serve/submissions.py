@@ -7,8 +7,9 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
@@ -18,10 +19,12 @@ from starlette.responses import Response
 
 from assay.errors import BadInput
 from assay.exact import canonical
+from assay.judge import submitting
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import uploads
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, look, receive, signed
+from assay.serve.archives import ComingArchive, Withdrawn
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, declared, look, receive, signed
 from assay.serve.notebook import Upload
 from assay.serve.progress import Progress, released_logs
 from assay.serve.registration import register
@@ -38,10 +41,15 @@ SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 BOXES = 2
 """How many archives are unpacked at once in one process."""
+EARLY_BYTES = 2**18
+"""Bytes of a body from which on a box begins while the body comes."""
+EARLY_SECONDS = 10.0
+"""So long a box waits for the whole of such a body."""
 WAIT_SECONDS = 20.0
 """How long an archive that came waits for its turn."""
 
 Model = TypeVar("Model", bound=BaseModel)
+Result = TypeVar("Result")
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
@@ -189,7 +197,7 @@ def _registration(router: APIRouter, site: Site) -> None:
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
-    turns, under_way = asyncio.Semaphore(BOXES), set[tuple[str, str]]()
+    boxes, under_way = _Boxes(), set[tuple[str, str]]()
     binary = {"schema": {"type": "string", "format": "binary"}}
 
     @router.put(
@@ -217,24 +225,107 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         except HttpProblem:
             with await receive(request, most):  # else the client would see a broken connection, not the sentence
                 raise
+        if permission.known is None and not sealed:
+            return _upload(await boxes.take(request, served, permission, most, asked.body_sha256), 201)
         with await receive(request, most, asked.body_sha256) as body:
             if permission.known is not None:
                 return _upload(permission.known, 200)
-            if sealed:
-                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
-            async with _turn(turns):
-                return _upload(await _store(served, permission, body), 201)
+            return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
 
 
-async def _store(served: ServedCompetition, permission: uploads.Permission, body: Received) -> Upload:
-    """Stores an upload to its end, even if the client goes away meanwhile: the thread still reads the body."""
-    storing = asyncio.ensure_future(run_in_threadpool(uploads.store, served, permission, body))
+class _Boxes:
+    """How archives get through the boxes of one process. Its methods are for one event loop.
+
+    A box begins while the body still comes, if one is free: its start takes as long as the transfer of some megabytes. A client
+    that is slow loses it, and so holds up nobody. When the body is there, the archive waits for another box.
+    """
+
+    def __init__(self) -> None:
+        self._turns, self._early = asyncio.Semaphore(BOXES), asyncio.Semaphore(BOXES)
+
+    async def take(
+        self, request: Request, served: ServedCompetition, permission: uploads.Permission, most: int, sha: bytes
+    ) -> Upload:
+        """Receive an archive, unpack it, and make it a submission. Raises what `receive` and the steps of `uploads` raise."""
+        async with _staged(served) as files, self._begun(served, request, most, files) as early:
+            archive = None if early is None else early.archive
+            with await receive(request, most, sha, follower=archive) as body:
+                if early is None or not await early.finish():
+                    async with _turn(self._turns):
+                        await _to_end(uploads.unpacked, served, body.path(), files)
+            return await _to_end(uploads.store, served, permission, files)
+
+    @asynccontextmanager
+    async def _begun(
+        self, served: ServedCompetition, request: Request, most: int, files: FilePath
+    ) -> AsyncIterator[_Early | None]:
+        """A box that unpacks a body while it comes; None if no box is free, or the body is small, or of unknown size."""
+        size = declared(request) or 0
+        if not EARLY_BYTES <= size <= most or self._early.locked():
+            yield None
+            return
+        async with self._early:
+            early = _Early(ComingArchive(size, EARLY_SECONDS), served, files)
+            try:
+                yield early
+            finally:
+                await early.stop()
+
+
+class _Early:
+    """An archive that a box unpacks while it comes."""
+
+    def __init__(self, archive: ComingArchive, served: ServedCompetition, files: FilePath) -> None:
+        self.archive = archive
+        self._unpacking = asyncio.ensure_future(run_in_threadpool(uploads.unpacked, served, archive, files))
+
+    async def finish(self) -> bool:
+        """The archive is whole, and the one that was signed. Return whether it was unpacked; it was not if it came slowly.
+
+        Raises what `uploads.unpacked` raises.
+        """
+        self.archive.end(whole=True)
+        await asyncio.wait([self._unpacking])
+        try:
+            self._unpacking.result()
+        except Withdrawn:
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Nobody needs the box any more."""
+        self.archive.end(whole=False)
+        await _ended(self._unpacking)
+        self._unpacking.exception()
+
+
+@asynccontextmanager
+async def _staged(served: ServedCompetition) -> AsyncIterator[FilePath]:
+    """A path for unpacked files that does not exist, in a folder that is removed afterwards."""
+    with ExitStack() as stack:
+        folder = await _to_end(stack.enter_context, submitting.staging(served.folder))
+        try:
+            yield folder / "files"
+        finally:
+            await _to_end(stack.close)
+
+
+async def _to_end(work: Callable[..., Result], *args: Any) -> Result:
+    """Works in a thread to the end, even if the client goes away meanwhile: nothing is left half done."""
+    working = asyncio.ensure_future(run_in_threadpool(work, *args))
     try:
-        return await asyncio.shield(storing)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
-        await asyncio.wait([storing])
-        storing.exception()
+        await _ended(working)
+        working.exception()
         raise
+
+
+async def _ended(working: asyncio.Future[Any]) -> None:
+    """Wait until something has ended, however often this is cancelled."""
+    while not working.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([working])
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """What a participant may hand in to a service, and what becomes of it: quotas, commitments, submissions, their states.
 
-A submission is accepted in this order: the rules are asked before the body is read; the body is on the disk, with the digest
-that was signed; a box unpacks it; the kind checks it and makes it the submission of the participant; the notebook has it. Each
-step can be repeated: the same archive once more gets the same answer.
+A submission is accepted in this order: the rules are asked before the body is read; the body comes, while a box begins to unpack
+it if one is free; when the body is whole and has the digest that was signed, its files leave the box; the kind checks them and
+makes them the submission of the participant; the notebook has it. Each step can be repeated: the same archive once more gets the
+same answer.
 
 Commit and reveal (`[submission] reveal`): a participant commits to the SHA-256 of an archive, and sends the archive some epochs
 later. Its time is the time of the commitment, so nobody gains by copying what others reveal.
@@ -18,7 +19,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from assay.errors import BadInput
 from assay.folder.files import alone, flush_folder
@@ -27,12 +27,12 @@ from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
-from assay.serve.archives import BOUNDS, ArchiveBounds, unpack
+from assay.serve.archives import BOUNDS, ArchiveBounds, ComingArchive, unpack
 from assay.serve.http import HttpProblem, Received
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["PER_EPOCH", "SEALED", "Permission", "archive_bounds", "commit", "permit", "seal", "sealed_file", "store"]
+__all__ = ["PER_EPOCH", "SEALED", "Permission", "archive_bounds", "commit", "permit", "seal", "sealed_file", "store", "unpacked"]
 
 PER_EPOCH = 100
 """How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
@@ -157,28 +157,29 @@ def _boxes() -> Sandbox:
 _FIRST = threading.Lock()
 
 
-def store(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
-    """Unpacks an archive in a box, and makes its content the submission of the participant. What is returned is on the disk.
+def unpacked(served: ServedCompetition, archive: Path | ComingArchive, files: Path) -> None:
+    """Unpacks an archive in a box into a folder of `submitting.staging`. Nothing of the competition has changed.
 
-    Raises BadInput for an archive or a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
+    Raises BadInput for an archive that is refused, Withdrawn, and HttpProblem (503).
     """
-    scheme = served.scheme
     try:
-        with TemporaryDirectory(prefix="assay-upload-") as made:
-            archive, files = Path(made) / "archive", Path(made) / "files"
-            body.file.seek(0)
-            with open(archive, "wb") as copy:
-                shutil.copyfileobj(body.file, copy, 1 << 20)
-            with _FIRST:
-                boxes = _boxes()
-            unpack(archive, files, archive_bounds(scheme), sandbox=boxes)
-            try:
-                return _enter(served, scheme, permission, files)
-            except BadInput as error:
-                raise _seen_from(error, files) from None
+        with _FIRST:
+            boxes = _boxes()
+        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes)
     except InfrastructureError as error:
         what = f"the archive could not be unpacked: {error.what}"
         raise HttpProblem(503, what, hint="nothing was accepted; send it again later", stage="sandbox", retry=30) from error
+
+
+def store(served: ServedCompetition, permission: Permission, files: Path) -> Upload:
+    """Makes unpacked files the submission of the participant. What is returned is on the disk.
+
+    Raises BadInput for a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
+    """
+    try:
+        return _enter(served, served.scheme, permission, files)
+    except BadInput as error:
+        raise _seen_from(error, files) from None
 
 
 def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
