@@ -19,7 +19,7 @@ import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -197,15 +197,21 @@ class ComingArchive:
 
 
 def unpack(
-    archive: Path | ComingArchive, target: Path, bounds: ArchiveBounds = BOUNDS, *, sandbox: Sandbox | None = None
+    archive: Path | ComingArchive,
+    target: Path,
+    bounds: ArchiveBounds = BOUNDS,
+    *,
+    sandbox: Sandbox | None = None,
+    done: Callable[[], None] = lambda: None,
 ) -> None:
     """Unpacks a tar (plain, gz, xz, or zst if the box's Python has it) or a zip into a folder, which must not exist.
 
-    sandbox: where it is unpacked; by default a new bubblewrap. Raises BadInput for a bad archive, InfrastructureError, and
-    Withdrawn; there is no target afterwards.
+    sandbox: where it is unpacked; by default a new bubblewrap. done: is called when the files are there and were checked; then
+    only the box is removed. Raises BadInput for a bad archive, InfrastructureError, and Withdrawn; there is no target afterwards,
+    unless only the box could not be removed.
     """
     with closing(archive if isinstance(archive, ComingArchive) else _there(archive)) as coming:
-        _unpack(coming, target, bounds, sandbox)
+        _unpack(coming, target, bounds, sandbox, done)
 
 
 def _there(archive: Path) -> ComingArchive:
@@ -217,7 +223,9 @@ def _there(archive: Path) -> ComingArchive:
     return whole
 
 
-def _unpack(archive: ComingArchive, target: Path, bounds: ArchiveBounds, sandbox: Sandbox | None) -> None:
+def _unpack(
+    archive: ComingArchive, target: Path, bounds: ArchiveBounds, sandbox: Sandbox | None, done: Callable[[], None]
+) -> None:
     if archive.size > bounds.packed:
         raise BadInput(
             f"the archive has {archive.size} bytes, and {bounds.packed} are the most", hint="leave out what is not needed"
@@ -247,6 +255,7 @@ def _unpack(archive: ComingArchive, target: Path, bounds: ArchiveBounds, sandbox
             if isinstance(error, tree.TooMuch):
                 raise BadInput(f"the archive {error.what}", hint="leave out what is not needed") from None
             raise
+        done()
 
 
 @contextmanager

@@ -277,7 +277,12 @@ class _Early:
 
     def __init__(self, archive: ComingArchive, served: ServedCompetition, files: FilePath) -> None:
         self.archive = archive
-        self._unpacking = asyncio.ensure_future(run_in_threadpool(uploads.unpacked, served, archive, files))
+        loop, self._done = asyncio.get_running_loop(), asyncio.Event()
+
+        def done() -> None:
+            loop.call_soon_threadsafe(self._done.set)
+
+        self._unpacking = asyncio.ensure_future(run_in_threadpool(uploads.unpacked, served, archive, files, done))
 
     async def finish(self) -> bool:
         """The archive is whole, and the one that was signed. Return whether it was unpacked; it was not if it came slowly.
@@ -285,11 +290,16 @@ class _Early:
         Raises what `uploads.unpacked` raises.
         """
         self.archive.end(whole=True)
-        await asyncio.wait([self._unpacking])
+        unpacked = asyncio.ensure_future(self._done.wait())
         try:
-            self._unpacking.result()
-        except Withdrawn:
-            return False
+            await asyncio.wait([self._unpacking, unpacked], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unpacked.cancel()
+        if not self._done.is_set():  # else the box may still be removed meanwhile
+            try:
+                self._unpacking.result()
+            except Withdrawn:
+                return False
         return True
 
     async def stop(self) -> None:

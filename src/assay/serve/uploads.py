@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -157,15 +158,19 @@ def _boxes() -> Sandbox:
 _FIRST = threading.Lock()
 
 
-def unpacked(served: ServedCompetition, archive: Path | ComingArchive, files: Path) -> None:
+def unpacked(
+    served: ServedCompetition, archive: Path | ComingArchive, files: Path, done: Callable[[], None] = lambda: None
+) -> None:
     """Unpacks an archive in a box into a folder of `submitting.staging`. Nothing of the competition has changed.
+
+    done: is called when the files are there and were checked; then only the box is removed.
 
     Raises BadInput for an archive that is refused, Withdrawn, and HttpProblem (503).
     """
     try:
         with _FIRST:
             boxes = _boxes()
-        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes)
+        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes, done=done)
     except InfrastructureError as error:
         what = f"the archive could not be unpacked: {error.what}"
         raise HttpProblem(503, what, hint="nothing was accepted; send it again later", stage="sandbox", retry=30) from error
@@ -176,17 +181,26 @@ def store(served: ServedCompetition, permission: Permission, files: Path) -> Upl
 
     Raises BadInput for a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
     """
+    flushing = threading.Thread(target=_flush, args=(files,))  # so that `placed` need not wait for the disk after the digest
+    flushing.start()
     try:
         return _enter(served, served.scheme, permission, files)
     except BadInput as error:
         raise _seen_from(error, files) from None
+    finally:
+        flushing.join()
+
+
+def _flush(files: Path) -> None:
+    with suppress(OSError):  # whoever places the files flushes them too, and says what is wrong
+        submitting.flush(files)
 
 
 def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
     """One process at a time changes participants.csv, and counts what a participant handed in."""
-    _desk, notebook = served.books()
+    desk, notebook = served.books()
     participant, rules = permission.participant, scheme.submission or SubmissionRules()
-    with alone(served.folder):
+    with alone(served.folder), submitting.opened(served.folder, desk):
         epochs = [upload.epoch for upload in notebook.uploads(participant)]
         _check_quota(served, rules, permission.epoch, epochs, "submissions")
         if permission.at is None:
