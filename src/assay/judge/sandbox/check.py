@@ -64,8 +64,16 @@ class Bench:
         with self.sandbox.open(self.image, LIMITS) as box:
             yield box
 
-    def sh(self, box: Box, script: str, *, limits: Limits = LIMITS, stdin: bytes | int = b"", env: Mapping[str, str] | None = None,
-           door: Path | None = None) -> ScriptResult:  # fmt: skip
+    def sh(
+        self,
+        box: Box,
+        script: str,
+        *,
+        limits: Limits = LIMITS,
+        stdin: bytes | int = b"",
+        env: Mapping[str, str] | None = None,
+        door: Path | None = None,
+    ) -> ScriptResult:
         """Runs a shell script in a box."""
         out, err = self.folder / "stdout", self.folder / "stderr"
         ran = box.run(["sh", "-c", script], limits=limits, stdout=out, stderr=err, stdin=stdin, env=env, door=door)
