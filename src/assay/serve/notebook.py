@@ -32,7 +32,7 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.errors import BadInput
 from assay.ledger.store import transaction
@@ -178,15 +178,10 @@ class Notebook:
         """Note that a key used a nonce; False if it was used within the window before. Older nonces are forgotten."""
         with self._changing(self._quick) as connection:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
-            if connection.execute(select(_nonces.c.nonce).where(_nonces.c.key == key, _nonces.c.nonce == nonce)).first():
-                return False
+            new = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
             row = {"key": key, "nonce": nonce, "until": int((now + window).timestamp())}
-            try:
-                with connection.begin_nested():
-                    connection.execute(insert(_nonces).values(row))
-            except IntegrityError:  # another process was faster
-                return False
-        return True
+            counted = connection.execution_options(preserve_rowcount=True)
+            return counted.execute(new(_nonces).values(row).on_conflict_do_nothing()).rowcount == 1
 
     def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
         """Note what a validator judges now."""
