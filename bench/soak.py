@@ -3,9 +3,10 @@
     python -m bench.soak                                  ten minutes, two workers, SQLite, a kill every 30 seconds
     python -m bench.soak --seconds 60 --kill-every 10 --database postgresql://…
 
-Validators send batches (one of them from two machines at once, and every fifth batch twice), heartbeats and ask for work;
-participants hand in archives; readers ask for pages and documents. The youngest worker that has a connection is killed, so that
-the oldest lives as long as the run, and its memory is the one that is looked at.
+Participants hand in one archive after the other. Validators ask for work, judge the submissions that count now (one validator
+from two machines at once), and send batches, every fifth twice, and heartbeats. An operator settles the open epoch every minute
+with `assay settle`. Readers ask for pages and documents. The youngest worker that has a connection is killed, so that the oldest
+lives as long as the run, and its memory is the one that is looked at.
 
 The run fails if at the end an acknowledged batch or submission is not there exactly once, `assay ledger check` finds anything, an
 answer was wrong, a connection broke for another reason than a kill, or the memory of the oldest worker grew (in runs of at least
@@ -33,7 +34,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import AssayError
-from assay.ledger import batch, intake
+from assay.ledger import batch, intake, keys
 from assay.ledger.access import open_ledger
 from assay.ledger.intake import IntakeRules
 from assay.ledger.keys import PrivateKey
@@ -44,9 +45,13 @@ from bench import serving
 from bench.serving import Answer, Kept, Process
 
 SEGMENT = "/v1/bench"
-PARTICIPANTS, VALIDATORS, TASKS = 20, 3, 10
-RECORDS = 20
-"""Of a batch: two trials of each task."""
+PARTICIPANTS, VALIDATORS, TASKS, TRIALS = 20, 3, 10, 12
+AT_ONCE = 2
+"""Trials of each task that one batch has."""
+ROWS = 4
+"""Submissions that a validator judges before it asks for work again."""
+SETTLE_EVERY = 60.0
+"""Seconds between two settlements; in a short run a quarter of it."""
 IDLE = 4.0
 """Seconds after which the service may close a connection that asks nothing."""
 GROWTH, GROWTH_SECONDS = 1.2, 120.0
@@ -72,6 +77,8 @@ PAGES = (
     f"{SEGMENT}/epochs/1/records?limit=50",
     f"{SEGMENT}/epochs/1/receipt",
 )
+NEWEST = ("board", "records?limit=50", "receipt", "weights.csv")
+"""What is read of the last settled epoch."""
 
 
 @dataclass
@@ -94,6 +101,10 @@ class Load:
     """Participant and submission of each upload that was acknowledged."""
     memory: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
     """For each worker: time, and resident bytes."""
+    settled: int = 1
+    """The last settled epoch, as the operator knows it."""
+    settling: int = 1
+    """The last epoch that is settled, or about to be: evidence of it may come too late."""
 
     @property
     def over(self) -> bool:
@@ -144,41 +155,81 @@ class Client:
         return None
 
 
-def validator(load: Load, rules: IntakeRules, signer: PrivateKey, names: Sequence[str]) -> None:
-    """Send batch after batch, every fifth twice; beside them heartbeats and questions for work."""
-    client, whose = Client(load, signer), signer.public.raw.hex()
-    number = 0
+def validator(load: Load, rules: IntakeRules, signer: PrivateKey, seed: int) -> None:
+    """Ask for work, and send what is missing of some submissions: every fifth batch twice, every fourth with a heartbeat."""
+    client, whose, chance, number = Client(load, signer), signer.public.raw.hex(), random.Random(seed), 0
     while not load.over:
-        name, first = names[number % len(names)], 2 * (number // len(names))
-        trials = [
-            record
-            for trial in (first + 1, first + 2)
-            for record in serving.trials(signer, name, range(TASKS), epoch=2, trial=trial)
-        ]
-        made = batch.make(
-            trials,
-            origin=serving.ORIGIN,
-            competition=rules.competition,
-            task_set=rules.task_set,
-            signer=signer,
-            validator=whose,
-        )
-        load.sent[made.digest] = len(made.records)
-        for _ in range(2 if number % 5 == 0 else 1):
-            answer = client.ask("evidence", "POST", f"{SEGMENT}/evidence", made.data)
-            if answer is None:
+        work = client.ask("work", "GET", f"{SEGMENT}/work")
+        if work is None:
+            continue
+        missing = [(row, first) for row in work.json["submissions"] if (first := _missing(row["evidence"]["trials"]))]
+        for row, first in chance.sample(missing, min(ROWS, len(missing))):
+            trials = [
+                record
+                for trial in range(first, first + AT_ONCE)
+                for record in serving.trials(
+                    signer, row["participant"], range(TASKS), epoch=work.json["epoch"], trial=trial, judged=row["submission"]
+                )
+            ]
+            judged = batch.make(
+                trials,
+                origin=serving.ORIGIN,
+                competition=rules.competition,
+                task_set=rules.task_set,
+                signer=signer,
+                validator=whose,
+            )
+            load.sent[judged.digest] = len(judged.records)
+            if not _send(load, client, judged, 2 if number % 5 == 0 else 1):
                 break
-            (outcome,) = answer.json["batches"]
-            if outcome["outcome"] in ("accepted", "known") and outcome["batch"] == made.digest:
-                load.acknowledged.add(made.digest)
-            else:
-                load.wrong.append(f"evidence: {outcome}")
-        if number % 4 == 0:
-            judging = {"judging": [{"participant": name, "task": "task-001", "done": number, "total": number + 1}]}
-            client.ask("heartbeat", "POST", f"{SEGMENT}/heartbeat", json.dumps(judging).encode(), good=(204,))
-        if number % 10 == 0:
-            client.ask("work", "GET", f"{SEGMENT}/work")
-        number += 1
+            if number % 4 == 0:
+                entry = {"participant": row["participant"], "task": "task-001", "done": first, "total": TRIALS}
+                body = json.dumps({"judging": [entry]}).encode()
+                client.ask("heartbeat", "POST", f"{SEGMENT}/heartbeat", body, good=(204,))
+            number += 1
+
+
+def _missing(trials: dict[str, list[int]]) -> int:
+    """The first trial of the first batch that is missing; 0 if none is. A batch is there as a whole, or not at all."""
+    there = set(trials.get(serving.task(0), ()))
+    return next((first for first in range(1, TRIALS, AT_ONCE) if first not in there), 0)
+
+
+def _send(load: Load, client: Client, judged: batch.Batch, times: int) -> bool:
+    """Send a batch so many times. False if its epoch was settled meanwhile, or the run is over: then ask for work again."""
+    for _ in range(times):
+        answer = client.ask("evidence", "POST", f"{SEGMENT}/evidence", judged.data)
+        if answer is None:
+            return False
+        (outcome,) = answer.json["batches"]
+        epoch = judged.statement.epoch
+        if outcome["outcome"] in ("accepted", "known") and outcome["batch"] == judged.digest:
+            load.acknowledged.add(judged.digest)
+        elif epoch <= load.settling and f"epoch {epoch} is settled" in outcome.get("detail", ""):
+            load.again["epoch settled"] += 1
+            return False
+        else:
+            load.wrong.append(f"evidence: {outcome}")
+    return True
+
+
+def operator(load: Load, folder: Path, key: Path, every: float) -> None:
+    """Settle the open epoch again and again, with the command that an operator uses."""
+    due = time.monotonic() + every
+    while not load.over:
+        if time.monotonic() < due:
+            time.sleep(0.2)
+            continue
+        load.settling = load.settled + 1
+        begun = time.monotonic()
+        words = ["settle", str(folder), "--epoch", str(load.settling), "--key", str(key), "--without-scores", "--json"]
+        ended = subprocess.run([sys.executable, "-m", "assay", *words], capture_output=True, text=True, check=False)
+        load.seconds["settle"].append(time.monotonic() - begun)
+        if ended.returncode:
+            load.wrong.append(f"settle: {ended.stderr[-500:]}")
+        else:
+            load.settled = load.settling
+        due = time.monotonic() + every
 
 
 def reader(load: Load, names: Sequence[str], seed: int) -> None:
@@ -186,19 +237,21 @@ def reader(load: Load, names: Sequence[str], seed: int) -> None:
     client, chance = Client(load), random.Random(seed)
     persons = [f"{SEGMENT}/epochs/1/participants/{name}" for name in names[:5]]
     while not load.over:
-        path = chance.choice((*PAGES, *persons))
+        newest = (f"{SEGMENT}/epochs/{load.settled}/{name}" for name in NEWEST)
+        path = chance.choice((*PAGES, *persons, *newest))
         answer = client.ask("read", "GET", path)
         if answer is not None and not answer.body:
             load.wrong.append(f"read: {path}: an empty answer")
 
 
-def participant(load: Load, signer: PrivateKey, folder: Path) -> None:
-    """Hand in one archive after the other."""
-    client, whose = Client(load, signer), signer.public.raw.hex()
+def participants(load: Load, signers: Sequence[PrivateKey], folder: Path) -> None:
+    """Hand in one archive after the other, in turns."""
+    clients = [(Client(load, signer), signer.public.raw.hex()) for signer in signers]
     folder.mkdir()
     (folder / "agent.toml").write_text('name = "soak"\ncommand = ["sh", "/agent/run.sh"]\n')
     number = 0
     while not load.over:
+        client, whose = clients[number % len(clients)]
         (folder / "run.sh").write_text(f"echo {number}\n")
         archive = io.BytesIO()
         pack(folder, archive)
@@ -250,8 +303,8 @@ def kept(load: Load, folder: Path, place: str) -> Iterator[str]:
         if gone := {digest for whose, digest in load.submissions if whose == name} - noted:
             yield f"{len(gone)} acknowledged submissions of {name} are not there: {min(gone)} …"
     notebook.close()
-    if not (load.kills and load.acknowledged):
-        yield "no worker was killed, or nothing was acknowledged: the run shows nothing"
+    if not (load.kills and load.acknowledged and load.settled > 1):
+        yield "no worker was killed, nothing was acknowledged, or nothing was settled: the run shows nothing"
     check = subprocess.run(
         [sys.executable, "-m", "assay", "ledger", "check", str(folder)], capture_output=True, text=True, check=False
     )
@@ -268,7 +321,7 @@ def report(load: Load, seconds: float) -> Iterator[str]:
     count = sum(load.sent[digest] for digest in load.acknowledged)
     print(f"acknowledged: {len(load.acknowledged):,} batches of {count:,} records, {len(load.submissions):,} submissions")
     again = ", ".join(f"{why}: {count}" for why, count in sorted(load.again.items())) or "nothing"
-    print(f"workers killed: {len(load.kills)}; sent again: {again}")
+    print(f"workers killed: {len(load.kills)}; epochs settled: {load.settled - 1}; sent again: {again}")
     oldest = max(load.memory.values(), key=len, default=[])
     if len(oldest) > 1:
         middle = (oldest[0][0] + oldest[-1][0]) / 2
@@ -287,9 +340,12 @@ def competition(folder: Path, names: Sequence[str], signers: Sequence[PrivateKey
     serving.competition(folder, "tests", names, signers, tasks=TASKS, database=database)
     with (folder / "scheme.toml").open("a") as scheme:
         scheme.write("[submission]\nper_epoch = 1000000\n")
+    rules = (folder / "scheme.toml").read_text()
+    (folder / "scheme.toml").write_text(rules.replace("[score]\n", f"[score]\ntrials = {TRIALS}\n"))
     with open_ledger(folder) as ledger:
         for signer in signers:
-            records = [record for name in names for record in serving.trials(signer, name, range(TASKS))]
+            each = [(name, trial) for name in names for trial in range(1, TRIALS + 1)]
+            records = [record for name, trial in each for record in serving.trials(signer, name, range(TASKS), trial=trial)]
             intake.accept(ledger.store, serving.signed_batch(folder, signer, records), intake.intake_rules(folder))
         settle(ledger, serving.SIGNER, 1)
     return folder
@@ -302,13 +358,15 @@ def soak(work: Path, seconds: float, every: float, workers: int, database: str |
     names = [key.public.raw.hex() for key in people]
     folder = competition(work / "soak", names, signers, database)
     rules = intake.intake_rules(folder)
+    key = keys.save(str(work / "log.key"), serving.SIGNER)
     with serving.served(folder, "--workers", str(workers)) as process:
         load = Load(process, time.monotonic() + seconds)
         clients: list[Callable[[], None]] = [
             partial(keeper, load, every),
-            *(partial(validator, load, rules, signer, names) for signer in (signers[0], *signers)),
+            *(partial(validator, load, rules, signer, seed) for seed, signer in enumerate((signers[0], *signers))),
             *(partial(reader, load, names, seed) for seed in range(2)),
-            partial(participant, load, people[0], work / "agent"),
+            partial(participants, load, people, work / "agent"),
+            partial(operator, load, folder, key, min(SETTLE_EVERY, seconds / 4)),
         ]
         with ThreadPoolExecutor(len(clients)) as pool:
             for running in [pool.submit(client) for client in clients]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import selectors
@@ -68,6 +69,7 @@ def serve(place: str) -> None:
     import assay.uncertainty  # noqa: F401  (for the forks)
     from assay.cli import main
 
+    gc.freeze()  # a collection in a fork would copy every page of what was imported
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
         listener.bind(f"{place}.new")

@@ -168,6 +168,10 @@ class Kind:
         """Where the files of a submission are; None if they are not here. Raises BadInput if they are others than submitted."""
         return None
 
+    def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
+        """What its judge kept here of what a record is about, for people to read: name → a file, or a folder of files."""
+        return {}
+
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         """Participant → `uncertainty.Standing`; None where no interval can be said."""
         return None

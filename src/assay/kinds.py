@@ -107,6 +107,11 @@ class _TestsKind(_AgentKind):
         trials: int = rules.trials
         return trials
 
+    def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
+        from assay.judge.terminal.record import kept
+
+        return kept(folder, record)
+
     def saw(self, work: Json) -> str:
         return f"{work['passed']} of {work['trials']} passed"
 

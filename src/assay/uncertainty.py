@@ -92,6 +92,9 @@ class Standing:
     `passed` of `trials` runs on `tasks` tasks; `rate` is the mean over tasks and lies in low … high; without a run these three
     are None. `p_next` is None in the last row and where the two share no task. `tied_with_next` (shown as ≈) says that the
     data do not show the order of the two to be more than chance; it is false in the last row.
+
+    `step_from` makes a staircase of the board: it names the first participant in the row of the first that the data show to be
+    worse, and that one in the row of the first shown to be worse than it, and so on. In all other rows it is None.
     """
 
     participant: str
@@ -103,6 +106,7 @@ class Standing:
     high: float | None
     p_next: float | None
     tied_with_next: bool
+    step_from: str | None = None
 
 
 def available() -> bool:
@@ -129,7 +133,7 @@ def paired(a: Runs, b: Runs) -> Pairing:
     """
     _need_scipy()
     table = _Table([a, b])
-    return _pairing(*(int(count[0]) for count in table.neighbours()))
+    return table.pairings(slice(0, 1), slice(1, 2))[0]
 
 
 def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.95, alpha: float = 0.05) -> list[Standing]:
@@ -148,8 +152,9 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
     if not ranking:
         return []
     table = _Table([cells.get(participant, {}) for participant in ranking])
-    pairs = [_pairing(*counts) for counts in zip(*(row.tolist() for row in table.neighbours()), strict=True)]
-    tied = [not (pair.p_value is not None and pair.p_value <= alpha and pair.only_a > pair.only_b) for pair in pairs]
+    pairs = table.pairings(slice(0, -1), slice(1, None))
+    tied = [not _separated(pair, alpha) for pair in pairs]
+    steps = _steps(table, len(ranking), alpha)
     passed, runs = table.per_task()
     standings = []
     for row, participant in enumerate(ranking):
@@ -160,8 +165,29 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
         low, high = (interval.low, interval.high) if interval else (None, None)
         p_next, tied_with_next = (pairs[row].p_value, tied[row]) if row < len(pairs) else (None, False)
         totals = int(passed[row].sum()), int(runs[row].sum())
-        standings.append(Standing(participant, *totals, count, rate, low, high, p_next, tied_with_next))
+        step_from = ranking[steps[row]] if row in steps else None
+        standings.append(Standing(participant, *totals, count, rate, low, high, p_next, tied_with_next, step_from))
     return standings
+
+
+def _separated(pair: Pairing, alpha: float) -> bool:
+    """Whether the data show that the first of a pair passes more of the tasks."""
+    return pair.p_value is not None and pair.p_value <= alpha and pair.only_a > pair.only_b
+
+
+def _steps(table: _Table, rows: int, alpha: float) -> dict[int, int]:
+    """Row → the row above that it is the first to be separated from; that row is the first one, or itself such a row."""
+    steps: dict[int, int] = {}
+    above, start, width = 0, 1, 1
+    while start < rows:
+        pairs = table.pairings(slice(above, above + 1), slice(start, start + width))
+        apart = next((at for at, pair in enumerate(pairs) if _separated(pair, alpha)), None)
+        if apart is None:
+            start, width = start + width, min(2 * width, 64)  # a long look ahead is wasted where the next row is a step
+        else:
+            steps[start + apart] = above
+            above, start, width = start + apart, start + apart + 1, 1
+    return steps
 
 
 def separation(rates: Sequence[Sequence[int]]) -> list[float | None]:
@@ -212,24 +238,20 @@ class _Table:
         """Passed runs and all runs, both shape [participants, tasks]."""
         return self._by_task(self.passed), self._by_task(self.present)
 
-    def neighbours(self) -> tuple[_Ints, _Ints, _Ints, _Ints, _Ints]:
-        """Each row against the next, shape [rows − 1]: tasks both, only the upper, only the lower, neither passed; undecided."""
-        shared = self.present[:-1] & self.present[1:]
+    def pairings(self, above: slice, below: slice) -> list[Pairing]:
+        """Each of some rows against each of others, in order; a single row stands against all of the others."""
+        shared = self.present[above] & self.present[below]
         runs = self._by_task(shared)
-        upper = 2 * self._by_task(self.passed[:-1] & shared) - runs  # > 0: most runs passed; 0: split evenly, or no run at all
-        lower = 2 * self._by_task(self.passed[1:] & shared) - runs
-
-        def tasks(chosen: _Bools) -> _Ints:
-            counts: _Ints = chosen.sum(axis=1, dtype=np.int64)
-            return counts
-
-        return (
-            tasks((upper > 0) & (lower > 0)),
-            tasks((upper > 0) & (lower < 0)),
-            tasks((upper < 0) & (lower > 0)),
-            tasks((upper < 0) & (lower < 0)),
-            tasks((runs > 0) & ((upper == 0) | (lower == 0))),
+        upper = 2 * self._by_task(self.passed[above] & shared) - runs  # > 0: most runs passed; 0: split evenly, or no run at all
+        lower = 2 * self._by_task(self.passed[below] & shared) - runs
+        counts = (
+            (upper > 0) & (lower > 0),
+            (upper > 0) & (lower < 0),
+            (upper < 0) & (lower > 0),
+            (upper < 0) & (lower < 0),
+            (runs > 0) & ((upper == 0) | (lower == 0)),
         )
+        return [_pairing(*tasks) for tasks in zip(*(tasks.sum(axis=1, dtype=np.int64).tolist() for tasks in counts), strict=True)]
 
 
 def _starts(tasks: Iterable[str]) -> _Ints:

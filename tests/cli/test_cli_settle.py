@@ -163,7 +163,7 @@ def test_unregistered_and_unallocated(competition: Path) -> None:
     rewrite(competition / "scheme.toml", 'cap = "50%"', 'cap = "40%"')
     rewrite(competition / "scheme.toml", 'excess = "redistribute"', 'excess = "drop"')
     board = lines(output("settle", competition, columns=200))
-    assert "Not registered (no uid), so the share burns: miner-b." in board
+    assert "No uid on the subnet yet, so the share burns: miner-b." in board
     assert "Unallocated: 7.37 %, above the cap." in board
 
 

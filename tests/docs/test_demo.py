@@ -10,7 +10,7 @@ import pytest
 from judge_kit import bubblewrap
 
 ROOT = Path(__file__).parents[2]
-LINES = 24
+LINES, COLUMNS = 24, 80
 """Of a terminal, as it opens."""
 
 
@@ -32,6 +32,8 @@ def _played(place: Path, agents: list[str], of: int, tasks: list[str]) -> None:
     _setting_up, *screens = re.split(r"^== (?=[1-4] of 4)", played.stdout, flags=re.MULTILINE)
     assert [screen[0] for screen in screens] == ["1", "2", "3", "4"]
     assert max(len(screen.rstrip().splitlines()) for screen in screens) <= LINES, played.stdout
+    shown = "".join(screens).replace(str(place), "build/demo")  # where it is without DEMO_PLACE
+    assert [line for line in shown.splitlines() if len(line) > COLUMNS] == []
     run, board, check, service = screens
     trials = of * (len(tasks) or 10)
     assert len(re.findall(rf"^(?:pass|fail) .*\[\d+/{trials}\]$", run, re.MULTILINE)) == -(-trials // 5), run
@@ -40,7 +42,10 @@ def _played(place: Path, agents: list[str], of: int, tasks: list[str]) -> None:
     assert f"shell-veteran is 2nd of {of}" in board
     assert "epoch 1: verified, and computed again" in check
     assert f"One trial of {3 * trials} is changed from fail to pass:" in check
-    assert "error: evidence: epoch-1/evidence/epoch-1.jsonl: " in check
+    refusal = check.partition("error: ")[2]
+    assert refusal.startswith("evidence: epoch-1/evidence/epoch-1.jsonl: ")
+    assert "was changed after" in refusal
+    assert len(refusal.strip().splitlines()) <= 3, refusal
     assert "the board answers: 200 · term-challenge" in service
     served = re.search(r"^term-challenge: http://127\.0\.0\.1:(\d+)/term-challenge/$", service, re.MULTILINE)
     assert served

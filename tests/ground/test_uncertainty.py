@@ -126,6 +126,21 @@ def test_levels_outside_0_to_1_are_refused(level: float, scipy: None) -> None:
 # McNemar
 
 
+@pytest.mark.usefixtures("scipy")
+@given(st.lists(st.lists(st.booleans(), min_size=14, max_size=14), min_size=1, max_size=30))
+def test_each_step_is_the_first_that_the_one_before_it_is_shown_to_pass(rows: list[list[bool]]) -> None:
+    rows.sort(key=sum, reverse=True)
+    cells = {f"p{row}": {("v", f"t{task}", 1): done for task, done in enumerate(rows[row])} for row in range(len(rows))}
+    expected, above = {}, "p0"
+    for key in [*cells][1:]:
+        pair = paired(cells[above], cells[key])
+        if pair.p_value is not None and pair.p_value <= 0.05 and pair.only_a > pair.only_b:
+            expected[key] = above
+            above = key
+    found = {row.participant: row.step_from for row in leaderboard([*cells], cells) if row.step_from is not None}
+    assert found == expected
+
+
 @pytest.mark.parametrize(
     ("counts", "p"),
     [

@@ -91,11 +91,11 @@ def with_records(place: Path, found: list[Json]) -> None:
     (place / "evidence/sample.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
 
 
-def rewrite(path: Path, old: str, new: str) -> None:
-    """Replace a text that must be in the file."""
+def rewrite(path: Path, old: str, new: str, most: int = -1) -> None:
+    """Replace a text that must be in the file; at most so often."""
     text = path.read_text(encoding="utf-8")
     assert old in text
-    path.write_text(text.replace(old, new), encoding="utf-8")
+    path.write_text(text.replace(old, new, most), encoding="utf-8")
 
 
 def copied(source: Path, target: Path) -> Path:

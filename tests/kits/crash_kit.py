@@ -6,6 +6,7 @@ in a file what has returned, as somebody who was told so would remember it.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -109,6 +110,7 @@ def serve(module: str) -> None:
     """Fork a process for each order on standard input; its number and how it ended on standard output."""
     functions = {"imports": imports} | vars(crash_work) | vars(crash_look) | (vars(import_module(module)) if module else {})
     functions["imports"]()
+    gc.freeze()  # a collection in a fork would copy every page of what was imported
     for line in sys.stdin.buffer:
         name, args, report = json.loads(line)
         number = os.fork()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["filled", "mounted", "remount"]
+__all__ = ["filled", "mounted", "read_only", "remount"]
 
 
 @contextmanager
@@ -27,6 +27,17 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
 def remount(disk: Path, option: str) -> None:
     """The same disk otherwise: `ro`, `rw`, `size=16m`."""
     subprocess.run(["mount", "-o", f"remount,{option}", disk], check=True, timeout=60)
+
+
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Nobody may write to the disk while the block lasts, even if somebody has a file there open."""
+    subprocess.run(["mount", "--bind", disk, disk], check=True, timeout=60)
+    try:
+        remount(disk, "bind,ro")
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True, timeout=60)
 
 
 @contextmanager

@@ -109,7 +109,11 @@ class Chain:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.w3: Any = Web3(HTTPProvider(url, request_kwargs={"timeout": 60}))
+        # web3 asks for the chain before and after each call, which is more than half of all requests: it is asked once.
+        provider = HTTPProvider(
+            url, request_kwargs={"timeout": 60}, cache_allowed_requests=True, cacheable_requests={RPCEndpoint("eth_chainId")}
+        )
+        self.w3: Any = Web3(provider)
         self.accounts: list[str] = [str(one) for one in self.w3.eth.accounts[:24]]
         self.gas_used = 0
         """By what made the last contract."""

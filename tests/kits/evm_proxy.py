@@ -17,6 +17,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection. A fault gets the question and the real answer, and sends what it likes."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to say that it has the headers
     server: Proxy
 
     def do_POST(self) -> None:

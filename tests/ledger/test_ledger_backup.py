@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import Column, Connection, Integer, MetaData, Table, Text, make_url
 
 import ledger_kit
 import postgres
@@ -415,3 +415,50 @@ def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot be written \(File name too long\)"):
         back_up(place, tmp_path / ("x" * 300), now=NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
+
+
+def test_tables_beside_the_ledgers_come_back_with_their_numbers(
+    place: Path, room: Callable[[Path], None], tmp_path: Path, database: str
+) -> None:
+    beside = MetaData()
+    visits = Table("visits", beside, Column("id", Integer, primary_key=True), Column("name", Text))
+    Table("absent", beside, Column("key", Text, primary_key=True))
+
+    def add(name: str) -> list[tuple[int, str]]:
+        with store.open(config.read(place).place) as ledger, ledger.writing() as tx:
+            tx._connection.execute(visits.insert().values(name=name))
+            return [tuple(row) for row in tx._connection.execute(visits.select().order_by(visits.c.id))]
+
+    with store.open(database) as ledger, ledger.writing() as tx:
+        visits.create(tx._connection)
+    add("ann")
+    back_up(place, tmp_path / "backup.zip", now=NOW, beside=beside)
+    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move|there is a table 'attempts' already"):
+        restore(place, tmp_path / "backup.zip", now=NOW, beside=beside)
+    room(place)
+    restore(place, tmp_path / "backup.zip", now=NOW, beside=beside)
+    with ledger_kit.opened(place) as restored:
+        restored.store.adopt()
+    assert add("bob") == [(1, "ann"), (2, "bob")]
+
+
+def test_what_a_user_may_not_read_beside_the_ledger_is_left_out(tmp_path: Path, postgresql: postgres.Cluster) -> None:
+    beside = MetaData()
+    Table("visits", beside, Column("id", Integer, primary_key=True))
+    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    url = config.read(place).place
+    postgresql.sql(url, f"CREATE ROLE reader LOGIN PASSWORD '{postgres.PASSWORD}'; CREATE TABLE visits (id serial PRIMARY KEY)")
+    postgresql.sql(url, "INSERT INTO visits DEFAULT VALUES")
+    try:
+        assert output("ledger", "grant", place, "reader")
+        with store.open(url.replace("//assay:", "//reader:")) as theirs:
+            theirs.copy_to(tmp_path / "theirs.db", beside)
+        with store.open(url) as ours:
+            ours.copy_to(tmp_path / "ours.db", beside)
+    finally:
+        postgresql.sql(url, "DROP OWNED BY reader; DROP ROLE reader")
+    for name, count in (("theirs.db", "0"), ("ours.db", "1")):
+        assert kit.sql(tmp_path / name, "SELECT count(*) FROM sqlite_master WHERE name = 'visits'") == count
+    back = postgresql.database()
+    store.fill(back, tmp_path / "ours.db", beside)
+    assert postgresql.sql(back, "INSERT INTO visits DEFAULT VALUES RETURNING id") == "2\n"

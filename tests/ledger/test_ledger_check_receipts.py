@@ -19,6 +19,16 @@ def test_a_receipt_checks() -> None:
     assert check.check_receipt(receipt, [OTHER, KEY]).size == 5
 
 
+def test_a_receipt_and_what_is_signed_in_it_are_read_up_to_their_bounds_and_not_above() -> None:
+    file = json.dumps(file_of(2, 5)).encode().ljust(4 * 2**20)
+    assert Receipt.parse(file).predicate["epoch"] == 2
+    with pytest.raises(CheckError, match=r"^receipt: it is too large \(expected at most 4194304 bytes, found 4194305 bytes\)"):
+        Receipt.parse(file + b" ")
+    assert check.parse_json(b"1".ljust(2**20), "receipt") == 1
+    with pytest.raises(CheckError, match="it is too large"):
+        check.parse_json(b"1".ljust(2**20 + 1), "receipt")
+
+
 def test_each_step_of_a_receipt_is_checked() -> None:
     wrong_proof = file_of(2, 5) | {"proof": file_of(3, 5)["proof"]}
     for document, keys, why in (

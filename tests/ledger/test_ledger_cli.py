@@ -9,9 +9,10 @@ import pytest
 
 import ledger_kit
 import small_folder
+from assay.cli import errors
 from assay.cli.keys import validator_of
 from assay.ledger import check, keys
-from cli_kit import made, narrow, output, refused, run
+from cli_kit import made, narrow, output, refused, rewrite, run
 from ledger_kit import SIGNER, V1, V2
 
 KEY = str(ledger_kit.KEY)
@@ -125,6 +126,19 @@ def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:
     receipt.write_bytes(receipt.read_bytes()[:-100])
     found = json.loads(run("verify", receipt, "--json", code=1).stdout)
     assert (found["stage"], found["participant"], found["expected"]) == ("receipt", None, None)
+
+
+def test_a_refusal_is_a_short_sentence_and_whole_in_json(place: Path, tmp_path: Path) -> None:
+    run("settle", place, "--key", "small-log")
+    epoch = tmp_path / "epoch-3"
+    run("export", "epoch", place, "3", "-o", epoch)
+    rewrite(epoch / "evidence/epoch-3.jsonl", '"outcome":"pass"', '"outcome":"fail"', most=1)
+    said = refused("verify", epoch, "--key", KEY, code=1)
+    document = json.loads(run("verify", epoch, "--json", code=1).stdout)
+    assert said.endswith(f"(expected {document['expected'][:15]}…, found {document['found'][:15]}…)")
+    assert len(document["expected"]) == len(document["found"]) == len("sha256:") + 64
+    alike = f"sha256:{'ab' * 32} and {'ab' * 31}cd"
+    assert errors._cut(alike) == alike  # cut, they would look the same
 
 
 def test_the_proof_between_two_checkpoints(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

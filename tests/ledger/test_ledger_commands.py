@@ -188,7 +188,10 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     assert said.splitlines()[0] == f"{paths[0]}: 0 new, 4 known"
     assert said.splitlines()[-1] == "20 records added by 6 batches."
     again = files(tmp_path, *ledger_kit.records(validators=[V2], outcome="fail"))
-    assert "4 new, 0 known, 4 in conflict with an earlier one" in output("evidence", "add", folder, *again, columns=200)
+    added = run("evidence", "add", folder, *again, columns=200)
+    assert "4 new, 0 known, 4 in conflict with an earlier one" in added.stdout
+    assert "counts (outcome pass); this one does not (outcome fail)" in added.stderr
+    assert "4 records contradict earlier ones of the same validator" in added.stderr
     assert "28 records in 7 batches, 4 in conflict with an earlier one.\n" in output("ledger", "check", folder, columns=200)
     listed = output("evidence", "list", folder, columns=200)
     assert listed.splitlines()[-1] == "28 records in 7 batches."

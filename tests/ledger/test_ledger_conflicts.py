@@ -43,6 +43,13 @@ def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) ->
             assert view.conflicting() == {2: 1, 3: 1}
             assert [one.record.seq for one in view.conflicts(4)] == []
             assert [one.record.seq for one in view.conflicts(3, 3)] == [2, 3]
+            among = {seqs: view.conflicts_among(*seqs) for seqs in ((1, 4, 9), (1, 4, 1), (3, 3, 9), (4, 4, 9))}
+        assert [(count, [(one.record.seq, one.first.seq) for one in some]) for count, some in among.values()] == [
+            (2, [(2, 1), (3, 1)]),
+            (2, [(2, 1)]),
+            (1, [(3, 1)]),
+            (0, []),
+        ]
 
 
 @pytest.mark.parametrize(

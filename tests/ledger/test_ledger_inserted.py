@@ -134,7 +134,6 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
     inserter.put(row, records)
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         assert view.page(1, 0, 100) == list(view.records(1, 1))
-        assert len([row for validator in VALIDATORS for row in view.of_validator(validator, 0)]) == 12
     for epoch, made, digest in zip((3, 4), epochs(place), clean, strict=True):
         with ledger_kit.opened(place) as ledger:
             assert made.settlement.digest == digest
@@ -142,8 +141,8 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
             assert why in made.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
         assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
-        assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
-        assert "comes out as settled" in output("ledger", "replay", place) or epoch == 4
+        assert epoch == 4 or "comes out as settled" in output("ledger", "replay", place)
+    assert "1 batch does not count; everything else is intact." in run("ledger", "check", place, columns=10_000).stdout
 
 
 def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: str, tmp_path: Path) -> None:

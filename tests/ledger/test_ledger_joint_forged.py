@@ -48,7 +48,7 @@ CHANGES = [
     ("emission.receipt", put("c2sp.org/tlog-proof@v1", "c2sp.org/tlog-proof@v2"), "log: "),
     ("log/checkpoint", put("my-subnet", "my-sobnet"), "log: "),
     ("competitions/1/settlement.json", put('"u16":', '"u16":1'), "u16 differs"),
-    ("competitions/2/evidence/epoch-3.jsonl", put('"0.5"', '"0.6"'), "at least one was changed"),
+    ("competitions/2/evidence/epoch-3.jsonl", put('"0.5"', '"0.6"'), "was changed after"),
 ]
 
 

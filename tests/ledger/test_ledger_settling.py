@@ -5,6 +5,7 @@ import json
 import queue
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +200,57 @@ def test_evidence_that_comes_meanwhile_is_settled_too(tmp_path: Path, monkeypatc
     assert made.settlement.ranking == ["m1", "m2"]
     assert made.receipt is not None
     assert receipt_predicate(made.receipt)["evidence"]["count"] == 12
+
+
+def test_evidence_that_does_not_stop_coming_does_not_stop_a_settlement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time it comes before anything is stored; the second time it waits, and its epoch is settled."""
+    place = ledger_kit.made(tmp_path)
+    ledger_kit.add(place, ledger_kit.records())
+    compute, coming, refused = settling.compute, list[threading.Thread](), list[str]()
+
+    def send(trial: int) -> None:
+        try:
+            ledger_kit.add(place, ledger_kit.records(validators=[V3], trial=trial))
+        except BadInput as error:
+            refused.append(error.what)
+
+    def interrupted(*arguments: Any) -> Any:
+        coming.append(threading.Thread(target=send, args=(len(coming) + 2,)))
+        coming[-1].start()
+        if len(coming) == 1:
+            coming[0].join()
+        return compute(*arguments)
+
+    monkeypatch.setattr(settling, "compute", interrupted)
+    made = settle(place)
+    coming[-1].join()
+    assert (len(coming), refused) == (2, ["epoch 3 is settled, the last is 3"])
+    assert made.receipt is not None
+    assert receipt_predicate(made.receipt)["evidence"]["count"] == 16
+
+
+def test_an_epoch_that_another_settles_meanwhile_is_settled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ledger_kit.made(tmp_path)
+    ledger_kit.add(place, ledger_kit.records())
+    compute, others = settling.compute, list[settling.EpochResult]()
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(settling, "compute", compute)
+        others.append(settle(place))
+        return compute(*arguments)
+
+    monkeypatch.setattr(settling, "compute", overtaken)
+    made = settle(place)
+    assert [(one.receipt, one.new) for one in (*others, made)] == [(made.receipt, True), (made.receipt, False)]
+
+
+def test_a_batch_that_is_acknowledged_after_a_snapshot_is_not_missing_in_it(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path)
+    ledger_kit.add(place, ledger_kit.records())
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        before = settling.check_answered(ledger, view)
+        ledger_kit.add(place, ledger_kit.records(validators=[V3], trial=2))
+        assert settling.check_answered(ledger, view) == before + 1
 
 
 def test_submissions_of_the_ledger_fill_what_participants_csv_leaves_empty(tmp_path: Path) -> None:

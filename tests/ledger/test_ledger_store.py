@@ -12,6 +12,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import store
 from assay.ledger.store import Accepted, Store, StoredReceipt, StoredSettlement, Submission, engine, tables
+from assay.records import record
 from ledger_kit import V1, V2
 
 Sql = Callable[[str], str]
@@ -91,8 +92,19 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
             assert view.page(5, 0, 3) == []
             assert view.last_record(3) == list(view.records(3, 3))[-1]
             assert view.last_record(5) is None
-            assert [row.seq for row in view.of_validator(V2, 0)] == [6, 7]
-            assert [row.seq for row in view.of_validator(V1, 4)] == [5, 8]
+            assert [stored.id for stored in view.of_validator(V2, 0)] == [2]
+            assert [stored.id for stored in view.of_validator(V1, 1)] == [3]
+
+
+def test_a_record_is_stored_only_if_it_is_this_very_one(ledger: Store) -> None:
+    first, second = brought = kit.trials(range(2))
+    others = [first | {"outcome": "timeout"}, kit.one(task="t9"), second | {"trial": 2}]
+    with ledger:
+        with ledger.writing() as tx:
+            tx.add_batch(kit.signed(*brought))
+        with ledger.reading() as view:
+            assert view.stored([record(row) for row in (*brought, *others)]) == [True, True, False, False, False]
+            assert view.stored([]) == []
 
 
 def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
@@ -106,9 +118,10 @@ def test_the_records_of_an_epoch_come_in_pages(ledger: Store) -> None:
             assert pages == [[1, 2, 3], [4, 5, 7], [7, 8], [8], []]
             assert view.page(3, 0, 100) == list(view.records(3, 3))
             assert view.page(9, 0, 3) == []
-            assert [row.seq for row in view.of_validator(V1, 0)] == [1, 2, 3, 4, 5, 7, 8]
-            assert [row.seq for row in view.of_validator(V2, 0)] == [6]
-            assert [row.seq for row in view.of_validator(V1, 5)] == [7, 8]
+            assert [stored.id for stored in view.of_validator(V1, 0)] == [1, 3]
+            assert sorted(row.seq for row in view.run("tests", V1, "s1")) == [1, 2, 3, 4, 5, 7, 8]
+            assert [[row.seq for row in view.run("tests", V2, "s1", after)] for after in (3, 4)] == [[6], []]
+            assert [*view.run("tests", V1, "s2")] == [*view.run("given", V1, "s1")] == []
             assert [view.last_record(epoch) for epoch in (3, 4, 5)] == [*view.page(3, 7, 1), *view.page(4, 0, 1), None]
 
 
@@ -132,6 +145,8 @@ def test_settlements_receipts_and_submissions(ledger: Store) -> None:
             assert view.submissions() == {"m1": Submission("m1", "s3", 6)}
             assert view.submissions(5) == {"m1": Submission("m1", "s2", 4)}
             assert view.submissions(2) == {}
+            assert [*view.submissions_after(1)] == [(2, Submission("m1", "s2", 4)), (3, Submission("m1", "s3", 6))]
+            assert [view.submission_of(name) for name in ("m1", "m2")] == [Submission("m1", "s3", 6), None]
 
 
 def test_a_block_that_raises_keeps_nothing(ledger: Store) -> None:

@@ -84,10 +84,10 @@ def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
         return str(refused.value).partition("epoch-3.jsonl: ")[2]
 
     changed = [*lines[:8], lines[8].replace('"outcome":"pass"', '"outcome":"fail"'), *lines[9:]]
-    whose = f"m2: of the records with seq 9 … 10 that {V2} signed about s2,"
-    assert said(changed).startswith(f"{whose} at least one was changed (expected sha256:")
-    assert said(lines[:8] + lines[9:]) == f"{whose} 1 is missing"
-    assert said(lines[:6]) == f"of the records with seq 7 … 8 that {V1} signed about s2, 2 are missing"
+    whose = f"m2: at least one record with seq 9 … 10 was changed after {V2} signed it (expected sha256:"
+    assert said(changed).startswith(whose)
+    assert said(lines[:8] + lines[9:]) == f"m2: 1 of the records with seq 9 … 10 is missing; {V2} signed them"
+    assert said(lines[:6]) == f"2 of the records with seq 7 … 8 are missing; {V1} signed them"
     first = json.loads(lines[0]) | {"seq": 2}, json.loads(lines[1]) | {"seq": 1}
     general = "the records are not those of the receipt of epoch 3 (expected sha256:"
     swapped = [*(f"{json.dumps(one)}\n" for one in first[::-1]), *lines[2:]]

@@ -12,8 +12,12 @@ from xml.etree import ElementTree
 import pytest
 
 import ledger_kit
+import postgres
 from assay.ledger import settling
 from assay.serve import feeds, watching
+from assay.serve import tallies as tallies_room
+from assay.serve.tallies import Tallies
+from disks import mounted, read_only, remount
 from service_kit import Running, running
 
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -154,7 +158,7 @@ def test_there_is_a_bound_on_listeners(service: Running, monkeypatch: pytest.Mon
         listener.next()
     refused = service.ask("GET", "/small/events")
     assert (refused.status, "retry-after" in refused.headers) == (429, True)
-    assert service.ask("GET", "/metrics").body.decode().count('assay_event_listeners{worker="') == 1
+    assert "\nassay_event_listeners 2\n" in service.ask("GET", "/metrics").body.decode()
     for listener in listeners:
         listener.close()
 
@@ -185,6 +189,54 @@ def test_health_says_whether_the_database_answers(service: Running) -> None:
     assert 'assay_ledger_up{competition="small"} 0' in service.ask("GET", "/metrics").body.decode()
 
 
+def test_health_says_what_is_lost_until_it_is_back(service: Running) -> None:
+    folder = folder_of(service)
+    batch = next(ledger_kit.batches(folder, ledger_kit.records()))
+    key = ledger_kit.VALIDATORS[batch.statement.validator]
+    for name, sentence in {
+        "ledger.db": "small: the ledger's file ledger.db is gone",
+        "scheme.toml": "small: scheme.toml: ",
+        "participants.csv": "small: participants.csv: ",
+    }.items():
+        (folder / name).rename(folder / "away")
+        ill = service.ask("GET", "/healthz")
+        assert (ill.status, sentence in ill.json["detail"]) == (503, True), ill
+        if name == "ledger.db":  # the open file could still be written, and nobody would read it again
+            lost = service.signed(key, "POST", "/v1/small/evidence", batch.data)
+            assert (lost.status, "restores a backup and restarts" in lost.json["hint"]) == (503, True)
+            (folder / name).write_bytes((folder / "away").read_bytes())
+            assert "ledger.db was replaced" in service.ask("GET", "/healthz").json["detail"]
+        (folder / "away").rename(folder / name)
+        assert service.ask("GET", "/healthz").status == 200
+
+
+def test_health_says_that_the_database_is_away(tmp_path: Path) -> None:
+    with postgres.cluster() as cluster:
+        folder = ledger_kit.made(tmp_path / "small", database=cluster.database())
+        with running(folder) as service:
+            assert service.ask("GET", "/healthz").status == 200
+            cluster.stop()
+            ill = service.ask("GET", "/healthz")
+            assert (ill.status, ill.json["detail"].startswith("small: the server does not answer")) == (503, True), ill
+            cluster.start()
+            assert service.ask("GET", "/healthz").status == 200
+
+
+def test_health_says_that_the_disk_is_full_or_read_only(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "2g") as disk:
+        folder = ledger_kit.made(disk / "small")
+        with running(folder) as service:
+            assert service.ask("GET", "/healthz").status == 200
+            remount(disk, "size=1g")
+            full = service.ask("GET", "/healthz")
+            assert (full.status, "the service's disk is full" in full.json["detail"]) == (503, True), full
+            remount(disk, "size=2g")
+            with read_only(disk):
+                ill = service.ask("GET", "/healthz")
+                assert (ill.status, "the service may not read and write small" in ill.json["detail"]) == (503, True), ill
+            assert service.ask("GET", "/healthz").status == 200
+
+
 def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None:
     settle(service, 3)
     service.ask("GET", "/small/")
@@ -197,7 +249,28 @@ def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None
         assert f'assay_evidence_{line}{{competition="small"}}' in text
     assert 'assay_epochs_settled_total{competition="small"} 1' in text
     assert 'assay_epoch_settled{competition="small"} 3' in text
-    assert re.search(r'assay_http_requests_total\{worker="\d+",method="GET",route="/\{segment\}/",status="200"\} 1', text)
+    assert re.search(r'assay_http_requests_total\{method="GET",route="/\{segment\}/",status="200"\} 1', text)
     assert re.search(r'method="other",route="[^"]*",status="405"', text)
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) \w+ .*|\w+(\{(\w+="[^"\\]*",?)*\})? [0-9.]+', line), line
+
+
+def test_counts_of_a_worker_that_ended_stay_and_its_gauges_do_not(tmp_path: Path) -> None:
+    one, two = (Tallies(tmp_path, ("waits",)) for _ in range(2))
+    for tallies, asked, waits in ((one, 3, 5), (two, 1, 1)):
+        tallies.add(("asked", "/a b"), asked)
+        tallies.set(("waits",), waits)
+    for tallies in (one, two):
+        assert tallies.sums() == ({("asked", "/a b"): 4, ("waits",): 6}, 2)
+    one.close()
+    assert two.sums() == ({("asked", "/a b"): 4, ("waits",): 1}, 1)
+    three = Tallies(tmp_path, ("waits",))
+    three.add(("asked", "/a b"))
+    assert two.sums() == ({("asked", "/a b"): 5, ("waits",): 1}, 2)
+    assert len([*tmp_path.iterdir()]) == 2
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(tallies_room, "BYTES", 64)
+        three.add(("more",))
+    assert two.sums() == three.sums() == ({("asked", "/a b"): 5, ("waits",): 1}, 2), "a full file takes no new name"
+    for tallies in (two, three):
+        tallies.close()

@@ -1,10 +1,12 @@
 """The service's own description of itself: it is complete, and whatever it allows or forbids, the answers are as it says."""
 
+import json
 import re
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
+import jsonschema
 import pytest
 import requests
 import schemathesis
@@ -20,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+import api_examples
 import ledger_kit
 import test_public
 from assay.serve import feeds
@@ -77,6 +80,59 @@ def test_every_operation_is_described(document: Any) -> None:
                 assert operation["requestBody"]["content"], where
                 assert operation["security"] == [{"signature": []}], where
     assert len(document["paths"]) > 25
+
+
+def resolved(schema: Any, document: Any) -> Any:
+    """A schema with what it refers to in it, so that it can be used alone."""
+    if isinstance(schema, dict):
+        if isinstance(reference := schema.get("$ref"), str):
+            found = document
+            for part in reference.removeprefix("#/").split("/"):
+                found = found[part]
+            return resolved(found, document)
+        return {name: resolved(value, document) for name, value in schema.items()}
+    return [resolved(value, document) for value in schema] if isinstance(schema, list) else schema
+
+
+def contents_of(document: Any) -> Iterator[tuple[str, str, Any]]:
+    """(operation and status, media type, what is said of it) of each body that is asked for or answered."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            answers = {"body": operation.get("requestBody", {}), **operation["responses"]}
+            for status, answer in answers.items():
+                for media, content in answer.get("content", {}).items():
+                    yield f"{where} {status}", media, content
+
+
+def test_every_body_and_answer_has_an_example_that_fits_its_schema(document: Any) -> None:
+    shown = 0
+    for where, media, content in contents_of(document):
+        schema = resolved(content["schema"], document)
+        if schema.get("format") == "binary":
+            continue
+        examples = [content["example"]] if "example" in content else schema.get("examples", [])
+        assert examples, f"{where} {media} has no example"
+        for example in examples:
+            errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(example)]
+            assert errors == [], f"{where} {media}"
+            shown += 1
+    assert shown > 60
+
+
+def test_the_long_examples_are_what_a_service_answers(service: Running) -> None:
+    written = json.loads(api_examples.FILE.read_bytes())
+    now = api_examples.examples(service)
+    assert written.keys() == now.keys()
+    for name in ("settlement", "explanation", "weights.csv", "batch"):  # the others name the version that signed them
+        assert written[name] == now[name], f"run python {api_examples.__file__}"
+    assert written["proof"]["result"] == now["proof"]["result"]
+
+
+def test_an_answer_says_by_its_tag_that_nothing_changed(document: Any) -> None:
+    tagged = [path for path, methods in document["paths"].items() if "304" in methods.get("get", {"responses": ()})["responses"]]
+    every = [path for path, methods in document["paths"].items() if "get" in methods]
+    assert {*every} - {*tagged} == {"/{segment}/events"}
 
 
 def ask(service: Running, case: Any, *, sign: bool) -> requests.Response:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 from assay.competition import open_competition
 from assay.imports import ImportOptions, competition, tables
+from assay.scheme.model import EpochClock
+from assay.serve import report
 from assay.serve.season import read
 from pages_kit import ARGUMENTS, AXE, CHROMIUM, EXAMPLES, ORIGIN, PagesOfSeason, Visit, large, visiting, with_ledger
 
@@ -205,6 +209,49 @@ def test_a_board_is_found_in_and_sorted_on_the_page(
         assert visit.page.locator(".matrix tbody tr[data-k]:visible").count() == 1
         assert visit.page.locator(".matrix tbody .group:visible").count() == 1
         assert visit.wrong == []
+
+
+@pytest.mark.slow
+def test_a_board_in_one_file_is_found_in_and_sorted_without_a_server(
+    browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    report.write_file(site("large", sites, request).season, tmp_path / "board.html")
+    wrong: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(f"file://{tmp_path}/board.html")
+    rows = page.locator("[data-board] tbody tr:visible")
+    assert rows.count() == 300
+    page.get_by_label("Find").fill("Miner 29")
+    assert (rows.count(), page.locator("[data-count]").inner_text()) == (rows.count(), f"{rows.count()} of 300")
+    assert 0 < rows.count() < 20
+    page.get_by_label("Find").fill("")
+    page.get_by_role("button", name="Weight").click()
+    page.get_by_role("button", name="Weight").click()
+    assert int(page.locator("[data-board] tbody tr:first-child .c-rank").inner_text()) > 256
+    assert wrong == []
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_board_counts_down_to_the_next_epoch(
+    browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest
+) -> None:
+    season = site("season", sites, request).season
+    clock = EpochClock.model_construct(every=7 * 86_400, start=datetime(2026, 11, 2, tzinfo=UTC))
+    scheme = season.scheme.model_copy(update={"epoch": clock})
+    inputs = replace(season.settlement.inputs, scheme=scheme)
+    served = replace(season, address=f"{ORIGIN}/s", settlement=replace(season.settlement, inputs=inputs))
+    for script in (True, False):
+        with visiting(browser, PagesOfSeason(served), script=script) as visit:
+            visit.open("index.html")
+            told = visit.page.locator("time[data-until]").inner_text()
+            assert re.fullmatch(
+                r"in (\d+ d \d+ h|\d+ h \d+ min|\d+ min \d\d s)" if script else r"\d+ \w{3} \d{4}, 00:00 UTC", told
+            )
+            assert not script or visit.page.evaluate("() => window.shifted") == 0
+            assert visit.wrong == []
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`assay evidence send`: what is signed gets into the service's ledger, however often it is sent and whatever else is given."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,23 @@ def stored(service: Running) -> int:
         return view.count()
 
 
+def test_what_contradicts_earlier_evidence_is_named(service: Running, key: str, tmp_path: Path) -> None:
+    folder, address = service.site.competition("small").folder, f"{service.address}/small"
+    ledger_kit.add(folder, ledger_kit.records(validators=[V1], outcome="pass"))
+    changed = ledger_kit.records(validators=[V1], outcome="fail")
+    changed[0]["outcome"] = "pass"
+    (tmp_path / "again.batch").write_bytes(next(ledger_kit.batches(folder, changed)).data)
+    for new in (3, 0):  # also if the first answer was lost
+        sent = run("evidence", "send", address, tmp_path / "again.batch", "--key", key, columns=1000)
+        assert f"again.batch: {new} new, {4 - new} known, 3 in conflict with an earlier one" in sent.stdout
+        *pairs, what, hint = sent.stderr.splitlines()
+        counted = [re.fullmatch(r"warning: (.*): record (\d) counts \(outcome pass\); this one does not \(outcome fail\)", line)
+                   for line in pairs]  # fmt: skip
+        assert {pair[1] for pair in counted if pair} == {"m1, t2", "m2, t1", "m2, t2"}
+        assert "3 records contradict earlier ones of the same validator. The earlier one counts, and nothing counts" in what
+        assert "go on in the one that has your evidence" in hint
+
+
 def test_batches_are_accepted_and_refused_one_by_one(service: Running, key: str, tmp_path: Path) -> None:
     found = files(service, tmp_path / "batches", trial=2)
     mine = [file for file in found if V1[:8] in file.name]
@@ -65,6 +83,7 @@ def test_batches_are_accepted_and_refused_one_by_one(service: Running, key: str,
         "sent": [{"file": str(mine[0]), "new": 0, "known": 4, "conflicting": 0}],
         "new": 0,
         "refused": 3,
+        "logs": {"new": 0, "known": 0},
     }
     errors = [line for line in again.stderr.splitlines() if line.startswith("error:")]
     for line, part in zip(errors, ("sign it first: assay evidence sign", "signed by", "no such file"), strict=True):

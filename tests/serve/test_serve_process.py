@@ -92,20 +92,50 @@ def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
         assert view.count() == len(batch.records)
 
 
+def counted(port: int) -> dict[str, int]:
+    """What /metrics says of workers, of those who listen and of batches sent; asked until a worker is there."""
+    while True:
+        try:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
+                connection.request("GET", "/metrics")
+                text = connection.getresponse().read().decode()
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.05)
+            continue
+        sent = r'\{method="POST",route="/v1/\{segment\}/evidence",status="200"\}'
+        numbers = re.findall(rf"^assay_(workers|event_listeners|http_requests_total(?={sent}))(?:{sent})? (\d+)$", text, re.M)
+        return {name: int(number) for name, number in numbers}
+
+
 @pytest.mark.slow
-def test_a_killed_worker_loses_nothing_that_was_acknowledged(tmp_path: Path, database: str) -> None:
+def test_a_killed_worker_loses_nothing_that_was_acknowledged_or_counted(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     folder = ledger_kit.made(tmp_path / "small", database=database)
     batches = [batch for epoch in (3, 4, 5) for batch in ledger_kit.batches(folder, ledger_kit.records(epoch=epoch))]
     acknowledged = 0
     with served(folder, "--workers", "2") as (process, port):
-        for number, batch in enumerate(batches):
-            status, body = outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data)
-            assert status == 200, body
-            acknowledged += len(batch.records)
-            if number == 3:
-                workers = serving(process.pid)
-                assert len(workers) == 2
-                os.kill(workers[0], signal.SIGKILL)
+        while counted(port)["workers"] < 2:
+            time.sleep(0.05)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as listener:
+            listener.request("GET", "/small/events")
+            assert listener.getresponse().readline() == b"retry: 2000\n"
+            for number, batch in enumerate(batches):
+                status, body = outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data)
+                assert status == 200, body
+                acknowledged += len(batch.records)
+                found = counted(port)
+                assert found["http_requests_total"] == number + 1, "whichever worker is asked, before and after they were killed"
+                if number == 3:
+                    assert found["event_listeners"] == 1
+                    workers = serving(process.pid)
+                    assert len(workers) == 2
+                    for worker in workers:
+                        os.kill(worker, signal.SIGKILL)
+        assert counted(port)["event_listeners"] == 0
+        assert len([*tmp_path.glob("assay-serve-*/*")]) == 2, "a new worker goes on with the file of a killed one"
+    assert not [*tmp_path.glob("assay-serve-*")]
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
         assert view.count() == acknowledged
 

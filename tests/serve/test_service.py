@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,10 +22,13 @@ from assay.ledger.batch import Batch
 from assay.ledger.counting import BatchVerdicts
 from assay.ledger.store import StoredBatch
 from assay.peers.guard import CONNECTION_LIMITS
+from assay.serve import site
 from assay.serve.client import Client
 from assay.serve.run import ServeOptions, addresses, listen
+from assay.serve.season import Season
+from assay.serve.season import read as read_season
 from assay.serve.signed import sign_request
-from service_kit import Running, listing, running, settle
+from service_kit import Answer, Running, listing, running, settle
 
 STRANGER = keys.read(b"66" * 32)
 EVIDENCE = "/v1/small/evidence"
@@ -170,11 +174,51 @@ def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeyp
         settling.settle(ledger, ledger_kit.SIGNER, 3)
     ledger_kit.add(folder_of(service), ledger_kit.records(epoch=4))
     monkeypatch.setattr(BatchVerdicts, "why", counted)
+    seasons: list[int | None] = []
+
+    def reading(folder: Path, epoch: int | None, judged: dict[tuple[object, ...], str]) -> Season:
+        seasons.append(epoch)
+        return read_season(folder, epoch, judged)
+
+    monkeypatch.setattr(site, "read", reading)
     first = service.ask("GET", "/small/").headers["etag"]
-    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
+    assert service.ask("GET", "/v1/small/epochs/3/board").status == 200
+    assert sorted(looked) == [4, 5, 6], "the receipt has a verdict on the others"
     find(folder_of(service), "m2").enter("s3")  # everything is drawn again
     assert service.ask("GET", "/small/").headers["etag"] != first
-    assert sorted(looked) == [1, 2, 3, 4, 5, 6]
+    assert service.ask("GET", "/small/epoch-3/").status == 200
+    assert seasons == [None], "the settled epoch is still the same"
+    assert sorted(looked) == [4, 5, 6], "the receipt has a verdict on the others"
+    with ledger_kit.opened(folder_of(service)) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 4)
+    assert [service.ask("GET", f"/small/{page}").status for page in ("", "epoch-3/", "epoch-4/")] == [200] * 3
+    assert seasons == [None, None, 3]
+
+
+def test_the_epoch_before_is_shown_while_a_settled_one_is_read(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> int:
+        epoch: int = service.ask("GET", "/small/board.json").json["epoch"]
+        return epoch
+
+    begun, done, answers = threading.Event(), threading.Event(), list[int]()
+
+    def slowly(folder: Path, epoch: int | None, judged: dict[tuple[object, ...], str]) -> Season:
+        begun.set()
+        done.wait()
+        return read_season(folder, epoch, judged)
+
+    for epoch in (3, 4):
+        settle(service, epoch)
+        if epoch == 3:
+            assert shown() == 3
+    monkeypatch.setattr(site, "read", slowly)
+    first = threading.Thread(target=lambda: answers.append(shown()))
+    first.start()
+    begun.wait()
+    assert shown() == 3
+    done.set()
+    first.join()
+    assert [*answers, shown()] == [4, 4], "what was drawn meanwhile is not kept"
 
 
 def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
@@ -316,3 +360,24 @@ def test_a_key_of_another_competition_of_the_subnet_writes_nothing(tmp_path: Pat
                 assert view.count() == 0
         assert service.ask("POST", EVIDENCE, batch.data, headers).status == 200
         assert b"other" in service.ask("GET", "/").body
+
+
+def test_a_participant_that_has_an_answer_already_gets_no_body(tmp_path: Path) -> None:
+    key = keys.read(b"31" * 32)
+    people = f"key,uid,submission\n{key.public.id},1,s1\nm2,2,s2\n"
+    with running(ledger_kit.made(tmp_path / "small", participants_csv=people)) as service:
+        path = "/v1/small/submissions"
+
+        def look(etag: str = "") -> Answer:
+            headers = sign_request(key, "GET", f"{service.address}{path}", sha256(b"").digest())
+            return service.ask("GET", path, headers=headers | {"If-None-Match": etag})
+
+        first = look()
+        assert (first.status, first.headers["cache-control"]) == (200, "private, no-cache")
+        same = look(first.headers["etag"])
+        assert (same.status, same.body, same.headers["etag"]) == (304, b"", first.headers["etag"])
+        served = service.site.competition("small")
+        scheme = served.folder / "scheme.toml"
+        scheme.write_text(f"{scheme.read_text()}\n[submission]\nper_epoch = 7\n")
+        other = look(first.headers["etag"])
+        assert (other.status, other.json["per_epoch"]) == (200, 7)

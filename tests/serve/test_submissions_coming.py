@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assay.judge import submitting, tree
-from assay.serve import submissions, uploads
+from assay.serve import taking, uploads
 from assay.serve.archives import ComingArchive, unpack
 from service_kit import Running
 from test_submissions import ONE, PUT, agent, evil, folder_of, headers, packed, patient, served, state
@@ -101,7 +101,7 @@ def test_a_body_that_ends_early_leaves_nothing(service: Running, tmp_path: Path,
 def test_a_slow_client_loses_its_box_and_nothing_else(
     service: Running, tmp_path: Path, seen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "EARLY_SECONDS", 0.1)
+    monkeypatch.setattr(taking, "EARLY_SECONDS", 0.1)
     lost = threading.Event()
 
     def watched(self: ComingArchive) -> bool:
@@ -135,7 +135,7 @@ def test_what_is_refused_at_once_is_read_to_its_end(service: Running, seen: list
 def test_where_no_box_is_free_the_body_waits_for_one(
     service: Running, tmp_path: Path, seen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "EARLY_BYTES", 2**40)
+    monkeypatch.setattr(taking, "EARLY_BYTES", 2**40)
     assert service.signed(ONE, "PUT", PUT, large(tmp_path / "agent")).status == 201
     assert seen == ["there", "unpacked"]
 

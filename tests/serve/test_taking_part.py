@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import ledger_kit
+from assay.kind import Kind
 from assay.ledger import keys
-from assay.serve import archives
+from assay.serve.client import Client
 from cli_kit import output, refused, run
 from judge_kit import bubblewrap
 from service_kit import Running, running
@@ -59,7 +59,10 @@ def test_registering_again_says_that_nothing_changed(service: Running) -> None:
     told = " ".join(output("register", *at(service)).split())
     assert "was registered before" in told
     assert "Only the operator" not in told
-    assert "Only the operator can change a name" in " ".join(output("register", *at(service), "--name", "Late").split())
+    assert "From the next settled epoch on your name is Late." in " ".join(
+        output("register", *at(service), "--name", "Late").split()
+    )
+    assert "can change an address" in " ".join(output("register", *at(service), "--address", f"0x{'1' * 40}").split())
 
 
 @pytest.mark.parametrize("path", ["", "v1", "v1/small", "small", "small/", "small/live.html", "small/epoch-3/participant-x.html"])
@@ -77,8 +80,11 @@ def test_what_is_no_agent_or_too_large_is_refused_in_one_sentence(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/readme.txt").write_text("no agent")
     assert "agent.toml: no such file; write name" in refused("submit", *at(service), tmp_path / "mine")
-    monkeypatch.setattr(archives, "BOUNDS", replace(archives.BOUNDS, packed=100))
-    assert "leave out what the agent does not need" in refused("submit", *at(service), AGENT)
+    monkeypatch.setattr(Kind, "archive_bytes", 100)  # of the kind, as the service says it: nothing larger is sent
+    monkeypatch.setattr(Client, "send", None)
+    assert "when it is packed, and the service takes 100; leave out what" in refused("submit", *at(service), AGENT)
+    (tmp_path / "sealed").write_bytes(bytes(101))
+    assert "has 101 bytes as it is, and the service takes 100" in refused("submit", *at(service), tmp_path / "sealed", "--sealed")
 
 
 def test_https_to_a_service_without_tls_says_what_to_write(service: Running) -> None:

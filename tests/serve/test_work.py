@@ -2,12 +2,16 @@
 
 import csv
 import io
+import json
 import os
 import re
 import shutil
+import sys
 import tarfile
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,12 +20,15 @@ import pytest
 
 import judge_kit
 import ledger_kit
+from assay.exact import canonical
 from assay.folder import files
 from assay.judge import tree
 from assay.judge.terminal.competition import submit_agent
 from assay.kind import find
 from assay.ledger import keys, settling
-from assay.serve import watching, work
+from assay.ledger.counting import BatchVerdicts
+from assay.ledger.store import View
+from assay.serve import judged, watching, work
 from assay.serve.signed import sign_request
 from ledger_kit import V1, V2, V3, VALIDATORS
 from service_kit import Running, listing, running
@@ -51,6 +58,8 @@ def asked(service: Running, validator: str = V1, query: str = "") -> Any:
 
 
 def test_work_says_what_is_open_and_what_the_ledger_has_already(service: Running) -> None:
+    scheme = folder_of(service) / "scheme.toml"
+    files.write_text(scheme, scheme.read_text().replace("[score]\n", "[score]\ntrials = 2\n"))
     first = asked(service)
     tasks = service.ask("GET", "/v1/small").json["task_set"]
     assert (first["epoch"], first["settled"], first["kind"], first["task_set"]) == (1, None, "tests", tasks)
@@ -58,17 +67,110 @@ def test_work_says_what_is_open_and_what_the_ledger_has_already(service: Running
     rows = [(row["participant"], row["submission"], row["assigned"], row["evidence"]) for row in first["submissions"]]
     assert rows == [("m1", "s1", True, nothing), ("m2", "s2", True, nothing)]
     ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V1]))
-    ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V1], trial=2)[:1])
+    for trial in (2, 3):  # the rules ask for two
+        ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V1], trial=trial)[:1])
     mine, others = asked(service), asked(service, V2)
-    assert mine["submissions"][0]["evidence"] == {"records": 3, "trials": {"t1": [1, 2], "t2": [1]}}
+    assert mine["submissions"][0]["evidence"] == {"records": 4, "trials": {"t1": [1, 2], "t2": [1]}}
     assert others["submissions"][0]["evidence"] == nothing
     assert asked(service) == mine, "what was read before is not counted twice"
     ledger_kit.add(folder_of(service), ledger_kit.records(validators=[V2, V3]))
     with ledger_kit.opened(folder_of(service)) as ledger:
-        settling.settle(ledger, ledger_kit.SIGNER, 3)
+        settling.settle(ledger, ledger_kit.SIGNER, 3, without_scores=True)
     assert (asked(service)["epoch"], asked(service)["settled"]) == (4, 3)
     for answer in (service.ask("GET", WORK), service.signed(STRANGER, "GET", WORK)):
         assert answer.status in (401, 403)
+
+
+def test_evidence_is_read_once_and_only_that_of_who_asks(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, read = folder_of(service), list[str]()
+
+    def noted(owner: type, name: str) -> None:
+        look = getattr(owner, name)
+
+        def noting(*arguments: Any) -> Any:
+            read.append(f"batch {arguments[1].id}" if name == "why" else name)
+            return look(*arguments)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    for owner, name in ((View, "between"), (View, "run"), (BatchVerdicts, "why")):
+        noted(owner, name)
+    ledger_kit.add(place, ledger_kit.records(validators=[V1, V2]))
+    read.clear()
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 2
+    assert sorted(set(read)) == ["batch 1", "between", "run"]
+    read.clear()
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 2
+    assert read == []
+    ledger_kit.add(place, ledger_kit.records(validators=[V2, V3], epoch=4))
+    read.clear()
+    asked(service)
+    assert read == [], "evidence of others is not read"
+    ledger_kit.add(place, ledger_kit.records(validators=[V1], trial=2))
+    read.clear()
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 4
+    assert read.count("run") == 0
+    assert {name for name in read if name.startswith("batch")} == {"batch 5"}
+
+
+def test_a_desk_holds_few_bytes_however_much_was_judged(service: Running) -> None:
+    """400 trials of each task, as sets of numbers, took 30 kB for each submission."""
+    place = folder_of(service)
+    files.write_text(place / "scheme.toml", (place / "scheme.toml").read_text().replace("[score]\n", "[score]\ntrials = 400\n"))
+    desk = work.WorkDesk(service.site.competition("small"))
+    many = [row for trial in range(1, 401) for row in ledger_kit.records(validators=[V1], trial=trial)]
+    ledger_kit.add(place, [*many, *ledger_kit.records(validators=[V1], submission="s0")])
+    for _ in range(2):
+        rows = json.loads(desk.document(desk.offer(V1)))["submissions"]
+        assert [row["evidence"]["trials"]["t2"] for row in rows] == [[*range(1, 401)]] * 2
+        ledger_kit.add(place, ledger_kit.records(validators=[V1], trial=401))
+    assert desk._judged is not None
+    about = desk._judged._seats[V1].about
+    assert about.keys() == {"s1", "s2"}, "what nobody may judge any more is not kept"
+    assert sum(sys.getsizeof(part) for known in about.values() for part in (known, *known)) < 800
+
+
+def test_evidence_about_a_submission_that_comes_back_is_known_again(service: Running) -> None:
+    place = folder_of(service)
+    participants = place / "participants.csv"
+    whole = participants.read_text()
+    ledger_kit.add(place, ledger_kit.records(validators=[V1]))
+    assert asked(service)["submissions"][1]["evidence"]["records"] == 2
+    files.write_text(participants, whole.replace(",s2", ",s9"))
+    assert asked(service)["submissions"][1]["evidence"] == {"records": 0, "trials": {}}
+    ledger_kit.add(place, ledger_kit.records(validators=[V1], trial=2))
+    assert asked(service)["submissions"][1]["evidence"]["records"] == 0
+    files.write_text(participants, whole)
+    assert asked(service)["submissions"][1]["evidence"] == {"records": 4, "trials": {"t1": [1], "t2": [1]}}
+
+
+def test_what_somebody_else_signed_is_not_what_a_validator_judged(service: Running) -> None:
+    """Whoever may insert into a shared database could otherwise keep a validator from judging."""
+    place = folder_of(service)
+
+    def forge(trial: int) -> None:
+        (true,) = ledger_kit.batches(place, ledger_kit.records(validators=[V1], trial=trial))
+        signed = keys.sign_envelope(b64decode(json.loads(true.envelope)["payload"]), STRANGER)
+        forged = replace(true, envelope=canonical(signed))
+        with ledger_kit.opened(place) as ledger, ledger.store.writing() as tx:
+            tx.add_batch(forged)
+
+    forge(1)
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 0  # looked up
+    forge(2)
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 0  # as it came
+    ledger_kit.add(place, ledger_kit.records(validators=[V1]))
+    assert asked(service)["submissions"][0]["evidence"]["records"] == 2
+
+
+def test_trials_are_bits() -> None:
+    bits = judged.TrialBits(("b", "a", "ä"), 3)
+    assert [bits.bit(*trial) for trial in (("c", 1), ("a", 4), ("a", 0), ("b", 1), ("a", 3))] == [0, 0, 0, 1, 1 << 5]
+    some = bits.bit("ä", 2) | bits.bit("a", 1) | bits.bit("a", 3)
+    assert (bits.document(some), bits.document(0)) == ('{"a":[1,3],"ä":[2]}'.encode(), b"{}")
+    learnt = judged.TrialBits((), None)
+    both = learnt.bit("x", 1) | learnt.bit("w", 1) | learnt.bit("x", 1) | learnt.bit("x", 2)
+    assert learnt.document(both) == b'{"w":[1],"x":[1]}'
 
 
 def test_assign_draws_whose_work_it_is(service: Running) -> None:

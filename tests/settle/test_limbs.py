@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from assay.exact import NANO, half_even
 from assay.settle import limbs
+from assay.settle.consensus import Agreement, Votes
 from assay.settle.inputs import Ints
 
 MOST = 2**63 - 1
@@ -52,6 +53,14 @@ def test_the_largest_stakes_and_scores_lose_no_bit(rows: int) -> None:
 def test_the_bounds_that_the_arithmetic_rests_on() -> None:
     assert (2**limbs.LIMB - 1) * NANO * limbs.PRODUCTS < 2**53
     assert (2**limbs.BITS - 1) * limbs.ROWS < 2**53
+
+
+def test_values_that_hold_arrays_can_be_compared_and_be_keys() -> None:
+    """NumPy says neither whether two arrays are equal nor what their hash is, so such a value is only equal to itself."""
+    stakes = limbs.split([1, 2])
+    assert stakes != limbs.split([1, 2])
+    assert stakes in {stakes}
+    assert Votes.__hash__ is Agreement.__hash__ is object.__hash__
 
 
 def test_a_total_takes_only_what_the_mask_marks() -> None:

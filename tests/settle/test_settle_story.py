@@ -468,6 +468,18 @@ def test_long_keys_of_validators_are_called_by_name_or_shortened() -> None:
     assert called([Validator(first, 1, "Bob"), Validator(second, 1, "Bob")]) == {first: first, second: second}
 
 
+def test_a_hotkey_is_called_by_its_name_and_its_ends() -> None:
+    first, second, third = "5a" * 32, "5b" * 32, "5C4hrfjw9DjXZTzV3MwzrrAr9P1MJhSrvWGWqi1eSuyUpnhM"
+    case = passing({first: [9, 9, 9], second: [5, 5, 5], third: [5, 5, 5]}, [1, 1, 1])
+    people = {row["key"]: row for row in case["participants"]}
+    people[first]["name"] = "Atlas"
+    assert told(case, first).summary.startswith("Atlas (5a5a5a…5a5a) is 1st of 3")
+    assert "is held by Atlas (5a5a5a…5a5a) with 0.9." in said(told(case, third), "next-place")
+    assert "5C4hrf…pnhM has the same score" in said(told(case, second), "rank")
+    people[second]["submission"] = people[first]["submission"]
+    assert said(told(case, second), "status").startswith("Atlas (5a5a5a…5a5a) handed in the same submission earlier")
+
+
 def test_a_ranking_speaks_of_runs_and_of_no_reward() -> None:
     runs = {"min_validators": 1, "min_stake": "0", "combine": "mean", "outliers": {"method": "none"}}
     passed: dict[str, list[int | None]] = {"a": [9, 8], "b": [7, None], "c": [7, 7], "d": [None, None]}

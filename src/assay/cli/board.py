@@ -267,7 +267,7 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
         yield sentence(f"Held at the cap of {percent(rules.cap)}: {named(capped)}.")
     missing = [row["participant"] for row in rows if row["uid"] is None]
     if missing:
-        yield sentence(f"Not registered (no uid), so the share burns: {named(missing)}.")
+        yield sentence(f"No uid on the subnet yet, so the share burns: {named(missing)}.")
 
 
 def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.errors import AssayError, BadInput, not_here, printable
+from assay.errors import AssayError, BadInput, Refused, not_here, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +39,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except AssayError as error:
-            tell("error", str(error), typer.colors.RED)
+            tell("error", _cut(str(error)) if isinstance(error, Refused) else str(error), typer.colors.RED)
             raise typer.Exit(error.exit_code) from None
         except ModuleNotFoundError as error:
             elsewhere = not_here(error)
@@ -52,6 +53,13 @@ class Commands(TyperGroup):
         except OSError as error:  # no command expected it: a folder without permission, a full disk
             tell("error", str(_of_the_system(error)), typer.colors.RED)
             raise typer.Exit(BadInput.exit_code) from None
+
+
+def _cut(message: str) -> str:
+    """A refusal for a reader: of digests and keys the first 8 digits; whole where two would look the same. `--json` has all."""
+    digests = re.findall(r"\b[0-9a-f]{64}\b", message)
+    starts = [digest[:8] for digest in set(digests)]
+    return re.sub(r"\b[0-9a-f]{64}\b", lambda whole: whole[0] if starts.count(whole[0][:8]) > 1 else f"{whole[0][:8]}…", message)
 
 
 def _of_the_system(error: OSError) -> BadInput:

@@ -1,4 +1,4 @@
-"""The commands of taking part over a network: `assay register`, `assay submissions`, `assay invite`; and `assay submit --url`."""
+"""The commands of taking part over a network: `assay register`, `submissions`, `invite`; `assay submit --url`, `logs --url`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from assay.cli.output import AsJson, emit
-from assay.cli.show import Column, grid, sentence, show
+from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
+from assay.serve import installed
+from assay.settle.story.telling import plural
 
-__all__ = ["hand_in", "invite", "register", "submissions"]
+__all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
+SEALED = "application/vnd.assay.sealed"
 UrlOption = Annotated[
     str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
 ]
@@ -36,7 +40,8 @@ def register(
 ) -> None:
     """Register your key as a participant of a competition that somebody serves.
 
-    A hotkey of the subnet need not register. Registering again changes nothing.
+    A hotkey of the subnet need not register. Registering again with --name changes your name: boards have it from the next
+    settled epoch on. Otherwise registering again changes nothing.
 
     \b
     Examples:
@@ -53,8 +58,13 @@ def register(
         return
     told = f"You are the participant {answer['participant']}."
     if not answer.get("new", True):
-        told = f"Your key was registered before, as the participant {answer['participant']}; nothing has changed."
-        told += " Only the operator can change a name or an address." if name or address else ""
+        told = f"Your key was registered before, as the participant {answer['participant']}"
+        told += (
+            f". From the next settled epoch on your name is {name.strip()}."
+            if answer.get("renamed")
+            else "; nothing has changed."
+        )
+        told += " Only the operator can change an address." if address else ""
     show(sentence(f"{told} The board: {board}"))
 
 
@@ -82,8 +92,9 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
+            Column("why", [row.get("why", "") for row in rows], kind="text"),
         ]
-        show(grid(columns))
+        show(grid(column for column in columns if any(column.cells)))
     else:
         show(sentence(f"{answer['participant']} has handed in nothing yet."))
     if any(row["state"] == "scored" for row in rows):
@@ -118,7 +129,6 @@ def invite(
       assay invite my-competition --everybody --uses 500
     """
     from assay.ledger import config
-    from assay.serve import installed
 
     installed()
     from assay.serve.notebook import Notebook
@@ -155,25 +165,97 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
     signer = _load(key)
     with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
         rules = client.get("submissions")
+        most = rules.get("archive_bytes", BOUNDS.packed)
         if sealed:
-            body = Path(path).read_bytes()
+            body = _sealed(client, Path(path))
         else:
             pack(Path(path), packed, compressed=rules["reveal"] is None)  # what is committed to has the same bytes everywhere
-            if packed.tell() > BOUNDS.packed:
-                what = f"it has {packed.tell() // 10**6} MB when it is packed, and a service takes {BOUNDS.packed // 10**6} MB"
-                raise BadInput(what, file=path, hint="leave out what the agent does not need: models, caches, .git")
-            body = _whole(packed)
+            body = _whole(packed) if packed.tell() <= most else b""
+        if (size := len(body) or packed.tell()) > most:
+            what = f"it has {size:,} bytes {'as it is' if sealed else 'when it is packed'}, and the service takes {most:,}"
+            raise BadInput(what, file=path, hint="leave out what is not needed: models, caches, .git")
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
             told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
         else:
-            media = "application/vnd.assay.sealed" if sealed else "application/gzip"
+            media = SEALED if sealed else "application/gzip"
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
-            told += f" Validators judge it next: {client.base}/{client.segment}/live.html"
+            next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
+            told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):
         show(sentence(told))
+
+
+def _sealed(client: Any, path: Path) -> bytes:
+    """The bytes of a sealed solution. The commitment that `assay commit` left beside it is handed in first."""
+    from assay.folder.files import load
+
+    body = load(path, 256 * 2**20, hint="give the file that `assay seal` or `assay commit` wrote")
+    commitment = path.with_name("commitment.json")
+    if path.name == "solution.sealed" and commitment.is_file():
+        client.send("PUT", "submissions", load(commitment, 2**20, hint="`assay commit` writes it"), SEALED)
+    return body
+
+
+def released_logs(
+    url: str, key: str | None, submission: str | None, task: str | None, folder: Path | None, *, as_json: bool
+) -> None:
+    """List the released logs of a submission at a service, or fetch them into a folder. Raises BadInput, Refused, Unreachable."""
+    installed()
+    from assay.serve.client import Client
+    from assay.serve.log_files import fetch_logs
+
+    if key is None and submission is None:
+        hint = "with --key NAME it is your current submission; `assay submissions` lists them"
+        raise BadInput("name the submission", field="--submission", hint=hint)
+    with Client(url, None if key is None else _load(key)) as client:
+        digest = submission or _current(client.get("submissions"))
+        answer = client.get(f"submissions/{quote(digest, safe=':')}/logs" + (f"?task={quote(task, safe='')}" if task else ""))
+        if folder is not None:
+            files, new = fetch_logs(client, answer, folder)
+            if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):
+                show(sentence(f"{plural(new, 'file')} fetched into {folder}; {len(files) - new} were there already."))
+            return
+    if emit(answer, as_json):
+        return
+    _show_logs(answer, task)
+
+
+def _current(answer: Json) -> str:
+    """The submission that is judged now. Raises BadInput without one."""
+    found = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
+    if not found:
+        what = f"{answer['participant']} has handed in nothing here"
+        raise BadInput(what, hint="name a submission with --submission, or hand in: assay submit --url")
+    return found[0]
+
+
+def _show_logs(answer: Json, task: str | None) -> None:
+    """Print the trials with their files; of one task also the end of what was printed."""
+    from assay.cli.judging.live import memory, text_lines
+
+    rows = answer["trials"]
+    if rows:
+        columns = [
+            Column("outcome", [row["outcome"] for row in rows]),
+            Column("task", [row["task"] for row in rows], kind="crop"),
+            Column("trial", [str(row["trial"]) for row in rows], right=True),
+            Column("epoch", [str(row["epoch"]) for row in rows], right=True, spare=2),
+            Column("validator", [row["validator"] for row in rows], kind="key"),
+            Column("files", [str(len(row["files"])) for row in rows], right=True),
+            Column("size", [memory(sum(file["size"] for file in row["files"])) for row in rows], right=True, spare=1),
+        ]
+        show(grid(columns))
+    for row in rows if task is not None else ():
+        for name, text in sorted(row["printed"].items()):
+            if text:
+                show("", heading(f"{name}, trial {row['trial']} by {row['validator']}: {row['outcome']}"))
+                typer.echo("\n".join(text_lines(text.rstrip("\n").encode())))
+    hidden = f" {plural(answer['hidden'], 'more trial')} of hidden tasks, whose logs stay hidden." if answer["hidden"] else ""
+    more = f" {answer['left_out']} more are not listed: name a task with --task." if answer["left_out"] else ""
+    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden}{more} -o DIR fetches the files."))
 
 
 def _whole(file: IO[bytes]) -> bytes:
@@ -184,7 +266,6 @@ def _whole(file: IO[bytes]) -> bytes:
 def _load(name: str) -> Any:
     from assay.cli.ledger.keys import asking
     from assay.ledger import keys
-    from assay.serve import installed
 
     installed()
     return keys.load(name, asking())

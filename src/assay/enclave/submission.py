@@ -147,14 +147,17 @@ def seal_to_file(bounty: Bounty, solution: Solution, participant: str, to: Publi
     return place, sealed
 
 
-def check_taken(answer: bytes, bounty: Bounty, participant: str, signer: str) -> None:
-    """Refuse an answer that the enclave did not sign, or that is about something else. Raises Refused."""
+def check_taken(answer: bytes, bounty: Bounty, participant: str, signer: str, what: str = "submission") -> None:
+    """Refuse an answer that the enclave did not sign, or that is about something else. Raises Refused.
+
+    what: what the enclave took: a `submission` or a `commitment`.
+    """
     try:
         taken = TAKEN_STATEMENT.read(answer)
         taken.check_by(public(signer), "taken")
     except check.CheckError as refused:
         raise Refused("taken", f"the answer is not the enclave's: {refused.what}", expected=signer) from None
-    wanted = {"what": "submission", "bounty": bounty.digest, "participant": participant}
+    wanted = {"what": what, "bounty": bounty.digest, "participant": participant}
     for name, value in wanted.items():
         if taken.predicate[name] != value:
             raise Refused("taken", f"the answer is about another {name}", expected=value, found=taken.predicate[name])

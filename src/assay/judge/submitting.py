@@ -168,6 +168,16 @@ def is_staged(competition: Path, source: Path) -> bool:
     return source.parent.parent == competition / STAGED
 
 
+def rename_participant(competition: Path, participant: str, name: str) -> None:
+    """Gives a participant another name in participants.csv, under the conditions of `add_participant`. Raises BadInput."""
+    found = find(competition, participant)
+    check_participant(competition, participant, name=name, address=found.row.get("address", ""))
+    if "name" not in found.header:
+        found.header.append("name")
+    found.row["name"] = name
+    _write_rows(competition, found.header, found.rows)
+
+
 def placed(
     place: Path, source: Path, digest: str, digest_of: Callable[[Path], str], *, bounds: tree.Bounds, refused: str
 ) -> Path:

@@ -10,6 +10,7 @@ The file is a ZIP archive of two parts:
   that does not fit the receipts. Nothing is restored over an existing database.
 - A backup that is older than the folder's files (the log, the acknowledged batches) is refused unless the operator asks for it.
 - A restored ledger accepts and signs nothing until it is adopted: `assay.ledger.store.schema`.
+- Other tables in the database, such as those of a service (`beside`), are in the backup, and come back with the ledger.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import file_digest
 from pathlib import Path
+
+from sqlalchemy import MetaData
 
 from assay.errors import BadInput, brief
 from assay.exact import canonical
@@ -81,14 +84,15 @@ class About:
     schema: str = _FORMAT
 
 
-def back_up(place: Path, file: Path, *, now: str) -> About:
+def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NOTHING) -> About:
     """Back up the ledger of a competition's folder or a subnet file to a new file, while others write.
 
-    Raises BadInput for a file that exists or cannot be written, and StoreError.
+    beside: tables in the database that are not the ledger's. Raises BadInput for a file that exists or cannot be written, and
+    StoreError.
     """
     with open_store(config.read(place)) as database, _beside(file) as copy, _beside(file) as packed:
         _check_free(file, "a backup never replaces another file: give a new name")
-        database.copy_to(copy)
+        database.copy_to(copy, beside)
         with store.open(copy) as copied:
             held = _held(copied)
         about = About(database.meta.key, now, _digest(copy), held)
@@ -99,11 +103,11 @@ def back_up(place: Path, file: Path, *, now: str) -> About:
     return about
 
 
-def restore(place: Path, file: Path, *, now: str, older: bool = False) -> About:
+def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: MetaData = store.NOTHING) -> About:
     """Restore a backup to the place of the database in the folder's ledger.toml, which must be empty. Then adopt it.
 
-    older: accept a backup that is older than the folder's files. Everything is checked before anything is written. Raises
-    BadInput, Damaged for a backup that was changed, and StoreError.
+    older: accept a backup that is older than the folder's files. beside: as `back_up` has it. Everything is
+    checked before anything is written. Raises BadInput, Damaged for a backup that was changed, and StoreError.
     """
     settings = config.read(place)
     target = None if "://" in settings.place else Path(settings.place)
@@ -127,7 +131,7 @@ def restore(place: Path, file: Path, *, now: str, older: bool = False) -> About:
             _check_against_folder(copied, about, settings, file, older=older)
             copied.forget_home(now)
         if target is None:
-            store.fill(settings.place, copy)
+            store.fill(settings.place, copy, beside)
         else:
             _put(copy, target)
     return about

@@ -96,6 +96,8 @@ class BatchVerdicts:
 
     def counts(self, number: int) -> bool:
         """Whether the batch of this number counts."""
+        if number <= self.before.batches:
+            return number not in self.before.aside
         if number not in self._judged:
             self._judged[number] = not self.why(self._view.numbered(number))
         return self._judged[number]
@@ -141,7 +143,8 @@ class CountedView(View):
         super().__init__(view._connection)
         self.key = key
         judge, judged = BatchVerdicts(view, str(key)), {} if judged is None else judged
-        before, settled = judge.before, view.settled_epoch()
+        before = judge.before
+        state = before.digest, view.settled_epoch()
         self.aside: tuple[Aside, ...] = ()
         self.looked, self.digest = 0, ""
         aside, good = list[Aside](), dict[str, int]()
@@ -153,8 +156,9 @@ class CountedView(View):
                 raise Damaged(
                     "the batches are not those whose signatures were checked: one was changed or inserted", hint=RESTORE
                 )
-            about = (self.digest, before.digest, settled)
-            if (why := judged.get(about)) is None:
+            about = (self.digest, *state)
+            why = before.aside.get(stored.id, "") if stored.id <= before.batches else judged.get(about)
+            if why is None:
                 why = judged[about] = judge.why(stored)
             if not why and stored.id > before.batches and stored.digest in good:
                 why = f"it is there already, as batch {good[stored.digest]}"
@@ -165,6 +169,8 @@ class CountedView(View):
         if self.looked < before.batches:
             what = f"{before.batches} batches were checked, but the last one there is {self.looked}"
             raise Damaged(what, hint=RESTORE)
+        for old in [kept for kept in list(judged) if kept[1:] != state]:
+            judged.pop(old, None)  # of before the last receipt, which has a verdict on all of them
         self.aside = tuple(aside)
         self._numbers = frozenset(entry.batch.id for entry in aside)
 

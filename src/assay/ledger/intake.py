@@ -26,7 +26,7 @@ cannot be written, the batch stays in the database but is not acknowledged; hand
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Container, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -85,14 +85,22 @@ def missing_batches(path: Path, batches: Container[str]) -> tuple[int, list[tupl
     return len(kept), [(number, row) for number, row in kept if row["batch"] not in batches]
 
 
-def check_acknowledged(path: Path, batches: Container[str], aside: Mapping[str, str] = {}) -> int:
+def check_acknowledged(
+    path: Path,
+    batches: Container[str],
+    aside: Mapping[str, str] = {},
+    came_later: Callable[[str], bool] = lambda _: False,
+) -> int:
     """How many batches were acknowledged and not given up; all of them must be among `batches`. 0 without a file.
 
-    aside: batch → why it does not count. Raises Damaged, which names the first batch that is missing or does not count, and
-    BadInput for a line that is not as it was written.
+    aside: batch → why it does not count. came_later: whether a batch that is missing came after `batches` were read.
+    Raises Damaged, which names the first batch that is missing or does not count, and BadInput for a line that is not as it was
+    written.
     """
     count, gone = missing_batches(path, batches)
     for number, row in gone:
+        if came_later(str(row["batch"])):
+            continue
         whose = f"of {row['validator']}, epoch {row['epoch']}"
         why = aside.get(str(row["batch"]))
         how = "the ledger no longer has it" if why is None else f"it does not count: {why}"
@@ -190,8 +198,11 @@ class IntakeRules:
     answers: Path | None = None
 
 
-def intake_rules(folder: Path) -> IntakeRules:
-    """The rules that a competition's folder sets; raises BadInput, with file and line, for what is wrong in the folder."""
+def intake_rules(folder: Path, *, may_be_empty: bool = False) -> IntakeRules:
+    """The rules that a competition's folder sets; raises BadInput, with file and line, for what is wrong in the folder.
+
+    may_be_empty: whether validators.csv may have no rows yet, see `keys_of`.
+    """
     scheme = read_scheme(folder / "scheme.toml")
     people = folder / "participants.csv"
     participants = registry.participants(csvs.read(people, csvs.PARTICIPANTS), Place(people), scheme)
@@ -199,7 +210,7 @@ def intake_rules(folder: Path) -> IntakeRules:
     return IntakeRules(
         competition=scheme.name,
         kind=scheme.score.kind,
-        validators=keys_of(folder, len(participants)),
+        validators=keys_of(folder, len(participants), may_be_empty=may_be_empty),
         participants=frozenset(participant.key for participant in participants),
         task_set=None if trials is None else registry.read_tasks(folder / "tasks.txt", trials).digest,
         answers=folder / ACKNOWLEDGED if config.exists(folder) else None,
@@ -310,7 +321,7 @@ def hand_in(store: Store, participant: str, submission: str, *, epoch: int | Non
     changes. Raises BadInput for a settled epoch, and StoreError.
     """
     with store.writing() as tx:
-        known, last = tx.submissions().get(participant), tx.settled_epoch()
+        known, last = tx.submission_of(participant), tx.settled_epoch()
         if known is not None and known.submission == submission:
             return known
         if epoch is not None and last is not None and epoch <= last:

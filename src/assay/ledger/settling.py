@@ -101,27 +101,35 @@ def settle(
     """
     ledger.check_signer(signer)
     ledger.store.check_home()
-    while True:
-        plan = draft(ledger, epoch)
-        if isinstance(plan, EpochResult):
-            ledger.bring_up()
-            return plan
-        ledger.log.check_end()
+    plan = draft(ledger, epoch)
+    if isinstance(plan, EpochResult):
         ledger.bring_up()
-        if plan.before is not None:
-            check_receipt(ledger, plan.before)
-        with ledger.store.writing() as tx:
-            if _seen(tx, plan.settlement.epoch) != plan.seen:
-                continue
-            plan.closing.check(skip=skip, without_scores=without_scores)
-            receipt = _receipt(ledger, tx, signer, plan)
-            document = canonical(plan.settlement.document)
-            inputs_document = canonical(plan.inputs)
-            settled = StoredSettlement(receipt.epoch, plan.settlement.digest, eligible.inputs_digest(plan.inputs), document)
-            tx.add_settled(settled, inputs_document, receipt)
-            tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
-        _publish(ledger, receipt)
-        return EpochResult(plan.settlement, receipt, new=True, aside=plan.counted.aside)
+        return plan
+    _check_log(ledger, plan)
+    with ledger.store.writing() as tx:
+        if _seen(tx, plan.settlement.epoch) != plan.seen:  # something came meanwhile; now nothing can until this is stored
+            plan = draft(ledger, epoch)
+            if isinstance(plan, EpochResult):
+                ledger.bring_up()
+                return plan
+            _check_log(ledger, plan)
+        plan.closing.check(skip=skip, without_scores=without_scores)
+        receipt = _receipt(ledger, tx, signer, plan)
+        document = canonical(plan.settlement.document)
+        inputs_document = canonical(plan.inputs)
+        settled = StoredSettlement(receipt.epoch, plan.settlement.digest, eligible.inputs_digest(plan.inputs), document)
+        tx.add_settled(settled, inputs_document, receipt)
+        tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
+    _publish(ledger, receipt)
+    return EpochResult(plan.settlement, receipt, new=True, aside=plan.counted.aside)
+
+
+def _check_log(ledger: Ledger, plan: Draft) -> None:
+    """Raise BadInput or Damaged if a receipt for this draft could not follow those in the log."""
+    ledger.log.check_end()
+    ledger.bring_up()
+    if plan.before is not None:
+        check_receipt(ledger, plan.before)
 
 
 def check_receipt(ledger: Ledger, before: StoredReceipt) -> None:
@@ -282,7 +290,13 @@ def _check_closed(view: CountedView) -> None:
 def check_answered(ledger: Ledger, view: CountedView) -> int:
     """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
     why = {aside.batch.digest: aside.why for aside in view.aside}
-    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, {counted.digest for counted in view.batches()}, why)
+
+    def came_later(batch: str) -> bool:
+        with ledger.store.reading() as newer:  # it is acknowledged by now, so this snapshot has it
+            return any(stored.id > view.looked for stored in newer.named(batch))
+
+    counted = {stored.digest for stored in view.batches()}
+    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, counted, why, came_later)
 
 
 def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None) -> Settlement:

@@ -16,6 +16,7 @@ import mimetypes
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -61,8 +62,17 @@ participant's, from its registration. Errors are problem documents (RFC 9457).
 """
 
 
-def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable[[str], None] = lambda line: None) -> Asgi:
-    """The application. guard: decides which connections stay. tell: takes one line for an operator about an internal error."""
+def make_app(
+    site: Site,
+    *,
+    guard: ConnectionGuard | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    counts: Path | None = None,
+) -> Asgi:
+    """The application. guard: decides which connections stay. tell: takes one line for an operator about an internal error.
+
+    counts: the folder in which several worker processes count together.
+    """
     app = FastAPI(
         title="Assay",
         summary="Hand in, judge, look and verify: one season of one or several competitions.",
@@ -74,7 +84,8 @@ def make_app(site: Site, *, guard: ConnectionGuard | None = None, tell: Callable
         servers=[{"url": address} for address in site.addresses],
     )
     _problems(app, site, tell)
-    watch, workshop, metrics = Watch(site), Workshop(), Metrics(site)
+    metrics, workshop = Metrics(site, counts), Workshop()
+    watch = Watch(site, metrics.listen)
     for router in (
         public.routes(site, workshop),
         feeds.routes(site, watch, metrics),
@@ -124,9 +135,9 @@ def _pages(app: FastAPI, site: Site) -> None:
         media = MEDIA.get(name.rpartition(".")[2]) or mimetypes.guess_type(name)[0] or "application/octet-stream"
         if name in static:
             return answer(request, static[name], media, seconds=3600)
-        if name in CURRENT and epoch is None and served.store is not None:
-            return answer(request, await look(request, current_page, served, name), media)
         query = dict(request.query_params)
+        if name in CURRENT and epoch is None:
+            return answer(request, await look(request, current_page, served, name, query), media)
         data = served.kept_page(name, epoch, query, at_once=True)
         if data is None:
             data = await run_in_threadpool(served.kept_page, name, epoch, query)
@@ -247,7 +258,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
         "what": _sentence(document["detail"]),
         "hint": _sentence(document.get("hint", "")),
         "waiting": found,
-        "links": [("start.html", "Start here", "take part, validate")] if empty and served.store is not None else [],
+        "links": [("start.html", "Start here", "take part, validate")] if empty else [],
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}
     return Response(render("message.html", page), answered.status_code, headers, MEDIA["html"])

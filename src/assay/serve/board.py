@@ -40,16 +40,17 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
     unscored = [row for row in _unscored(season) if not asked.find or matches(row, asked.find)]
     ranked, everybody = len(rows), len(season.agreed)
     reward = season.scheme.reward.kind if season.scheme.payout is None else "payout"
+    most = None if asked.whole else AT_ONCE
     view: Json = {
         "reward": reward,
-        "rows": [*_drawn(season, shown, asked)],
+        "rows": [*_drawn(season, shown, asked, steps=bool(apart))],
         "asked": asked,
         "pager": pager,
         "heads": asked.heads(),
         "long": ranked > LONG,
         "agreed": ranked,
         "total": everybody,
-        "unscored": unscored[:AT_ONCE],
+        "unscored": unscored[:most],
         "unscored_all": len(unscored),
         "has_ci": any(row["low"] is not None for row in rows),
         "has_trend": reward == "weights" and len(season.epochs) > 1,
@@ -61,7 +62,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
         "none_summary": _summary(season),
         "apart": apart,
         "few_cuts": bool(apart) and ranked > LONG,
-        "waiting": [*waiting(season.waiting[:AT_ONCE])],
+        "waiting": [*waiting(season.waiting[:most])],
     }
     view["heading"] = _heading(season, view)
     if reward == "weights":
@@ -111,6 +112,7 @@ def _rows(season: Season) -> Iterator[Json]:
     ranking = document["ranking"]
     places = [*_places(season, ranking)]
     shared = Counter(places)
+    at_of = {key: at for at, key in enumerate(ranking, start=1)}
     for place, at, key in zip(places, range(1, len(ranking) + 1), ranking, strict=True):
         agreed, standing = season.agreed[key], sure.get(key)
         only = season.scheme.reward.kind == "ranking" and season.scheme.payout is None
@@ -131,6 +133,7 @@ def _rows(season: Season) -> Iterator[Json]:
             "high_t": "" if standing is None or standing.high is None else f"{standing.high:.3f}",
             "tied": standing is not None and standing.tied_with_next,
             "apart": standing is not None and not standing.tied_with_next and at < len(ranking),
+            "step": None if standing is None or standing.step_from is None else at_of[standing.step_from],
             "passed": None if standing is None else standing.passed,
             "trials": None if standing is None else standing.trials,
             "runs": sum(not vote["excluded"] for vote in agreed["validators"]),
@@ -167,14 +170,20 @@ def _words(season: Season, key: str) -> str:
     return f"{key}\n{season.name(key)}\n{'' if uid is None else uid}".lower()
 
 
-def _drawn(season: Season, shown: list[Json], asked: Asked) -> Iterator[Json]:
-    """The rows of a page, each with its trend, and with its tie where the next row is its neighbour in the ranking."""
+def _drawn(season: Season, shown: list[Json], asked: Asked, *, steps: bool) -> Iterator[Json]:
+    """The rows of a page, each with its trend, and with its tie where the next row is its neighbour in the ranking.
+
+    steps: nearly all neighbours are tied, so a row says of whom further up the tasks are the first to separate it.
+    """
     histories = _shares(season) if season.document["weights"] and len(season.epochs) > 1 else {}
     label = f"share in {plural(min(TREND, len(season.epochs)), 'epoch')}"
     for number, row in enumerate(shown, start=1):
         neighbour = asked.as_ranked and number < len(shown)
         line = spark(histories[row["key"]], label) if row["key"] in histories else None
-        yield row | {"spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
+        note = row["note"]
+        if steps and row["step"] and row["step"] < row["at"] - 1:
+            note = f"{note} · " * bool(note) + f"the first that the tasks separate from the {ordinal(row['step'])}"
+        yield row | {"note": note, "spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
 
 
 def _places(season: Season, ranking: list[str]) -> Iterator[int]:
@@ -392,10 +401,13 @@ def _apart(rows: list[Json]) -> str:
     clear = [row for row in pairs if row["apart"]]
     if not pairs or rows[0]["low"] is None or len(clear) * 4 > len(pairs):
         return ""
-    if not clear:
-        return "The tasks separate no two neighbours." if len(rows) > LONG else ""
-    places = [f"{ordinal(row['at'])} ({row['name']})" for row in clear]
-    return f"The tasks separate neighbours only after {named(places, 6)}."
+    if clear:
+        places = [f"{ordinal(row['at'])} ({row['name']})" for row in clear]
+        return f"The tasks separate neighbours only after {named(places, 6)}."
+    steps = [f"the {ordinal(row['step'])} from the {ordinal(row['at'])}" for row in rows if row["step"]]
+    if steps:
+        return f"The tasks separate no two neighbours, but they separate {named(steps, 4)}."
+    return "The tasks do not separate the first from anybody." if len(rows) > LONG else ""
 
 
 def csv_rows(season: Season) -> list[list[str]]:

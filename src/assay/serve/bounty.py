@@ -22,7 +22,17 @@ from assay.settle.score import accepted, holding
 from assay.settle.score.rubric import BASELINE
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["Money", "Released", "bounty", "has_bounty", "money_of", "payout_heading", "verdict", "verdict_bars"]
+__all__ = [
+    "Money",
+    "Released",
+    "bounty",
+    "bounty_document",
+    "has_bounty",
+    "money_of",
+    "payout_heading",
+    "verdict",
+    "verdict_bars",
+]
 
 Released = Mapping[tuple[str, str], str]
 """(participant, check) → the text of a quote that may be shown."""
@@ -72,6 +82,42 @@ def bounty(season: Season, released: Released | None = None) -> Json:
         "tiers": [*_tiers(season, payout, money)],
         "targets": targets,
         "contract": next((value for target in targets for word, value in target["where"] if word == "Contract"), ""),
+    }
+
+
+def bounty_document(season: Season) -> Json:
+    """The page as JSON: what is asked, how each solution was judged, and where the deposit goes, in wei."""
+    rules, payout, view = season.scheme.score, season.scheme.payout, bounty(season)
+    assert isinstance(rules, RubricScore)
+    assert payout is not None
+    asked = view["asked"]
+    return {
+        "epoch": season.settlement.epoch,
+        "title": view["title"],
+        "bounty": view["digest"],
+        "problem": "\n".join(part for part in (asked["text"], asked["more"]) if part) or None,
+        "why": asked["why"],
+        "deposit": str(payout.deposit),
+        "threshold_bps": payout.threshold_bps,
+        "deadlines": [{"what": what, "until": until} for what, until in view["deadlines"]],
+        "solutions": [
+            {name: row[name] for name in ("rank", "key", "name", "verdict", "bps", "address")} | {"paid": row["net"]}
+            for row in view["rows"]
+        ],
+        "unscored": [{name: row[name] for name in ("key", "name", "status", "why", "todo")} for row in view["unscored"]],
+        "rubric": [
+            {name: row[name] for name in ("id", "label", "what", "weight", "missed")}
+            | {
+                "answers": {
+                    column["key"]: cell["t"] for column, cell in zip(view["rubric"]["columns"], row["cells"], strict=True)
+                }
+            }
+            for row in view["rubric"]["rows"]
+        ],
+        "payouts": season.document["payouts"],
+        "fees": season.document["fees"],
+        "refund": season.document["refund"],
+        "sent": view["targets"],
     }
 
 
@@ -138,6 +184,7 @@ def _rows(season: Season, money: Money) -> Iterator[Json]:
             "bars": verdict_bars(votes[0]["work"]) if len(votes) == 1 else [],
             "dots": [vote["work"]["bps"] / BPS for vote in votes] if len(votes) > 1 else [],
             "label": f"{season.name(key)}: {row['bps']} BPS",
+            "net": net,
             "paid": "" if net == "0" else money(net),
             "whole": "" if net == "0" else money.whole(net),
             "address": None if paid is None else paid["address"],
@@ -167,6 +214,7 @@ def _unscored(season: Season) -> Iterator[Json]:
     for key, chapter in season.without_score.items():
         why, *to_do = chapter.text
         yield {
+            "key": key,
             "name": season.name(key),
             "href": participant_page(key),
             "status": chapter.facts["status"],
@@ -201,7 +249,7 @@ def _rubric(season: Season, rules: RubricScore, released: Released) -> Json:
         row = {"id": name, "label": label, "what": description, "weight": weight, "missed": missed}
         rows.append(row | {"cells": cells, "quotes": quotes})
     committed = sum(len(record.quotes or {}) for records in judged.values() for record in records.values())
-    columns = [{"name": season.name(key), "href": participant_page(key)} for key in shown]
+    columns = [{"key": key, "name": season.name(key), "href": participant_page(key)} for key in shown]
     return {
         "columns": columns,
         "rows": rows,

@@ -87,18 +87,18 @@ class Client:
         """Send a body, signed, and return the answer as JSON (None if there is none)."""
         return self._read(self._asked(method, f"/v1/{self.segment}/{path}", body, {"Content-Type": media}))
 
-    def download(self, path: str) -> bytes:
-        """The bytes at a path below the competition's part of the API."""
-        return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}).body
+    def download(self, path: str, most: int = ANSWER_BYTES) -> bytes:
+        """The bytes at a path below the competition's part of the API, at most so many; signed if there is a key."""
+        return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}, most).body
 
-    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> PeerAnswer:
+    def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int = ANSWER_BYTES) -> PeerAnswer:
         url = f"{self.base}{path}"
         if self.key is not None:
             headers = headers | sign_request(self.key, method, url, sha256(body or b"").digest())
         if body is not None:
             headers["Content-Length"] = str(len(body))
         try:
-            answer = self._peer.ask(method, url, headers=headers, body=body, most=ANSWER_BYTES)
+            answer = self._peer.ask(method, url, headers=headers, body=body, most=most)
         except NoAnswer as error:
             hint = "is it running there? try again later"
             if "WRONG_VERSION_NUMBER" in str(error):

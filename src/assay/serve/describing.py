@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from assay.serve.shapes import NULL, with_nulls
+
 __all__ = ["describe"]
 
 Json = dict[str, Any]
@@ -42,14 +44,23 @@ def _document(app: FastAPI) -> Json:
         routes=app.routes,
         servers=app.servers,
     )
-    for methods in document["paths"].values():
-        for operation in methods.values():
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
             _plain(operation)
+            if method == "get" and not path.endswith("/events"):
+                _tagged(operation)
     schemas = document.get("components", {}).get("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):  # the service answers 400 with a problem document instead
         schemas.pop(name, None)
     document.setdefault("components", {})["securitySchemes"] = {"signature": SIGNATURE}
-    return document
+    whole: Json = with_nulls(document, NULL, None)
+    return whole
+
+
+def _tagged(operation: Json) -> None:
+    """Say that an answer has an ETag, and that a client that sends it again is spared the body."""
+    operation["responses"]["200"]["headers"] = {"ETag": {"schema": {"type": "string"}, "description": "Names this content"}}
+    operation["responses"].setdefault("304", {"description": "The client has it already (If-None-Match)"})
 
 
 def _plain(operation: Json) -> None:

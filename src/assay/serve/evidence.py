@@ -6,6 +6,7 @@ sends it again.
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -17,8 +18,10 @@ from assay.errors import BadInput, printable
 from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
-from assay.serve.shapes import DIGEST, described
+from assay.ledger.store import Store, StoredRecord
+from assay.serve.bodies import receive
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
+from assay.serve.shapes import DIGEST, described, example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 
 __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
@@ -26,8 +29,12 @@ __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
 BATCHES = "application/vnd.assay.batches"
 """The media type of signed batches, an empty line between two."""
 HEARTBEAT_BYTES = 64 * 1024
+CONFLICTS_SHOWN = 10
+"""So many conflicts of a batch an answer names."""
 BATCHES_AT_ONCE = 1000
 """The most batches of one request."""
+_JUDGING = {"participant": "atlas", "submission": DIGEST, "task": "count-words", "done": 3, "total": 80}
+_JUDGING |= {"since": "2026-03-01T12:00:00Z"}
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 
 
@@ -47,13 +54,23 @@ class JudgingEntry(BaseModel):
 class HeartbeatBody(BaseModel):
     """A validator's heartbeat: what it is judging, at most 64 things."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"judging": [_JUDGING]}, strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
 
 
+class ConflictPair(BaseModel):
+    """Two different records of one trial: the first was accepted earlier and counts; the later one is only stored."""
+
+    first: dict[str, Any]
+    later: dict[str, Any]
+
+
 class BatchOutcome(BaseModel):
-    """What became of a batch: `accepted` has records that are new in the ledger, `known` has none, `refused` says why."""
+    """What became of a batch: `accepted` has records that are new in the ledger, `known` has none, `refused` says why.
+
+    conflicts: how many of its records contradict an earlier one of the same validator; `conflicting` has the first of them.
+    """
 
     batch: str = ""
     outcome: Literal["accepted", "known", "refused"]
@@ -61,6 +78,7 @@ class BatchOutcome(BaseModel):
     records: int = 0
     new: int = 0
     conflicts: int = 0
+    conflicting: list[ConflictPair] = []
     detail: str = ""
     hint: str = ""
 
@@ -78,11 +96,12 @@ class EvidenceOutcome(BaseModel):
 def routes(site: Site) -> APIRouter:
     """The routes of validators."""
     router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
+    batches_sent = {"schema": {"type": "string"}, "example": example("batch")}
 
     @router.post(
         "/{segment}/evidence",
         response_model=EvidenceOutcome,
-        openapi_extra={"requestBody": {"required": True, "content": {BATCHES: {"schema": {"type": "string"}}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {BATCHES: batches_sent}}},
     )
     async def evidence(request: Request, segment: Segment) -> Response:
         """Hand in signed batches of one validator, as `assay evidence sign` writes them, an empty line between two.
@@ -98,7 +117,7 @@ def routes(site: Site) -> APIRouter:
     @router.post(
         "/{segment}/heartbeat",
         status_code=204,
-        openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": HeartbeatBody.model_json_schema()}}}},
+        openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
         """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent."""
@@ -142,14 +161,31 @@ def _accept(served: ServedCompetition, validator: str, data: bytes) -> dict[str,
         what = f"the batch is of {batch.statement.validator!r}, and the request is signed by {validator!r}"
         raise HttpProblem(403, what, hint="a validator hands in its own batches", stage="validator")
     stored = accept(store, batch, served.rules())
+    count, conflicting = _conflicts(store, batch.digest) if stored.conflicting or not stored.new else (0, [])
     return {
         "batch": batch.digest,
         "outcome": "accepted" if stored.new else "known",
         "epoch": batch.statement.epoch,
         "records": len(batch.records),
         "new": stored.new,
-        "conflicts": stored.conflicting,
+        "conflicts": count,
+        "conflicting": conflicting,
     }
+
+
+def _conflicts(store: Store, digest: str) -> tuple[int, list[dict[str, Any]]]:
+    """How many records of a batch contradict earlier ones of its validator, and the first of these pairs."""
+    with store.reading() as view:
+        seqs = [(batch.first_seq, batch.last_seq) for batch in view.named(digest)]
+        first, last = next(((first, last) for first, last in seqs if first and last), (0, -1))
+        count, pairs = view.conflicts_among(first, last, CONFLICTS_SHOWN)
+    return count, [{"first": _document(pair.first), "later": _document(pair.record)} for pair in pairs]
+
+
+def _document(stored: StoredRecord) -> dict[str, Any]:
+    """A record with its place in the ledger, as `assay evidence list` has it."""
+    body: dict[str, Any] = json.loads(stored.body)
+    return body | {"seq": stored.seq}
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 from xml.etree import ElementTree
@@ -11,15 +12,17 @@ from fastapi import APIRouter, Header, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from assay.competition import open_competition
 from assay.errors import AssayError, printable
 from assay.exact import canonical
 from assay.ledger.access import stored_settlement
 from assay.ledger.store import Store, View
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, without_place
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, words
 from assay.serve.metrics import Metrics
 from assay.serve.public import Segment
-from assay.serve.shapes import download
+from assay.serve.shapes import download, example
 from assay.serve.site import ServedCompetition, Site
+from assay.serve.uploads import check_room
 from assay.serve.watching import Watch
 from assay.settle.story.telling import named, plural
 
@@ -44,6 +47,11 @@ _EVENT: Json = {
     },
     "examples": [{"event": "settled", "id": "9-2-000000000000", "data": '{"epoch":12,"position":11,"receipt":"sha256:…"}'}],
 }
+_METRICS = """\
+# HELP assay_epoch_settled The last settled epoch.
+# TYPE assay_epoch_settled gauge
+assay_epoch_settled{competition="term-challenge"} 12
+"""
 _SHAPE: dict[int | str, Json] = {200: {"description": "Events", "content": {EVENTS: {"schema": _EVENT}}}}
 
 
@@ -51,21 +59,20 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
     """The routes of feeds, health and metrics."""
     router = APIRouter(tags=["public"], responses=PROBLEMS)
 
-    @router.get("/healthz", responses=download("text/plain"), response_class=Response)
+    @router.get("/healthz", responses=download("text/plain", "ok\n"), response_class=Response)
     async def health(request: Request) -> Response:
-        """200 while every database answers; 503 with the reason if one does not."""
+        """200 while the service can do its work; 503 with what is wrong: a database, a file of the folder, a disk."""
         reasons = await run_in_threadpool(lambda: [*_wrong(site)])
         if reasons:
-            raise HttpProblem(503, "; ".join(reasons), hint="its operator looks at the database", stage="health", retry=5)
+            raise HttpProblem(503, "; ".join(reasons), hint="tell its operator, who corrects it", stage="health", retry=5)
         return answer(request, b"ok\n", "text/plain", headers={"Cache-Control": "no-store"})
 
-    @router.get("/metrics", responses=download("text/plain"), response_class=Response)
+    @router.get("/metrics", responses=download("text/plain", _METRICS), response_class=Response)
     async def prometheus(request: Request) -> Response:
-        """Counts for Prometheus: requests, seconds, bytes, evidence, epochs."""
-        metrics.listening = watch.waiting.total()
+        """Counts for Prometheus, of all worker processes together: requests, seconds, bytes, evidence, epochs."""
         return answer(request, await run_in_threadpool(metrics.text), PLAIN, headers={"Cache-Control": "no-store"})
 
-    @router.get("/{segment}/feed.atom", responses=download(ATOM), response_class=Response)
+    @router.get("/{segment}/feed.atom", responses=download(ATOM, example("feed.atom")), response_class=Response)
     async def feed(request: Request, segment: Segment) -> Response:
         """The settled epochs as an Atom feed, the newest first: who leads, and what changed."""
         served = site.competition(segment)
@@ -133,14 +140,32 @@ def _check_answers(store: Store) -> None:
 
 
 def _wrong(site: Site) -> Iterator[str]:
-    """Which databases do not answer, and why."""
+    """Which competitions cannot be served as they should be, and why."""
     for segment, served in site.competitions.items():
         try:
-            if served.store is not None:
-                with served.store.reading() as view:
-                    view.settled_epoch()
+            _check_served(served)
         except AssayError as error:
-            yield f"{segment}: {without_place(error)}"
+            where, what, _hint = words(error, served.folder)
+            yield ": ".join(part for part in (segment, where, what) if part)
+        except OSError as error:
+            yield f"{segment}: its folder or its database cannot be used ({error.strerror})"
+
+
+def _check_served(served: ServedCompetition) -> None:
+    """Raise what is wrong with a competition's rules, its ledger, or the disks of both: AssayError, OSError."""
+    if served.store is None:
+        open_competition(served.folder)
+        return
+    served.rules()
+    store, _notebook = served.books()
+    _check_answers(store)
+    places = {served.folder} if served.database is None else {served.folder, served.database.parent, served.database}
+    for place in sorted(places):
+        check_room(place)
+        if not os.access(place, os.R_OK | os.W_OK):
+            raise HttpProblem(
+                503, f"the service may not read and write {place.name}", hint="check its permissions, and the mount"
+            )
 
 
 def _feed(served: ServedCompetition, address: str) -> bytes:

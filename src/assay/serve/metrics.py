@@ -1,19 +1,20 @@
 """What the service counts, as Prometheus reads it. Labels are routes, statuses and competitions: nothing that a stranger chooses.
 
-Requests are counted by each worker process for itself, under its number; what is in the ledger is the same in all of them.
+Requests are counted by each worker process, and the answer is the sum of all of them, whichever is asked: see `Tallies`. What is
+in the ledger is the same for all.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError
 from assay.serve.site import Site
+from assay.serve.tallies import Tallies
 
 __all__ = ["Metrics", "RequestTally"]
 
@@ -45,50 +46,55 @@ class RequestTally:
 
 
 class Metrics:
-    """Counts of one process. Its methods are for one event loop; `text` may run in a thread."""
+    """What a process counts, and what all count together. Its methods are for one event loop; `text` may run in a thread.
 
-    def __init__(self, site: Site) -> None:
+    folder: where the workers of a service keep their counts; None if there is one process.
+    """
+
+    def __init__(self, site: Site, folder: Path | None = None) -> None:
         self._site = site
-        self._requests: Counter[tuple[str, str, int]] = Counter()
-        self._seconds: dict[str, list[int]] = {}
-        self._spent: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-        self.listening = 0
-        """Clients that wait for events."""
+        self._tallies = Tallies(folder, ("listening",))
 
     def count(self, scope: Any, method: str, tally: RequestTally) -> None:
         """Count a request that is over. scope: the request's, after it was routed."""
         route = getattr(scope.get("route"), "path", "none")
         seconds = time.monotonic() - tally.begun
-        self._requests[method if method in METHODS else "other", route, tally.status] += 1
-        places = self._seconds.setdefault(route, [0] * (len(BUCKETS) + 1))
-        places[bisect_left(BUCKETS, seconds)] += 1
-        self._spent[route] += int(seconds * 1e6)
-        self._bytes["in"] += tally.received
-        self._bytes["out"] += tally.sent
+        self._tallies.add(("requests", method if method in METHODS else "other", route, str(tally.status)))
+        self._tallies.add(("seconds", route, str(bisect_left(BUCKETS, seconds))))
+        self._tallies.add(("spent", route), int(seconds * 1e6))
+        self._tallies.add(("bytes", "in"), tally.received)
+        self._tallies.add(("bytes", "out"), tally.sent)
+
+    def listen(self, count: int) -> None:
+        """Note how many clients of this process wait for news."""
+        self._tallies.set(("listening",), count)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format (version 0.0.4)."""
-        return "".join(f"{line}\n" for line in (*self._of_process(), *self._of_ledgers())).encode()
+        return "".join(f"{line}\n" for line in (*self._of_workers(), *self._of_ledgers())).encode()
 
-    def _of_process(self) -> Iterator[str]:
-        worker = f'worker="{os.getpid()}"'
+    def _of_workers(self) -> Iterator[str]:
+        sums, workers = self._tallies.sums()
+        yield from _head("assay_workers", "gauge", "Processes that answer requests.")
+        yield f"assay_workers {workers}"
         yield from _head("assay_http_requests_total", "counter", "Requests that are over, by method, route and status.")
-        for (method, route, status), count in sorted(self._requests.items()):
-            yield f'assay_http_requests_total{{{worker},method="{method}",route="{_plain(route)}",status="{status}"}} {count}'
+        for name, count in sorted(sums.items()):
+            if name[0] == "requests":
+                _, method, route, status = name
+                yield f'assay_http_requests_total{{method="{method}",route="{_plain(route)}",status="{status}"}} {count}'
         yield from _head("assay_http_request_seconds", "histogram", "Seconds from a request to the end of its answer.")
-        for route, places in sorted(self._seconds.items()):
-            labels, total = f'{worker},route="{_plain(route)}"', 0
-            for bound, count in zip((*map(str, BUCKETS), "+Inf"), places, strict=True):
-                total += count
+        for route in sorted(name[1] for name in sums if name[0] == "spent"):
+            labels, total = f'route="{_plain(route)}"', 0
+            for number, bound in enumerate((*map(str, BUCKETS), "+Inf")):
+                total += sums["seconds", route, str(number)]
                 yield f'assay_http_request_seconds_bucket{{{labels},le="{bound}"}} {total}'
-            yield f"assay_http_request_seconds_sum{{{labels}}} {self._spent[route] / 1e6:.6f}"
+            yield f"assay_http_request_seconds_sum{{{labels}}} {sums['spent', route] / 1e6:.6f}"
             yield f"assay_http_request_seconds_count{{{labels}}} {total}"
         yield from _head("assay_http_bytes_total", "counter", "Bytes of bodies, in and out.")
         for way in ("in", "out"):
-            yield f'assay_http_bytes_total{{{worker},way="{way}"}} {self._bytes[way]}'
-        yield from _head("assay_event_listeners", "gauge", "Clients that wait for events.")
-        yield f"assay_event_listeners{{{worker}}} {self.listening}"
+            yield f'assay_http_bytes_total{{way="{way}"}} {sums["bytes", way]}'
+        yield from _head("assay_event_listeners", "gauge", "Clients that wait for news.")
+        yield f"assay_event_listeners {sums[('listening',)]}"
 
     def _of_ledgers(self) -> Iterator[str]:
         found = [*self._counts()]

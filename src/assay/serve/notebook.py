@@ -1,17 +1,24 @@
 """What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
 
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
-which key, invitations, commitments and uploads. Several processes, on PostgreSQL several hosts, share it. Rows that nobody can
-ask for again are removed.
+which key, invitations, commitments, uploads, and which files are the logs of which trial. Several processes, on PostgreSQL
+several hosts, share it. Rows that nobody can ask for again are removed.
+
+What matters for minutes or an epoch only, nonces, heartbeats, attempts and turns, is in a file of its own beside an SQLite
+ledger (`ledger.db.requests`). SQLite has one writer at a time for each file, so a request would have to wait until an epoch is
+settled. The file may be removed when the service does not run.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy import (
@@ -29,50 +36,57 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    inspect,
     select,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
 
 from assay.errors import BadInput
-from assay.ledger.store import transaction
-from assay.ledger.store.engine import make_engine, shown
+from assay.ledger.store import DatabaseUnreachable, transaction
+from assay.ledger.store.engine import LOCK, make_engine, shown
 from assay.scheme.fields import instant_text
 
-__all__ = ["Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "Upload"]
+__all__ = ["TABLES", "TURN", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "TrialLogs", "Upload"]
 
 Json = dict[str, Any]
 CACHE_KIB = 4096
 """KiB of an SQLite database that each connection of the service keeps in memory: it has many, and they stay."""
 WAIT_SECONDS = 20.0
 """For so long a request waits for another writer; then it gets an answer, and its thread is free for others."""
-_SCHEMA = MetaData()
+_MAKING = LOCK + 1
+"""The advisory lock of a process that makes the tables in PostgreSQL."""
+TABLES = MetaData()
+"""The tables of the service that must outlast a power failure. A backup of the ledger has them too."""
+_BRIEF = MetaData()
+"""The tables that matter for minutes or an epoch."""
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 _nonces = Table(
     "serve_nonces",
-    _SCHEMA,
+    _BRIEF,
     Column("key", Text, primary_key=True),
     Column("nonce", Text, primary_key=True),
     Column("until", _Number, nullable=False, index=True),
 )
 _heartbeats = Table(
     "serve_heartbeats",
-    _SCHEMA,
+    _BRIEF,
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
 )
 _keys = Table(
     "serve_keys",
-    _SCHEMA,
+    TABLES,
     Column("key", Text, primary_key=True),
     Column("participant", Text, nullable=False, unique=True),
     Column("at", Text, nullable=False),
 )
 _invitations = Table(
     "serve_invitations",
-    _SCHEMA,
+    TABLES,
     Column("code", Text, primary_key=True),
     Column("participant", Text),
     Column("uses", _Number, nullable=False),
@@ -80,7 +94,7 @@ _invitations = Table(
 )
 _commitments = Table(
     "serve_commitments",
-    _SCHEMA,
+    TABLES,
     Column("id", _Number, primary_key=True),
     Column("participant", Text, nullable=False, index=True),
     Column("digest", Text, nullable=False),
@@ -90,13 +104,37 @@ _commitments = Table(
 )
 _uploads = Table(
     "serve_uploads",
-    _SCHEMA,
+    TABLES,
     Column("id", _Number, primary_key=True),
     Column("participant", Text, nullable=False, index=True),
     Column("archive", Text, nullable=False),
     Column("submission", Text, nullable=False),
     Column("epoch", _Number, nullable=False),
     Column("at", Text, nullable=False),
+)
+_attempts = Table(
+    "serve_attempts",
+    _BRIEF,
+    Column("participant", Text, primary_key=True),
+    Column("epoch", _Number, primary_key=True, autoincrement=False),
+    Column("count", _Number, nullable=False),
+)
+_turns = Table(
+    "serve_turns",
+    _BRIEF,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False, index=True),
+    Column("until", _Number, nullable=False),
+)
+TURN = timedelta(seconds=30)
+"""So long a turn lasts unless its holder keeps it: a worker that was killed delays nobody for longer."""
+_logs = Table(
+    "serve_logs",
+    TABLES,
+    Column("record", Text, primary_key=True),
+    Column("submission", Text, nullable=False, index=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("files", LargeBinary, nullable=False),
 )
 
 
@@ -143,19 +181,31 @@ class Upload:
     at: str
 
 
+@dataclass(frozen=True, slots=True)
+class TrialLogs:
+    """What a validator handed over about a record of evidence: its digest and JSON, name → SHA-256 of each file (hex)."""
+
+    record: str
+    submission: str
+    body: bytes
+    files: dict[str, str]
+
+
 class Notebook:
     """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
 
-    What must outlast a power failure is on the disk when a method returns. Nonces and heartbeats only outlast the process: they
-    matter for minutes.
+    What must outlast a power failure is on the disk when a method returns. Nonces, heartbeats, turns and counted attempts only
+    outlast the process: they matter for minutes, or guard only the host.
     """
 
     def __init__(self, place: str) -> None:
-        self._name = shown(place)
-        self._engine, self._quick = (make_engine(place, wait=WAIT_SECONDS, cache=CACHE_KIB) for _ in range(2))
+        brief = place if "://" in place else str(_requests_file(Path(place)))
+        self._engine, self._quick = (make_engine(each, wait=WAIT_SECONDS, cache=CACHE_KIB) for each in (place, brief))
+        self._names = {self._engine: shown(place), self._quick: shown(brief)}
         _relax(self._quick)
-        with self._changing(self._engine) as connection:
-            _SCHEMA.create_all(connection)
+        for engine, tables in ((self._engine, TABLES), (self._quick, _BRIEF)):
+            with self._changing(engine) as connection:
+                _make_tables(connection, tables)
 
     def close(self) -> None:
         """Close its connections."""
@@ -166,22 +216,20 @@ class Notebook:
     def _changing(self, engine: Engine) -> Iterator[Connection]:
         """A transaction that writes. On PostgreSQL it does not wait for the ledger's writers."""
         sqlite = engine.dialect.name == "sqlite"
-        with transaction(engine, self._name, writing=sqlite, isolation="READ COMMITTED") as connection:
+        with transaction(engine, self._names[engine], writing=sqlite, isolation="READ COMMITTED") as connection:
             yield connection
 
     @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        with transaction(self._engine, self._name, writing=False) as connection:
+    def _reading(self, engine: Engine | None = None) -> Iterator[Connection]:
+        engine = engine or self._engine
+        with transaction(engine, self._names[engine], writing=False) as connection:
             yield connection
 
     def spend(self, key: str, nonce: str, now: datetime, window: timedelta) -> bool:
         """Note that a key used a nonce; False if it was used within the window before. Older nonces are forgotten."""
         with self._changing(self._quick) as connection:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
-            new = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            row = {"key": key, "nonce": nonce, "until": int((now + window).timestamp())}
-            counted = connection.execution_options(preserve_rowcount=True)
-            return counted.execute(new(_nonces).values(row).on_conflict_do_nothing()).rowcount == 1
+            return _insert(connection, _nonces, key=key, nonce=nonce, until=int((now + window).timestamp()))
 
     def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
         """Note what a validator judges now."""
@@ -192,7 +240,7 @@ class Notebook:
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of each validator."""
-        with self._reading() as connection:
+        with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
         return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
 
@@ -269,6 +317,41 @@ class Notebook:
             rows = connection.execute(query.order_by(_commitments.c.id.desc()).limit(last)).all()
         return [SubmissionCommitment(row.participant, row.digest, row.epoch, row.at) for row in rows]
 
+    def attempt(self, participant: str, epoch: int, most: int) -> bool:
+        """Count an attempt to hand in; False, and nothing is counted, if there were `most` in this epoch."""
+        mine = _attempts.c.participant == participant
+        now, few = mine & (_attempts.c.epoch == epoch), _attempts.c.count < most
+        with self._changing(self._quick) as connection:
+            connection.execute(delete(_attempts).where(mine, _attempts.c.epoch < epoch))
+            if connection.execute(update(_attempts).where(now, few).values(count=_attempts.c.count + 1)).rowcount:
+                return True
+            return most > 0 and _insert(connection, _attempts, participant=participant, epoch=epoch, count=1)
+
+    def forgive(self, participant: str, epoch: int) -> None:
+        """Do not count an attempt that failed by no fault of the participant's."""
+        now = (_attempts.c.participant == participant) & (_attempts.c.epoch == epoch)
+        with self._changing(self._quick) as connection:
+            connection.execute(update(_attempts).where(now).values(count=_attempts.c.count - 1))
+
+    def take_turn(self, name: str, holder: str, now: datetime) -> bool:
+        """Take the turn of this name for TURN; False if another holder has it. All processes and hosts share it."""
+        until = int((now + TURN).timestamp())
+        with self._changing(self._quick) as connection:
+            over = (_turns.c.name == name) & (_turns.c.until < int(now.timestamp()))
+            if connection.execute(update(_turns).where(over).values(holder=holder, until=until)).rowcount:
+                return True
+            return _insert(connection, _turns, name=name, holder=holder, until=until)
+
+    def keep_turns(self, holder: str, now: datetime) -> None:
+        """Keep the turns of a holder for TURN from now on."""
+        with self._changing(self._quick) as connection:
+            connection.execute(update(_turns).where(_turns.c.holder == holder).values(until=int((now + TURN).timestamp())))
+
+    def end_turns(self, holder: str) -> None:
+        """Give back all turns of a holder."""
+        with self._changing(self._quick) as connection:
+            connection.execute(delete(_turns).where(_turns.c.holder == holder))
+
     def upload(self, upload: Upload) -> None:
         """Note what was handed in and accepted."""
         with self._changing(self._engine) as connection:
@@ -282,6 +365,48 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(query).all()
         return [Upload(row.participant, row.archive, row.submission, row.epoch, row.at) for row in rows]
+
+    def log(self, logs: TrialLogs) -> TrialLogs:
+        """Store the logs of a record, and return them as they are stored: the first ones count."""
+        row = {"record": logs.record, "submission": logs.submission, "body": logs.body, "files": json.dumps(logs.files).encode()}
+        with self._changing(self._engine) as connection:
+            with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
+                connection.execute(insert(_logs).values(row))
+            found = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
+        return _trial_logs(found)
+
+    def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
+        """Record → its logs, of those records (by digest) that have some."""
+        with self._reading() as connection:
+            rows = connection.execute(select(_logs).where(_logs.c.record.in_(records))).all()
+        return {row.record: _trial_logs(row) for row in rows}
+
+    def logs(self, submission: str) -> list[TrialLogs]:
+        """The logs that were handed over about a submission."""
+        with self._reading() as connection:
+            rows = connection.execute(select(_logs).where(_logs.c.submission == submission).order_by(_logs.c.record)).all()
+        return [_trial_logs(row) for row in rows]
+
+
+def _trial_logs(row: Any) -> TrialLogs:
+    return TrialLogs(row.record, row.submission, row.body, json.loads(row.files))
+
+
+def _insert(connection: Connection, table: Table, **row: Any) -> bool:
+    """Insert a row; False if there is one with its key: another process was faster."""
+    new = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    counted = connection.execution_options(preserve_rowcount=True)
+    return counted.execute(new(table).values(row).on_conflict_do_nothing()).rowcount == 1
+
+
+def _make_tables(connection: Connection, tables: MetaData) -> None:
+    """Make the tables that are missing. Of several processes that start at once, one makes them and the others wait for it."""
+    if connection.dialect.name == "postgresql":
+        if set(tables.tables) <= set(inspect(connection).get_table_names()):
+            return  # no start waits for another one
+        connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (f"{int(WAIT_SECONDS * 1000)}ms",))
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
+    tables.create_all(connection)
 
 
 def _register(connection: Connection, participant: str, key: str, at: datetime) -> None:
@@ -313,6 +438,30 @@ def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
 
 def _row(value: SubmissionCommitment | Upload) -> Json:
     return {name: getattr(value, name) for name in type(value).__slots__}
+
+
+def _requests_file(ledger: Path) -> Path:
+    """The file for what matters for a short time, beside an SQLite ledger; made whole, since other processes may begin meanwhile.
+
+    Raises DatabaseUnreachable if it cannot be made.
+    """
+    file = ledger.with_name(f"{ledger.name}.requests")
+    if not file.exists():
+        beside = file.with_name(f".{file.name}.{token_hex(8)}.tmp")
+        engine = make_engine(beside, create=True)
+        try:
+            with transaction(engine, str(beside), writing=True) as connection:
+                _BRIEF.create_all(connection)
+            engine.dispose()
+            with suppress(FileExistsError):
+                os.link(beside, file)
+        except OSError as error:
+            what = f"cannot be made ({error.strerror})"
+            raise DatabaseUnreachable(what, file=file, hint="check the folder, its permissions and its space") from None
+        finally:
+            engine.dispose()
+            beside.unlink(missing_ok=True)
+    return file
 
 
 def _relax(engine: Engine) -> None:

@@ -10,9 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 from assay.exact import NANO, half_even, nanos
+from assay.scheme.model import Release
 from assay.serve.bounty import Money, money_of
 from assay.serve.draw import fraction, percent, share, when
-from assay.serve.links import participant_page
+from assay.serve.links import logs_page, participant_page
 from assay.serve.matrix import matrix, pass_rates
 from assay.serve.season import Json, Season
 from assay.serve.timeline import history, round_top
@@ -50,6 +51,7 @@ def participant(season: Season, key: str) -> Json:
         "tasks": len(season.settlement.inputs.tasks),
         "links": {task: page for page, task in season.tasks.pages.items()},
         "history": history(season, key),
+        "logs": _logs(season, row["submission"]),
         "story": story.document(),
     }
     if story.status != "agreed":
@@ -69,6 +71,25 @@ def participant(season: Season, key: str) -> Json:
         view["todo"] = next((text for text in chapters["weight"].text if text.startswith("To do: ")), "")
     if "decay" in chapters:
         view["decay"] = _decay(season, key, story)
+    return view
+
+
+def _logs(season: Season, submission: str | None) -> Json | None:
+    """Return who may read what the trials printed, and where; None where there are no trials of tasks."""
+    if not submission or season.scheme.kind.trials(season.scheme.score) is None:
+        return None
+    rule = (season.scheme.release or Release()).logs
+    command = f"assay logs --url {season.address or 'ADDRESS'} \\\n  "
+    view: Json = {"command": "", "href": "", "who": "This competition releases no logs: [release] logs in its scheme says so."}
+    if rule == "own":
+        view["who"] = "Only the participant may read what the trials of this submission printed, with the key that handed it in."
+        view["command"] = f"{command}--key my-key --submission {submission}"
+    elif rule == "after-epoch":
+        view["who"] = "Everybody may read what the trials of this submission printed once their epoch is settled."
+        view["command"] = f"{command}--submission {submission}"
+        view["href"] = "" if season.address is None else f"{season.root}{logs_page(submission)}"
+    if rule != "never":
+        view["who"] += " Trials of hidden tasks are never released."
     return view
 
 

@@ -25,7 +25,7 @@ from assay.serve import shapes
 from assay.serve.downloads import MadeFile, Workshop, file_answer, open_made
 from assay.serve.epochs import EpochReader
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look
-from assay.serve.shapes import document, download
+from assay.serve.shapes import document, download, example
 from assay.serve.site import ServedCompetition, Site
 from assay.tables import TABLES
 
@@ -191,7 +191,9 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         )
         return await _send(request, made, PARQUET, f"{segment}-evidence-{epoch}.parquet")
 
-    @router.get("/v1/{segment}/epochs/{epoch}/{table}.csv", responses=download(CSV), response_class=Response)
+    @router.get(
+        "/v1/{segment}/epochs/{epoch}/{table}.csv", responses=download(CSV, example("weights.csv")), response_class=Response
+    )
     async def table(
         request: Request,
         segment: Segment,
@@ -206,7 +208,7 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
 def _log(router: APIRouter, site: Site) -> None:
     """The files of the log, under the paths of C2SP tlog-tiles, and nothing else of its folder."""
 
-    @router.get("/{segment}/log/checkpoint", responses=download(TEXT), response_class=Response)
+    @router.get("/{segment}/log/checkpoint", responses=download(TEXT, example("checkpoint")), response_class=Response)
     async def checkpoint(request: Request, segment: Segment) -> Response:
         """The signed checkpoint of the log (C2SP tlog-checkpoint): its size and root."""
         served = site.competition(segment)

@@ -3,6 +3,7 @@
 - A hotkey (or another key) that participants.csv has is a participant already: nothing is to be done.
 - An invitation lets a key in: for a participant of participants.csv that has only a name there, or as a new participant.
 - Open registration is an invitation without a code: so many new keys, until a certain day.
+- A participant may change its name by registering again. Boards show it from the next settled epoch on.
 
 Only the SHA-256 of a code is stored. A competition whose participants are pulled from a chain takes no new ones.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import secrets
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -20,6 +23,7 @@ from assay.errors import BadInput, brief
 from assay.folder import csvs
 from assay.folder.files import alone
 from assay.judge import submitting
+from assay.ledger.intake import open_epoch
 from assay.ledger.keys import ED25519, PublicKey, hotkey
 from assay.scheme.fields import instant_text
 from assay.scheme.reading import present
@@ -30,17 +34,22 @@ from assay.serve.site import ServedCompetition, now
 
 __all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "register"]
 
+NAMES_PER_EPOCH = 10
+"""How often a participant may change its name in an epoch: each change is written, and pages are drawn again."""
 _PULLED = "registry.json"
+_LATER = 600
+"""Seconds after which a participant may try again to change its name."""
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
 
 
 @dataclass(frozen=True)
 class RegistrationResult:
-    """A participant, and whether it was registered just now."""
+    """A participant, and whether it was registered, or got another name, just now."""
 
     participant: str
     new: bool
+    renamed: bool = False
 
 
 def code_digest(code: str) -> str:
@@ -63,14 +72,14 @@ def participant_name(key: PublicKey) -> str:
 def register(
     served: ServedCompetition, key: PublicKey, code: str, *, name: str = "", address: str = "", asked: SignedRequest | None = None
 ) -> RegistrationResult:
-    """Makes the owner of a key a participant; again, it changes nothing. asked: the request, whose nonce is used up by that.
+    """Makes the owner of a key a participant; again, it changes at most the name. asked: the request, whose nonce is used up.
 
     A key that no invitation lets in writes nothing and waits for nobody. Raises HttpProblem (403) for it, BadInput for a name or
     an address that cannot be, StoreError.
     """
     _desk, notebook = served.books()
     if (known := _known(served, key)) is not None:
-        return RegistrationResult(known, False)
+        return _renamed(served, known, name.strip(), asked)
     before = notebook.participant_of(key.id)
     if before is None:
         _check_invited(served, notebook, code)
@@ -78,6 +87,7 @@ def register(
         if (known := _known(served, key)) is not None:
             return RegistrationResult(known, False)
         newcomer = participant_name(key)
+        _check_name(served.folder, newcomer, name.strip())
         csvs_row = _row(served.folder, newcomer, name.strip(), address)
         if asked is not None:
             served.spend(asked)
@@ -97,22 +107,55 @@ def _known(served: ServedCompetition, key: PublicKey) -> str | None:
     return None
 
 
-def _row(folder: Path, newcomer: str, name: str, address: str) -> dict[str, str]:
-    """The newcomer's row of participants.csv. Raises BadInput for a name of another or a formula of a spreadsheet."""
+def _renamed(served: ServedCompetition, participant: str, name: str, asked: SignedRequest | None) -> RegistrationResult:
+    """Gives a participant another name; the same name, or none, changes nothing.
+
+    Raises BadInput, HttpProblem (429) if it was changed too often, StoreError.
+    """
+    desk, notebook = served.books()
+    if not name:
+        return RegistrationResult(participant, False)
+    with alone(served.folder):
+        if name == submitting.find(served.folder, participant).row.get("name", ""):
+            return RegistrationResult(participant, False)
+        _check_name(served.folder, participant, name)
+        with _about_what_was_sent(served.folder):
+            submitting.check_participant(served.folder, participant, name=name)
+        if asked is not None:
+            served.spend(asked)
+        epoch = open_epoch(desk)
+        if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
+            what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
+            raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=_LATER)
+        submitting.rename_participant(served.folder, participant, name)
+    return RegistrationResult(participant, False, renamed=True)
+
+
+def _check_name(folder: Path, whose: str, name: str) -> None:
+    """Raises BadInput for a name of another participant, or a formula of a spreadsheet."""
     file = folder / csvs.PARTICIPANTS.name
     if name.startswith(_FORMULA):
         raise BadInput(
             f"{brief(name, 80)} begins like a formula", field="name", hint=f"begin it with none of {' '.join(_FORMULA)}"
         )
-    taken = {_folded(row.fields.get(column, "")) for row in csvs.read(file, csvs.PARTICIPANTS) for column in ("key", "name")} - {
-        ""
-    }
-    if _folded(name) in taken:
+    others = [row.fields for row in csvs.read(file, csvs.PARTICIPANTS) if row.fields["key"] != whose]
+    if name and _folded(name) in {_folded(row.get(column, "")) for row in others for column in ("key", "name")}:
         raise BadInput(f"{brief(name, 80)} is the name of another participant", field="name", hint="choose another name")
-    try:
+
+
+def _row(folder: Path, newcomer: str, name: str, address: str) -> dict[str, str]:
+    """The newcomer's row of participants.csv. Raises BadInput for a cell that it may not have."""
+    with _about_what_was_sent(folder):
         return submitting.check_participant(folder, newcomer, name=name, address=address)
+
+
+@contextmanager
+def _about_what_was_sent(folder: Path) -> Iterator[None]:
+    """What is wrong with a new row is wrong with what was sent, not with the file."""
+    try:
+        yield
     except BadInput as error:
-        if error.file == file:  # it is about what was sent
+        if error.file == folder / csvs.PARTICIPANTS.name:
             error.file = error.line = None
         raise
 

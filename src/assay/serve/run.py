@@ -10,6 +10,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -122,15 +123,16 @@ def run(options: ServeOptions, opened: socket.socket) -> None:
             app = make_app(site, guard=GUARD, tell=_tell)
             uvicorn.Server(_config(app, Protocol, options)).run(sockets=[opened])
         return
-    os.environ[_SETTINGS] = json.dumps(settings)
-    config = _config(f"{__name__}:application", f"{__name__}:Protocol", options)
-    Multiprocess(config, sockets=[opened]).run()
+    with TemporaryDirectory(prefix="assay-serve-") as counts:
+        os.environ[_SETTINGS] = json.dumps([*settings, counts])
+        config = _config(f"{__name__}:application", f"{__name__}:Protocol", options)
+        Multiprocess(config, sockets=[opened]).run()
 
 
 def application() -> Asgi:
     """The application of a worker process, which has its settings from the process that started it."""
-    place, known = json.loads(os.environ[_SETTINGS])
-    return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell)
+    place, known, counts = json.loads(os.environ[_SETTINGS])
+    return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell, counts=Path(counts))
 
 
 def _config(app: Asgi | str, protocol: Any, options: ServeOptions) -> uvicorn.Config:

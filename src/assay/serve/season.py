@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -100,6 +101,20 @@ class Season:
             self._made[name] = make()
         made: T = self._made[name]
         return made
+
+    def with_waiting(self) -> Season:
+        """The same epoch, with who handed in something since as participants.csv has it now. Raises BadInput."""
+        return self._as(waiting=handed_in(self.folder, self.settlement))
+
+    def below(self, others: Mapping[int, str]) -> Season:
+        """The same epoch as the pages in a folder of its own show it. others: as in `Season.others`."""
+        return self._as(waiting=(), others=others, root="../")
+
+    def _as(self, **changes: Any) -> Season:
+        """A copy with other fields, which shares what was computed: nothing of that depends on them."""
+        other = copy(self)
+        other.__dict__.update(changes)
+        return other
 
     @property
     def scheme(self) -> Scheme:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from importlib.resources import files
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,7 +13,7 @@ from assay.conformance.schemas import schemas
 from assay.serve.downloads import DOWNLOADS
 from assay.serve.http import JSON
 
-__all__ = ["described", "document", "download"]
+__all__ = ["NULL", "described", "document", "download", "example", "inlined", "json_body", "with_nulls"]
 
 Json = dict[str, Any]
 DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -20,9 +22,23 @@ _ROW = {"name": "term-challenge", "board": "/term-challenge/", "api": "/v1/term-
 _ROW |= {"open": 13, "settled": 12, "origin": "example.org/term", "vkey": _KEY}  # type: ignore[dict-item]
 
 
-def described(example: Any) -> ConfigDict:
-    """The configuration of a model with an example of what it describes."""
-    return ConfigDict(json_schema_extra={"examples": [example]})
+NULL = "\0null"
+"""Stands for null in an example while FastAPI makes the document, which leaves out every field that is null."""
+
+
+def with_nulls(value: Any, old: Any = None, new: Any = NULL) -> Any:
+    """An example with NULL in the place of null; with old and new exchanged, the example again."""
+    if isinstance(value, dict):
+        return {name: with_nulls(part, old, new) for name, part in value.items()}
+    if isinstance(value, list):
+        return [with_nulls(part, old, new) for part in value]
+    return new if value == old else value
+
+
+def described(example: Any, *, strict: bool = False) -> ConfigDict:
+    """The configuration of a model with an example of what it describes. strict: of a body, which has nothing else in it."""
+    config = ConfigDict(json_schema_extra={"examples": [with_nulls(example)]})
+    return config | ConfigDict(extra="forbid", strict=True) if strict else config
 
 
 class CompetitionRow(BaseModel):
@@ -228,13 +244,30 @@ _EXPLANATION: Json = {
 }
 
 
+def example(name: str) -> Any:
+    """An example that is too long to write by hand: a real answer about a small competition, from examples.json."""
+    return _examples()[name]
+
+
+@cache
+def _examples() -> Json:
+    examples: Json = json.loads((files("assay.serve") / "examples.json").read_bytes())
+    return examples
+
+
 def document(name: str) -> dict[int | str, Json]:
     """The responses of a route that answers with a published document: `settlement`, `receipt`, `proof`, `explanation`."""
     schema = _EXPLANATION if name == "explanation" else _published()[name]
-    return {200: {"description": schema["title"], "content": {JSON: {"schema": _inlined(schema)}}}}
+    content = {JSON: {"schema": inlined(schema), "example": with_nulls(example(name))}}
+    return {200: {"description": schema["title"], "content": content}}
 
 
-def _inlined(schema: Json) -> Json:
+def json_body(model: type[BaseModel]) -> Json:
+    """What `openapi_extra` says of a route that reads JSON itself, after it has checked the signature."""
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": inlined(model.model_json_schema())}}}}
+
+
+def inlined(schema: Json) -> Json:
     """A schema without references: those of a document of its own mean another place inside of OpenAPI."""
 
     def plain(value: Any, whole: Json) -> Any:
@@ -253,7 +286,9 @@ def _inlined(schema: Json) -> Json:
     return inlined
 
 
-def download(media: str) -> dict[int | str, Json]:
-    """The responses of a route that answers with a file."""
-    schema = {"type": "string"} if media.startswith("text/") else {"type": "string", "format": "binary"}
-    return {200: {"description": "The file", "content": {media.partition(";")[0]: {"schema": schema}}}, **DOWNLOADS}
+def download(media: str, example: str = "") -> dict[int | str, Json]:
+    """The responses of a route that answers with a file. example: of a text; bytes have none."""
+    content: Json = {"schema": {"type": "string"} if example else {"type": "string", "format": "binary"}}
+    if example:
+        content["example"] = example
+    return {200: {"description": "The file", "content": {media.partition(";")[0]: content}}, **DOWNLOADS}

@@ -26,11 +26,12 @@ from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.store import Store
+from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
 from assay.serve.links import other_epochs
+from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
@@ -47,7 +48,8 @@ FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
-_RULES = ("scheme.toml", "participants.csv", "validators.csv", "tasks.txt", "bounty.toml")
+_PARTICIPANTS = "participants.csv"
+_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml")
 
 
 def now() -> datetime:
@@ -70,13 +72,33 @@ class _Shelf:
     """Pages that were drawn, the most recently used last; of a certain state of the competition."""
 
     state: tuple[object, ...] = ()
+    settled: tuple[object, ...] = ()
+    """The part of the state on which the seasons depend."""
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
+    until: datetime | None = None
+    """When the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
+    last: Season | None = None
+    """The last epoch; who handed in something since is not up to date in it."""
+    before: Season | None = None
+    """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
+
+    def holds(self, moment: datetime) -> bool:
+        """Whether the epoch that boards say is open has not closed."""
+        return self.until is None or moment < self.until
+
+    def following(self, state: tuple[object, ...], settled: tuple[object, ...], until: datetime | None) -> _Shelf:
+        """The shelf of a later state. No page of this one is in it; a season is, unless what it depends on has changed."""
+        seasons = self.seasons.copy()
+        last = seasons.pop(None, self.last)
+        if settled and settled == self.settled:
+            return _Shelf(state, settled, until=until, seasons=seasons, last=last, before=self.before)
+        return _Shelf(state, settled, until=until, before=(last or self.before) if settled else None)
 
 
 class ServedCompetition:
@@ -96,13 +118,18 @@ class ServedCompetition:
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
+        self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
         self.judged: dict[tuple[object, ...], str] = {}
         """Which batches count, as far as that was looked at: their signatures are checked once, not for each page."""
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
+            self.database: Path | None = None
+            """The ledger's file; None without a ledger, and for one in PostgreSQL."""
             if config.exists(folder):
                 settings = config.read(folder)
+                if "://" not in settings.place:
+                    self.database, self._opened = Path(settings.place), _stamp(Path(settings.place))[-1]
                 self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
             self._open = stack.pop_all()
@@ -123,10 +150,29 @@ class ServedCompetition:
         return open_ledger(self.folder)
 
     def books(self) -> tuple[Store, Notebook]:
-        """Return where evidence and requests are written. Raises HttpProblem (409) if the competition has no ledger."""
+        """Return where evidence and requests are written. Raises HttpProblem: 409 without a ledger, 503 if its file is lost.
+
+        An open file can be written after somebody removed or replaced it, but then nobody would ever read what was acknowledged.
+        """
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
+        if self.database is not None and _stamp(self.database)[-1] != self._opened:
+            what = f"the ledger's file {self.database.name} {'was replaced' if self.database.exists() else 'is gone'}"
+            hint = "nothing is accepted until its operator puts the file back, or restores a backup and restarts the service"
+            raise HttpProblem(503, what, hint=hint, stage="ledger", retry=60)
         return self.store, self.notebook
+
+    def handed_in(self) -> Mapping[str, Submission]:
+        """Participant → what its ledger has as handed in last; only what is new there is read. Raises HttpProblem (409)."""
+        store, _ = self.books()
+        with self._entering, store.reading() as view:
+            last, known = self._handed_in
+            new: dict[str, Submission] = {}
+            for number, submission in view.submissions_after(last):
+                last, new[submission.participant] = number, submission
+            if new:  # what another thread may be reading stays as it is
+                self._handed_in = last, known | new
+            return self._handed_in[1]
 
     def _without_ledger(self) -> HttpProblem:
         return HttpProblem(409, f"the competition {self.name!r} has no ledger", hint="its operator makes one: assay ledger init")
@@ -139,7 +185,7 @@ class ServedCompetition:
         state = self.files()
         known = self._known
         if known is None or known.state != state:
-            rules = intake_rules(self.folder)
+            rules = intake_rules(self.folder, may_be_empty=True)  # an enclave is a validator once its results are collected
             validators = {key: name for name, key in rules.validators.items() if isinstance(key, PublicKey)}
             participants = {key: name for name in rules.participants if (key := _key_of(name)) is not None}
             known = self._known = _Registry(state, rules, validators, participants)
@@ -179,45 +225,65 @@ class ServedCompetition:
         commits = None if self.store is None else self.store.commits()
         return None if commits is None else (*self.files(), commits)
 
-    def _state(self) -> tuple[object, ...]:
-        """Return what changes when a page may look different."""
+    def _state(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
+        """Return what changes when a page may look different, and what does when a settled epoch may: () for always."""
+        files = self.files()
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*self.files(), _stamp(evidence), *sorted(map(_stamp, evidence.glob("*"))))
+            return (*files, _stamp(evidence), *sorted(map(_stamp, evidence.glob("*")))), ()
         with self.store.reading() as view:
             settled = view.settled_epoch()
-            return (*self.files(), settled, view.highest_epoch(), None if settled is not None else view.last_seq())
+            if settled is None:
+                return (*files, settled, view.highest_epoch(), view.last_seq()), ()
+            ledger = (settled, view.highest_epoch())
+        rest = tuple(stamp for name, stamp in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
+        return (*files, *ledger), (*rest, *ledger)
 
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
-        if seen is not None and shelf.seen == seen:
+        if seen is not None and shelf.seen == seen and shelf.holds(now()):
             return shelf
-        state = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
+        state, settled = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
-            if self._shelf.state != state:
-                self._shelf = _Shelf(state)
-            self._shelf.seen = seen
-            return self._shelf
+            shelf, moment = self._shelf, now()
+            if shelf.state != state or not shelf.holds(moment):
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+            shelf.seen = seen
+            return shelf
 
     def season(self, epoch: int | None = None) -> Season:
-        """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does."""
+        """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does.
+
+        While one thread reads an epoch that was just settled, the others get the one before.
+        """
         shelf = self._current()
         if (season := self._seen(shelf, epoch)) is not None:
             return season
         if epoch is not None and self.store is None and self.season().settlement.epoch != epoch:
             raise _no_epoch(epoch)
-        with self._drawing:
-            if (season := self._seen(shelf, epoch)) is not None:
-                return season
-            try:
-                season = self._read(epoch)
-            except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
-                shelf.failed[epoch] = (time.monotonic(), error)
-                raise copy(error) from None
-            with self._lock:
-                shelf.seasons[epoch] = season
-                while len(shelf.seasons) > SEASONS:
-                    del shelf.seasons[next(other for other in shelf.seasons if other not in (None, epoch))]
+        before = shelf.before if epoch is None else None
+        if not self._drawing.acquire(blocking=before is None):
+            assert before is not None
+            return before
+        try:
+            return self._seen(shelf, epoch) or self._put(shelf, epoch)
+        finally:
+            self._drawing.release()
+
+    def _put(self, shelf: _Shelf, epoch: int | None) -> Season:
+        """Read a season and put it on the shelf. Raises as `season.read` does."""
+        try:
+            known = shelf.last if epoch is None else None
+            season = self._read(epoch, shelf) if known is None else known.with_waiting()
+        except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
+            shelf.failed[epoch] = (time.monotonic(), error)
+            raise copy(error) from None
+        with self._lock:
+            shelf.seasons[epoch] = season
+            if epoch is None:
+                shelf.before = None
+            while len(shelf.seasons) > SEASONS:
+                del shelf.seasons[next(other for other in shelf.seasons if other not in (None, epoch))]
         return season
 
     def _seen(self, shelf: _Shelf, epoch: int | None) -> Season | None:
@@ -232,7 +298,7 @@ class ServedCompetition:
             raise copy(error)
         return None
 
-    def _read(self, epoch: int | None) -> Season:
+    def _read(self, epoch: int | None, shelf: _Shelf) -> Season:
         """A season with the way to the other epochs: the last settled at the competition's address, others below it."""
         if self.store is None:
             return replace(read(self.folder, epoch), address=self.address)
@@ -244,9 +310,17 @@ class ServedCompetition:
             raise CannotSettle("no epoch is settled yet", hint="scores are shown when the operator has settled the first epoch")
         if epoch is not None and epoch not in settled:
             raise _no_epoch(epoch)
-        season, inside = read(self.folder, epoch, self.judged), epoch is not None
-        others = other_epochs(settled, season.settlement.epoch, inside=inside)
-        return replace(season, others=others, root="../" if inside else "", address=self.address)
+        if epoch is None:
+            season = read(self.folder, None, self.judged)
+            return replace(season, others=other_epochs(settled, season.settlement.epoch, inside=False), address=self.address)
+        others = other_epochs(settled, epoch, inside=True)
+        if epoch == settled[-1]:  # the same as the last one, which is shown elsewhere
+            last = shelf.seasons.get(None, shelf.last)
+            if last is None:
+                last = shelf.last = self._read(None, shelf)
+            if last.settlement.epoch == epoch:
+                return last.below(others)
+        return replace(read(self.folder, epoch, self.judged), others=others, root="../", address=self.address)
 
     def page(self, name: str, epoch: int | None, query: Mapping[str, str]) -> bytes:
         """A page, as `pages.page` draws it. Raises HttpProblem (404) for one that there is not."""
@@ -285,9 +359,10 @@ class ServedCompetition:
             if name in shelf.pages:
                 shelf.pages.move_to_end(name)
                 return shelf.pages[name]
+            keep = shelf.before is None
         data = Hashed(draw())
         with self._lock:
-            if name not in shelf.pages:
+            if keep and name not in shelf.pages:
                 shelf.pages[name] = data
                 shelf.size += len(data)
             while shelf.size > PAGE_BYTES:

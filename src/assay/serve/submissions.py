@@ -7,49 +7,47 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from assay.errors import BadInput
+from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.judge import submitting
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
-from assay.serve import uploads
-from assay.serve.archives import ComingArchive, Withdrawn
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, declared, look, receive, signed
+from assay.serve import logs, uploads
+from assay.serve.bodies import receive
+from assay.serve.downloads import file_answer
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, signed, status_of
 from assay.serve.notebook import Upload
-from assay.serve.progress import Progress, released_logs
+from assay.serve.progress import Progress
+from assay.serve.public import OCTETS, TEXT
 from assay.serve.registration import register
+from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
+from assay.serve.taking import BOXES, take_archive, turn
 
 __all__ = ["ARCHIVE", "SEALED", "routes"]
 
 ARCHIVE = "application/gzip"
 """The media type of an archive; any other than SEALED means an archive too."""
 SEALED = "application/vnd.assay.sealed"
-"""The media type of a sealed submission."""
+"""The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
-BOXES = 2
-"""How many archives are unpacked at once in one process."""
-EARLY_BYTES = 2**18
-"""Bytes of a body from which on a box begins while the body comes."""
-EARLY_SECONDS = 10.0
-"""So long a box waits for the whole of such a body."""
-WAIT_SECONDS = 20.0
-"""How long an archive that came waits for its turn."""
-
+OWN = {"Cache-Control": "private, no-cache"}
+"""What a signed answer is: only the client that asked may keep it, and it asks again with the ETag."""
+_UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
+"""What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
-Result = TypeVar("Result")
+_AT = "2026-03-01T12:00:00Z"
+_CODE = "q1Yk0m4Xw8T2rV7sB5nZ6cJd"
+_ADDRESS = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed"
+_ARCHIVE_DIGEST = "sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752"
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 DigestInPath = Annotated[Digest, Path(description="A submission's digest.", examples=["sha256:" + "0" * 64])]
 
@@ -57,7 +55,7 @@ DigestInPath = Annotated[Digest, Path(description="A submission's digest.", exam
 class RegistrationRequest(BaseModel):
     """What a newcomer sends, signed with the key to be registered."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"code": _CODE, "name": "Atlas", "address": _ADDRESS}, strict=True)
 
     code: Annotated[str, Field(max_length=100, description="An invitation's code; none where everybody may register.")] = ""
     name: Annotated[str, Field(max_length=256, description="How people call the participant.")] = ""
@@ -65,22 +63,27 @@ class RegistrationRequest(BaseModel):
 
 
 class RegistrationAnswer(BaseModel):
-    """The participant that the key stands for, and whether the key was registered just now."""
+    """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
+
+    model_config = described({"participant": "atlas", "new": True})
 
     participant: str
     new: bool
+    renamed: bool = False
 
 
 class CommitmentRequest(BaseModel):
     """A commitment to an archive that is handed in later."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = described({"digest": DIGEST}, strict=True)
 
     digest: Annotated[Digest, Field(description="The SHA-256 of the archive, as it will be sent.")]
 
 
 class CommitmentAnswer(BaseModel):
     """A commitment as it is kept: the time counts, and the archive is taken from epoch `from_epoch` on."""
+
+    model_config = described({"digest": DIGEST, "epoch": 12, "at": _AT, "from_epoch": 13})
 
     digest: str
     epoch: int
@@ -90,6 +93,8 @@ class CommitmentAnswer(BaseModel):
 
 class SubmissionAnswer(BaseModel):
     """What was accepted: the submission's digest, the epoch, the time that counts."""
+
+    model_config = described({"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT})
 
     participant: str
     submission: str
@@ -107,9 +112,10 @@ class OwnSubmission(BaseModel):
     at: str
     sealed: bool
     current: bool
-    state: Literal["received", "being-judged", "judged", "scored", "replaced"]
+    state: Literal["received", "being-judged", "judged", "scored", "replaced", "committed", "refused"]
     score: str = ""
     validators: list[str] = []
+    why: Annotated[str, Field(description="Why the enclave refused a sealed one")] = ""
 
 
 class CommitmentRow(BaseModel):
@@ -123,16 +129,39 @@ class CommitmentRow(BaseModel):
 class SubmissionsAnswer(BaseModel):
     """One's own submissions and commitments, newest first, and the rules for the next one."""
 
+    model_config = described(
+        {
+            "participant": "atlas",
+            "epoch": 13,
+            "per_epoch": 3,
+            "reveal": None,
+            "submissions": [
+                {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
+                | {"state": "being-judged", "score": "", "validators": ["val-1"]}
+            ],
+            "commitments": [],
+        }
+    )
+
     participant: str
     epoch: int
     per_epoch: int | None
     reveal: int | None
+    archive_bytes: Annotated[int, Field(description="The most bytes of an archive, as it is sent.")]
     submissions: list[OwnSubmission]
     commitments: list[CommitmentRow]
 
 
+class LogFile(BaseModel):
+    """A file of a trial: `logs/SHA256` has all of it, `printed` its end."""
+
+    name: str
+    sha256: str
+    size: int
+
+
 class LoggedTrial(BaseModel):
-    """A trial, and what it printed if a task was named and the task is not hidden."""
+    """A trial with its files; also the end of what was printed, if a task was named."""
 
     validator: str
     participant: str
@@ -140,16 +169,34 @@ class LoggedTrial(BaseModel):
     task: str
     trial: int
     outcome: Literal["pass", "fail", "timeout", "error"]
-    hidden: bool
     message: str = ""
+    files: list[LogFile]
     printed: dict[str, str] = {}
 
 
 class LogsAnswer(BaseModel):
-    """The trials of a submission."""
+    """The trials of a submission, without those of hidden tasks: only how many these are."""
+
+    model_config = described(
+        {
+            "submission": DIGEST,
+            "release": "own",
+            "hidden": 0,
+            "left_out": 0,
+            "trials": [
+                {"validator": "val-1", "participant": "atlas", "epoch": 13, "task": "count-words", "trial": 1}
+                | {"outcome": "fail", "message": "1 of 3 tests failed"}
+                | {"files": [{"name": "tests/stdout.txt", "sha256": DIGEST[7:], "size": 1234}]}
+                | {"printed": {"agent/stdout.txt": "done\n", "tests/stdout.txt": "FAILED test_empty_file\n"}}
+            ],
+        }
+    )
 
     submission: str
+    release: Annotated[Literal["own", "after-epoch", "never"], Field(description="Who may read logs, by the scheme")]
     trials: list[LoggedTrial]
+    hidden: Annotated[int, Field(description="How many more trials are of hidden tasks")]
+    left_out: Annotated[int, Field(description="How many trials are too many for this answer; name a task to see them")]
 
 
 def routes(site: Site) -> APIRouter:
@@ -167,22 +214,26 @@ def _registration(router: APIRouter, site: Site) -> None:
         status_code=201,
         response_model=RegistrationAnswer,
         responses={200: {"model": RegistrationAnswer, "description": "The key was registered before"}},
-        openapi_extra=_json_body(RegistrationRequest),
+        openapi_extra=json_body(RegistrationRequest),
     )
     async def participants(request: Request, segment: Segment) -> Response:
-        """Register the key that signs the request as a participant: a key of the registry, or one that was invited."""
+        """Register the key that signs the request as a participant: a key of the registry, or one that was invited.
+
+        A participant that registers again with another name changes its name; boards have it from the next settled epoch on.
+        """
         served = site.competition(segment)
         key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
             said = _read(RegistrationRequest, body.read() or b"{}")
         done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
-        return _json({"participant": done.participant, "new": done.new}, 201 if done.new else 200)
+        row = {"participant": done.participant, "new": done.new, "renamed": done.renamed}
+        return _json(row, 201 if done.new else 200)
 
     @router.post(
         "/{segment}/commitments",
         status_code=201,
         response_model=CommitmentAnswer,
-        openapi_extra=_json_body(CommitmentRequest),
+        openapi_extra=json_body(CommitmentRequest),
     )
     async def commitments(request: Request, segment: Segment) -> Response:
         """Commit to an archive that is handed in later, where the scheme asks for it; the first time counts."""
@@ -197,7 +248,7 @@ def _registration(router: APIRouter, site: Site) -> None:
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
-    boxes, under_way = _Boxes(), set[tuple[str, str]]()
+    waiting = asyncio.Semaphore(BOXES)
     binary = {"schema": {"type": "string", "format": "binary"}}
 
     @router.put(
@@ -211,7 +262,11 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         """Hand in an archive (tar, tar.gz, tar.xz, zip) or a sealed submission; it becomes the participant's submission."""
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
-        with _only_one(under_way, (segment, participant)):
+        _, notebook = served.books()
+        async with turn(notebook, [f"submission of {participant}"]) as mine:  # nobody takes all boxes, or fills the disk
+            if not mine:
+                what = "another submission of this participant is being taken in"
+                raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
             return await take(request, served, participant, asked)
 
     async def take(request: Request, served: ServedCompetition, participant: str, asked: SignedRequest) -> Response:
@@ -222,147 +277,23 @@ def _handing_in(router: APIRouter, site: Site) -> None:
             if sealed:
                 await run_in_threadpool(_check_sealed, served)
             permission = await run_in_threadpool(uploads.permit, served, participant, archive)
+            if permission.known is None:
+                await run_in_threadpool(uploads.count_attempt, served, permission)
         except HttpProblem:
             with await receive(request, most):  # else the client would see a broken connection, not the sentence
                 raise
-        if permission.known is None and not sealed:
-            return _upload(await boxes.take(request, served, permission, most, asked.body_sha256), 201)
-        with await receive(request, most, asked.body_sha256) as body:
-            if permission.known is not None:
-                return _upload(permission.known, 200)
-            return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
-
-
-class _Boxes:
-    """How archives get through the boxes of one process. Its methods are for one event loop.
-
-    A box begins while the body still comes, if one is free: its start takes as long as the transfer of some megabytes. A client
-    that is slow loses it, and so holds up nobody. When the body is there, the archive waits for another box.
-    """
-
-    def __init__(self) -> None:
-        self._turns, self._early = asyncio.Semaphore(BOXES), asyncio.Semaphore(BOXES)
-
-    async def take(
-        self, request: Request, served: ServedCompetition, permission: uploads.Permission, most: int, sha: bytes
-    ) -> Upload:
-        """Receive an archive, unpack it, and make it a submission. Raises what `receive` and the steps of `uploads` raise."""
-        async with _staged(served) as files, self._begun(served, request, most, files) as early:
-            archive = None if early is None else early.archive
-            with await receive(request, most, sha, follower=archive) as body:
-                if early is None or not await early.finish():
-                    async with _turn(self._turns):
-                        await _to_end(uploads.unpacked, served, body.path(), files)
-            return await _to_end(uploads.store, served, permission, files)
-
-    @asynccontextmanager
-    async def _begun(
-        self, served: ServedCompetition, request: Request, most: int, files: FilePath
-    ) -> AsyncIterator[_Early | None]:
-        """A box that unpacks a body while it comes; None if no box is free, or the body is small, or of unknown size."""
-        size = declared(request) or 0
-        if not EARLY_BYTES <= size <= most or self._early.locked():
-            yield None
-            return
-        async with self._early:
-            early = _Early(ComingArchive(size, EARLY_SECONDS), served, files)
-            try:
-                yield early
-            finally:
-                await early.stop()
-
-
-class _Early:
-    """An archive that a box unpacks while it comes."""
-
-    def __init__(self, archive: ComingArchive, served: ServedCompetition, files: FilePath) -> None:
-        self.archive = archive
-        loop, self._done = asyncio.get_running_loop(), asyncio.Event()
-
-        def done() -> None:
-            loop.call_soon_threadsafe(self._done.set)
-
-        self._unpacking = asyncio.ensure_future(run_in_threadpool(uploads.unpacked, served, archive, files, done))
-
-    async def finish(self) -> bool:
-        """The archive is whole, and the one that was signed. Return whether it was unpacked; it was not if it came slowly.
-
-        Raises what `uploads.unpacked` raises.
-        """
-        self.archive.end(whole=True)
-        unpacked = asyncio.ensure_future(self._done.wait())
         try:
-            await asyncio.wait([self._unpacking, unpacked], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            unpacked.cancel()
-        if not self._done.is_set():  # else the box may still be removed meanwhile
-            try:
-                self._unpacking.result()
-            except Withdrawn:
-                return False
-        return True
-
-    async def stop(self) -> None:
-        """Nobody needs the box any more."""
-        self.archive.end(whole=False)
-        await _ended(self._unpacking)
-        self._unpacking.exception()
-
-
-@asynccontextmanager
-async def _staged(served: ServedCompetition) -> AsyncIterator[FilePath]:
-    """A path for unpacked files that does not exist, in a folder that is removed afterwards."""
-    with ExitStack() as stack:
-        folder = await _to_end(stack.enter_context, submitting.staging(served.folder))
-        try:
-            yield folder / "files"
-        finally:
-            await _to_end(stack.close)
-
-
-async def _to_end(work: Callable[..., Result], *args: Any) -> Result:
-    """Works in a thread to the end, even if the client goes away meanwhile: nothing is left half done."""
-    working = asyncio.ensure_future(run_in_threadpool(work, *args))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await _ended(working)
-        working.exception()
-        raise
-
-
-async def _ended(working: asyncio.Future[Any]) -> None:
-    """Wait until something has ended, however often this is cancelled."""
-    while not working.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([working])
-
-
-@contextmanager
-def _only_one(under_way: set[tuple[str, str]], who: tuple[str, str]) -> Iterator[None]:
-    """One submission of a participant at a time: nobody takes all boxes, or fills the disk. Raises HttpProblem (429)."""
-    if who in under_way:
-        what = "another submission of this participant is being taken in"
-        raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
-    under_way.add(who)
-    try:
-        yield
-    finally:
-        under_way.discard(who)
-
-
-@asynccontextmanager
-async def _turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
-    """Waits until a box is free. Raises HttpProblem (429)."""
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await turns.acquire()
-    except TimeoutError:
-        raise HttpProblem(429, "too many submissions come at once", hint="send it again later", retry=30) from None
-    try:
-        yield
-    finally:
-        turns.release()
+            if permission.known is None and not sealed:
+                return _upload(await take_archive(request, served, permission, most, asked.body_sha256, waiting), 201)
+            with await receive(request, most, asked.body_sha256) as body:
+                if permission.known is not None:
+                    return _upload(permission.known, 200)
+                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
+        except (AssayError, OSError) as error:
+            status = status_of(error)[0] if isinstance(error, AssayError) else 503
+            if permission.known is None and (status == 429 or status >= 500):
+                await run_in_threadpool(uploads.forgive_attempt, served, permission)
+            raise
 
 
 def _check_sealed(served: ServedCompetition) -> None:
@@ -381,10 +312,11 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await look(request, progress.submissions, served, participant))
+        found = await look(request, progress.submissions, served, participant)
+        return answer(request, canonical(found), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
-    async def logs(
+    async def log_list(
         request: Request,
         segment: Segment,
         digest: DigestInPath,
@@ -392,10 +324,43 @@ def _looking(router: APIRouter, site: Site) -> None:
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
         served = site.competition(segment)
-        participant = None
-        if "signature" in request.headers:
-            participant, _asked = await signed(request, served, served.participant_of)
-        return _json(await look(request, released_logs, served, digest, participant, task))
+        participant = await reader(request, served)
+        found = await look(request, _log_list, served, digest, participant, task)
+        return answer(request, canonical(found), JSON, headers=OWN)
+
+    @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
+    async def log_file(
+        request: Request,
+        segment: Segment,
+        digest: DigestInPath,
+        sha256: Annotated[str, Path(pattern=f"^{logs.SHA}$", description="SHA-256 of the file", examples=["0" * 64])],
+    ) -> Response:
+        """A file of a trial, whole, as far as the scheme releases it; `Range` goes on with a download."""
+        served = site.competition(segment)
+        participant = await reader(request, served)
+        file, kept = await look(request, logs.open_released, served, digest, participant, sha256)
+        return file_answer(request, file, kept.size, OCTETS if kept.name.endswith(".tar") else TEXT, sha256, _UNTRUSTED)
+
+    async def reader(request: Request, served: ServedCompetition) -> str | None:
+        """Who signed the request; None if nobody did."""
+        return (await signed(request, served, served.participant_of))[0] if "signature" in request.headers else None
+
+
+def _log_list(served: ServedCompetition, submission: str, participant: str | None, task: str | None) -> dict[str, Any]:
+    found = logs.released(served, submission, participant, task)
+    rows = []
+    for trial in found.trials:
+        about = trial.about
+        row: dict[str, Any] = {name: getattr(about, name) for name in LoggedTrial.model_fields if hasattr(about, name)}
+        row |= {
+            "message": trial.message,
+            "files": [{name: getattr(file, name) for name in LogFile.model_fields} for file in trial.files],
+        }
+        if task is not None:
+            row["printed"] = {file.name: logs.tail(file) for file in trial.files if file.name.endswith(".txt")}
+        rows.append(row)
+    about_all = {"submission": submission, "release": logs.policy(served), "hidden": found.hidden, "left_out": found.left_out}
+    return about_all | {"trials": rows}
 
 
 def _upload(upload: Upload, status: int) -> Response:
@@ -405,10 +370,6 @@ def _upload(upload: Upload, status: int) -> Response:
 
 def _json(document: dict[str, Any], status: int = 200) -> Response:
     return Response(canonical(document), status, {"Cache-Control": "no-store"}, JSON)
-
-
-def _json_body(model: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": model.model_json_schema()}}}}
 
 
 def _read(model: type[Model], data: bytes) -> Model:

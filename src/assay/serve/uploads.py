@@ -17,28 +17,45 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
+from math import ceil
 from pathlib import Path
 
-from assay.errors import BadInput
+from assay.enclave import delivery
+from assay.errors import AssayError, BadInput
 from assay.folder.files import alone, flush_folder
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
+from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
 from assay.serve.archives import BOUNDS, ArchiveBounds, ComingArchive, unpack
-from assay.serve.http import HttpProblem, Received
+from assay.serve.bodies import Received
+from assay.serve.http import HttpProblem
+from assay.serve.live import closes_at
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
 
-__all__ = ["PER_EPOCH", "SEALED", "Permission", "archive_bounds", "commit", "permit", "seal", "sealed_file", "store", "unpacked"]
+__all__ = [
+    "PER_EPOCH",
+    "Permission",
+    "archive_bounds",
+    "check_room",
+    "commit",
+    "count_attempt",
+    "forgive_attempt",
+    "permit",
+    "seal",
+    "store",
+    "unpacked",
+]
 
 PER_EPOCH = 100
 """How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
-SEALED = "sealed"
-"""The folder of sealed submissions, which only an enclave can open."""
+ATTEMPTS = 10
+"""So many archives of a participant are taken in for each submission that the quota allows: refused ones cost the host too."""
 _ROOM = 1 << 30
 """Bytes that must stay free on the disk."""
 _LATER = 600
@@ -57,7 +74,7 @@ class Permission:
     at: datetime | None = None
     """The time that counts, if it is the time of a commitment."""
     known: Upload | None = None
-    """The same archive, if it is the participant's newest upload already."""
+    """The same archive, if it is the participant's newest upload already, or sealed."""
 
 
 def archive_bounds(scheme: Scheme) -> ArchiveBounds:
@@ -71,13 +88,15 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
     Raises StoreError and HttpProblem: 429 above the quota, 409 without a commitment that is old enough, 503 if the disk is full.
     """
     desk, notebook = served.books()
-    newest = next(iter(notebook.uploads(participant, last=1)), None)
+    before = notebook.uploads(participant)
     epoch = open_epoch(desk)
-    if newest is not None and newest.archive == archive and _is_current(served, newest):
-        return Permission(participant, archive, epoch, known=newest)
+    known = next((upload for upload in before[:1] if upload.archive == archive), None)
+    known = known or next((upload for upload in before if archive == upload.archive == upload.submission), None)
+    if known is not None and _is_current(served, known):
+        return Permission(participant, archive, epoch, known=known)
     rules = served.scheme.submission or SubmissionRules()
-    _check_quota(served, rules, epoch, [upload.epoch for upload in notebook.uploads(participant)], "submissions")
-    _check_room(served.folder)
+    _check_quota(served, rules, epoch, [upload.epoch for upload in before], "submissions")
+    check_room(served.folder)
     if rules.reveal is None:
         return Permission(participant, archive, epoch)
     commitment = notebook.commitment(participant, archive)
@@ -111,6 +130,23 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
         raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=_wait(served.scheme))
 
 
+def count_attempt(served: ServedCompetition, permission: Permission) -> None:
+    """Count an archive that is taken in, whether it is accepted or not. Raises HttpProblem (429) if there were too many."""
+    _desk, notebook = served.books()
+    rules = served.scheme.submission or SubmissionRules()
+    most = ATTEMPTS * (rules.per_epoch or PER_EPOCH)
+    if not notebook.attempt(permission.participant, permission.epoch, most):
+        what = f"{most} archives were sent in epoch {permission.epoch}, refused ones included, and {most} are the most"
+        hint = f"wait for epoch {permission.epoch + 1}; try what you hand in on your machine first: assay trial"
+        raise HttpProblem(429, what, hint=hint, stage="quota", retry=_wait(served.scheme))
+
+
+def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
+    """Do not count an archive that was not taken in because the service could not. If that cannot be noted, it counts."""
+    with suppress(AssayError):
+        served.books()[1].forgive(permission.participant, permission.epoch)
+
+
 def _wait(scheme: Scheme) -> int:
     """Seconds after which to try again what the next epoch allows."""
     seconds = closes_in(scheme)
@@ -119,14 +155,13 @@ def _wait(scheme: Scheme) -> int:
 
 def closes_in(scheme: Scheme) -> int | None:
     """Seconds until the next epoch begins; None where the scheme does not say when epochs begin."""
-    clock = scheme.epoch
-    if clock is None or clock.every is None or clock.start is None:
-        return None
-    passed = (now() - clock.start) % timedelta(seconds=clock.every)
-    return max(1, clock.every - int(passed.total_seconds()))
+    moment = now()
+    closes = closes_at(scheme, moment)
+    return None if closes is None else max(1, ceil((closes - moment).total_seconds()))
 
 
-def _check_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
+    """Raise HttpProblem (503) if the disk of a folder has no room for another submission."""
     room = tree.room(folder)
     if room.bytes < _ROOM + BOUNDS.bytes:
         raise HttpProblem(503, "the service's disk is full", hint="tell its operator, and try again later", retry=_LATER)
@@ -227,18 +262,20 @@ def _seen_from(error: BadInput, files: Path) -> BadInput | HttpProblem:
     return error
 
 
-def sealed_file(folder: Path, digest: str) -> Path:
-    """Return where a sealed submission is kept, by its digest `sha256:…`."""
-    return folder / SEALED / f"{digest.removeprefix('sha256:')}.sealed"
-
-
 def seal(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
-    """Keeps a sealed submission under its digest, unopened; it stands in no registry. What is returned is on the disk.
+    """Keeps a sealed solution, or the commitment to one, under its digest, unopened; it stands in no registry.
 
-    Raises HttpProblem (429, 503) and StoreError; then nothing is kept.
+    `assay enclave deliver` hands it to the enclave. What is returned is on the disk. Raises BadInput for what no enclave of this
+    bounty would take from this participant, HttpProblem (409 after the deadline, 429, 503) and StoreError; then nothing is kept.
     """
     _desk, notebook = served.books()
-    participant, place = permission.participant, sealed_file(served.folder, permission.archive)
+    participant, bounty = permission.participant, read_bounty(served.folder)
+    sent = _sealed_upload(bounty, body)
+    if sent.participant != participant:
+        what = f"it is of the participant {sent.participant!r}, and {participant!r} signs the request"
+        raise BadInput(what, field="body", hint="sign with the key that committed")
+    _check_deadline(bounty, sent)
+    place = delivery.upload_file(served.folder, permission.archive, sent.kind)
     at = instant_text(permission.at or now().replace(microsecond=0))
     with alone(served.folder):
         rules = served.scheme.submission or SubmissionRules()
@@ -252,6 +289,24 @@ def seal(served: ServedCompetition, permission: Permission, body: Received) -> U
         upload = Upload(participant, permission.archive, permission.archive, permission.epoch, at)
         notebook.upload(upload)
     return upload
+
+
+def _sealed_upload(bounty: Bounty, body: Received) -> delivery.SealedUpload:
+    try:
+        return delivery.parse_upload(bounty, body.read())
+    except BadInput as error:
+        raise error.at(field="body") from None
+
+
+def _check_deadline(bounty: Bounty, sent: delivery.SealedUpload) -> None:
+    """Raises HttpProblem (409) if the enclave would take it no more; the time that counts is the enclave's."""
+    terms = bounty.terms
+    until = terms.submissions_until
+    if sent.kind == "commitment":
+        until = terms.commitments_until or until
+    if until is not None and now() > until:
+        what = f"{'commitments' if sent.kind == 'commitment' else 'solutions'} were accepted until {instant_text(until)}"
+        raise HttpProblem(409, what, hint="the bounty's deadlines stand in bounty.toml", stage="late")
 
 
 def _write(place: Path, body: Received) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -91,9 +91,10 @@ class _Watched:
 
 
 class Watch:
-    """Who waits for which competition. Its methods are for one event loop."""
+    """Who waits for which competition. Its methods are for one event loop. told: hears how many wait, whenever that changes."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, told: Callable[[int], None] = lambda count: None) -> None:
+        self._told = told
         self._watched = {segment: _Watched(served) for segment, served in site.competitions.items()}
         self._task: asyncio.Task[None] | None = None
         self.waiting: Counter[str] = Counter()
@@ -111,6 +112,7 @@ class Watch:
                 raise HttpProblem(429, f"{bound} requests wait for news already", hint="ask again later", retry=30)
         self.waiting[who] += 1
         self._from[address] += 1
+        self._told(self.waiting.total())
         try:
             yield
         finally:
@@ -118,6 +120,7 @@ class Watch:
                 counts[name] -= 1
                 if not counts[name]:
                     del counts[name]
+            self._told(self.waiting.total())
 
     def files(self, segment: str) -> object:
         """Return what changes when a file of a competition's folder does."""

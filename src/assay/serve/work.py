@@ -6,17 +6,18 @@ disk before it is acknowledged, under the SHA-256 that the sender signed.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -26,15 +27,16 @@ from assay.folder.files import flush_folder
 from assay.judge import entries
 from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
-from assay.ledger.store import View
-from assay.ledger.store.view import LATEST
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.serve.bodies import Received, receive
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
-from assay.serve.epochs import EpochReader
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
+from assay.serve.epochs import EpochReader, People
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
+from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
+from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
-from assay.serve.shapes import DIGEST, described, download
+from assay.serve.shapes import DIGEST, described, download, inlined
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -45,17 +47,23 @@ OBJECT_BYTES = 256 * 2**20
 """Bytes of an object: a trial's log, or the work that was kept of it."""
 WAIT_SECONDS = 60
 """For at most so long a request for work waits for something new."""
+LOGS_AT_ONCE = 500
+"""Records of one request that says which files are their logs."""
+LOGS_BYTES = 4 * 2**20
 POLLS = 4
 """Requests for work that may wait at one time, of one validator."""
 FREE_BYTES = 2**30
 """Bytes that stay free on the disk: above that, no object is taken."""
 DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
-Sha = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
+Sha = Annotated[str, Path(pattern=f"^{SHA}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
 class JudgedAlready(BaseModel):
-    """What the ledger has from this validator about a submission: how many records, and which trials of which task."""
+    """What the ledger has from this validator about a submission: how many records, and which trials of which task.
+
+    Only tasks and trials that the rules ask for are listed.
+    """
 
     records: int
     trials: dict[str, list[int]]
@@ -111,6 +119,51 @@ class StoredObject(BaseModel):
     new: bool
 
 
+class LoggedRecord(BaseModel):
+    """A record of the validator that is in the ledger, and the files of its trial: name → SHA-256."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    record: Json
+    files: Annotated[
+        dict[
+            Annotated[str, Field(pattern=f"^{NAME}$", max_length=100)],
+            Annotated[str, Field(pattern=f"^{SHA}$")],
+        ],
+        Field(max_length=FILES),
+    ]
+
+
+class LogsRequest(BaseModel):
+    """Which files belong to which records; the files themselves are objects."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"logs": [{"record": {"kind": "tests"}, "files": {"agent/stdout.txt": DIGEST[7:]}}]}]},
+    )
+
+    logs: Annotated[list[LoggedRecord], Field(max_length=LOGS_AT_ONCE)]
+
+
+class LogsOutcome(BaseModel):
+    """What became of the logs of a record: `missing` names the objects to be sent before they are accepted."""
+
+    record: str
+    outcome: Literal["accepted", "known", "missing", "refused"]
+    missing: list[str] = []
+    detail: str = ""
+    hint: str = ""
+
+
+class LogsOutcomes(BaseModel):
+    """What became of each record's logs, in the order in which they were sent."""
+
+    model_config = described({"logs": [{"record": DIGEST, "outcome": "missing", "missing": [DIGEST[7:]]}]})
+
+    logs: list[LogsOutcome]
+
+
 def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
     """The routes of validators that say what to judge, and move files."""
     router = APIRouter(prefix="/v1", tags=["validators"], responses=PROBLEMS)
@@ -126,30 +179,31 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
         """What to judge now: the open epoch, the submissions that count, which are assigned, and what the ledger has already."""
         served = site.competition(segment)
         validator, _ = await signed(request, served, served.validator_of)
-        found = await run_in_threadpool(desks[segment].work, validator)
-        if wait and found["seen"] == seen:
+        desk = desks[segment]
+        offer = await run_in_threadpool(desk.offer, validator)
+        if wait and offer.seen == seen:
             with watch.place(validator, POLLS):
-                found = await _news(request, watch, segment, wait, lambda: desks[segment].work(validator), found)
-        return answer(request, canonical(found), JSON, headers=_PRIVATE)
+                offer = await _news(request, watch, segment, wait, desk, offer)
+        return answer(request, await run_in_threadpool(desk.document, offer), JSON, headers=_PRIVATE)
 
     _contents(router, site, workshop)
     _objects(router, site)
     return router
 
 
-async def _news(request: Request, watch: Watch, segment: str, wait: int, work: Callable[[], Json], found: Json) -> Json:
+async def _news(request: Request, watch: Watch, segment: str, wait: int, desk: WorkDesk, offer: Offer) -> Offer:
     """The work as soon as it is other work, or when the time is over."""
     before: object = None
-    settled = found["settled"]
+    settled = offer.head["settled"]
     async for news in watch.states(request, segment, wait):
         files = watch.files(segment)
         if files == before and (news is None or news.last == settled):  # evidence of others is no other work
             continue
         before = files
-        again = await run_in_threadpool(work)
-        if again["seen"] != found["seen"]:
+        again = await run_in_threadpool(desk.offer, offer.validator)
+        if again.seen != offer.seen:
             return again
-    return found
+    return offer
 
 
 def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
@@ -192,16 +246,32 @@ def _objects(router: APIRouter, site: Site) -> None:
             what = "the address and Content-Digest name two different contents"
             raise HttpProblem(400, what, field="sha256", hint="send it to the address that has its own SHA-256")
         with await receive(request, OBJECT_BYTES, asked.body_sha256) as received:
-            new = await run_in_threadpool(_store, _object(served, sha256), received)
+            new = await run_in_threadpool(_store, object_file(served.folder, sha256), received)
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
+
+    @router.post(
+        "/{segment}/logs",
+        response_model=LogsOutcomes,
+        openapi_extra={
+            "requestBody": {"required": True, "content": {JSON: {"schema": inlined(LogsRequest.model_json_schema())}}}
+        },
+    )
+    async def logs(request: Request, segment: Segment) -> Response:
+        """Say which objects are the logs of one's own records. It may be said again; the first files count."""
+        served = site.competition(segment)
+        validator, asked = await signed(request, served, served.validator_of)
+        with await receive(request, LOGS_BYTES, asked.body_sha256) as body:
+            entries = _logs(body.read())
+        outcomes = await run_in_threadpool(hand_over, served, validator, entries)
+        return answer(request, canonical({"logs": outcomes}), JSON, headers=_PRIVATE)
 
     @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
         """An object by its SHA-256; `Range` goes on with a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
-        path = _object(served, sha256)
+        path = object_file(served.folder, sha256)
         try:
             file = await run_in_threadpool(path.open, "rb")
         except FileNotFoundError:
@@ -209,75 +279,91 @@ def _objects(router: APIRouter, site: Site) -> None:
         return file_answer(request, file, os.fstat(file.fileno()).st_size, OCTETS, sha256, _PRIVATE)
 
 
+def _logs(data: bytes) -> list[tuple[Json, dict[str, str]]]:
+    try:
+        return [(entry.record, entry.files) for entry in LogsRequest.model_validate_json(data).logs]
+    except ValueError:
+        raise BadInput("does not say which files are logs", field="body", hint="see POST logs in /v1/openapi.json") from None
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a validator has to judge now, without what it judged already. rows: one for each submission that counts."""
+
+    validator: str
+    head: Json
+    rows: list[Json]
+
+    @cached_property
+    def seen(self) -> str:
+        """What changes when this does."""
+        return digest(self.head | {"submissions": self.rows})[7:23]
+
+
 class WorkDesk:
     """What validators have to judge in one competition. Threads share it."""
 
     def __init__(self, served: ServedCompetition) -> None:
         self._served, self._epochs = served, EpochReader(served)
-        self._done: dict[str, tuple[int, dict[str, Json]]] = {}
+        self._judged = None if served.store is None else JudgedEvidence(served.store)
 
-    def work(self, validator: str) -> Json:
+    def offer(self, validator: str) -> Offer:
         """Return what a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
         store, _ = self._served.books()
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
-            epoch, settled, latest = next_epoch(view) or 1, view.settled_epoch(), view.submissions()
-            counted = self._epochs.counted(view, LATEST)
-            done = self._judged(counted, validator)
-            here = []
-            for person in people.participants.values():
-                handed_in = latest.get(person.key)
-                if not person.submission and handed_in is not None:
-                    person = Participant(
-                        person.key, submission=handed_in.submission, accepted_epoch=handed_in.epoch, submitted_at=None
-                    )
-                here.append(person)
-            first = {one.submission: one.epoch for one in latest.values()}
-            if scheme.consensus.assign is not None:
-                for row in people.validators:
-                    for submission, judged in self._judged(counted, row).items():
-                        first[submission] = min(first.get(submission, judged["epoch"]), judged["epoch"])
+            epoch, settled = next_epoch(view) or 1, view.settled_epoch()
+        latest = self._served.handed_in()
+        here = []
+        for person in people.participants.values():
+            handed_in = latest.get(person.key)
+            if not person.submission and handed_in is not None:
+                submission, accepted = handed_in.submission, handed_in.epoch
+                person = Participant(person.key, submission=submission, accepted_epoch=accepted, submitted_at=None)
+            here.append(person)
         counting = entries.counting(here)
+        first = {one.submission: one.epoch for one in latest.values()}
+        if scheme.consensus.assign is not None:
+            self._add_first(first, people, counting)
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
         mine = {person.key for person in entries.drawn(seats, counting, first, epoch)}
-        nothing: Json = {"records": 0, "trials": {}}
-        found: Json = {
+        head: Json = {
             "epoch": epoch,
             "settled": settled,
             "kind": scheme.score.kind,
             "scheme": scheme.digest,
             "task_set": people.task_set,
-            "submissions": [
-                {"participant": person.key, "submission": person.submission, "assigned": person.key in mine}
-                for person in counting
-            ],
         }
-        seen = digest(found)[7:23]
-        for row in found["submissions"]:
-            judged = done.get(row["submission"], nothing)
-            trials = {task: sorted(numbers) for task, numbers in judged["trials"].items()}
-            row["evidence"] = {"records": judged["records"], "trials": trials}
-        return found | {"seen": seen}
+        rows: list[Json] = [
+            {"participant": person.key, "submission": person.submission, "assigned": person.key in mine} for person in counting
+        ]
+        return Offer(validator, head, rows)
 
-    def _judged(self, view: View, validator: str) -> dict[str, Json]:
-        """Submission → what the ledger has of a validator about it; only what is new in the ledger is read."""
-        last, known = self._done.get(validator, (0, {}))
-        changed: dict[str, Json] = {}
-        for record in view.of_validator(validator, last):
-            body, last = json.loads(record.body), record.seq
-            submission = str(body["submission"])
-            if submission not in changed:  # what another thread may be reading stays as it is
-                row = known.get(submission, {"records": 0, "trials": {}, "epoch": body["epoch"]})
-                changed[submission] = row | {"trials": {task: set(numbers) for task, numbers in row["trials"].items()}}
-            row = changed[submission]
-            row["records"] += 1
-            row["epoch"] = min(row["epoch"], body["epoch"])
-            if "task" in body:
-                row["trials"].setdefault(body["task"], set()).add(body.get("trial", 1))
-        if changed:
-            known = known | changed
-            self._done[validator] = (last, known)
-        return known
+    def _add_first(self, first: dict[str, int], people: People, counting: Sequence[Participant]) -> None:
+        """Add the lowest epoch of anybody's evidence about each submission, where the registry does not say when it came."""
+        wanted = [person.submission for person in counting if person.accepted_epoch is None]
+        owners = {person.submission: person.key for person in counting}
+        for validator in people.validators if wanted else ():
+            found, _ = self._of(validator, owners, wanted)
+            for submission in wanted:
+                if (epoch := found[submission].epoch) is not None:
+                    first[submission] = min(first.get(submission, epoch), epoch)
+
+    def _of(self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]) -> tuple[Mapping[str, Judgement], TrialBits]:
+        assert self._judged is not None  # `offer` asked for the ledger first
+        return self._judged.of(self._epochs.people(), self._served.scheme, validator, owners, wanted)
+
+    def document(self, offer: Offer) -> bytes:
+        """An offer as JSON, with what the ledger has already of this validator. Raises StoreError."""
+        owners = {row["submission"]: row["participant"] for row in offer.rows}
+        done, bits = self._of(offer.validator, owners, owners)
+        rows = []
+        for row in offer.rows:  # row by row: all of them at once would hold up the other threads
+            judged = done[row["submission"]]
+            evidence = b'"evidence":{"records":%d,"trials":%b}' % (judged.records, bits.document(judged.trials))
+            rows.append(b"%b,%b}" % (canonical(row)[:-1], evidence))
+        head = canonical(offer.head | {"seen": offer.seen})
+        return b'%b,"submissions":[%b]}' % (head[:-1], b",".join(rows))
 
 
 def _write_submission(served: ServedCompetition, submission: str, path: FilePath) -> None:
@@ -311,10 +397,6 @@ def _stamp(served: ServedCompetition, task_set: str) -> str:
                 status = os.lstat(place)
                 rows.append([name, place, status.st_size, status.st_mtime_ns // 1000, status.st_mode])
     return digest(sorted(rows))[7:23]
-
-
-def _object(served: ServedCompetition, sha256: str) -> FilePath:
-    return served.folder / "objects" / sha256[:2] / sha256
 
 
 def _store(path: FilePath, received: Received) -> bool:

@@ -19,6 +19,7 @@ from assay.judge.rubric.judgement import Judgement
 from assay.judge.rubric.questions import JudgementFrames
 from assay.judge.rubric.scripted_server import scripted_model
 from assay.judge.rubric.solution import Solution
+from depth import depth
 from injecting import GUESS, INJECTIONS, PAGE, Injection, Obeying, filled
 from rubric_kit import ADD, asked_all, make_bounty, make_case, script
 
@@ -172,11 +173,9 @@ def test_few_signs_in_ordinary_programs() -> None:
     source = Path(__file__).parents[3] / "src" / "assay"
     ours = [file for file in sorted(source.rglob("*.py")) if file.name not in ("kinds.py", "init.py")]
     files = [file for file in ours if "rubric" not in file.relative_to(source).parts]
-    suspected = [
-        file.name for file in files if detect(Solution({file.name: file.read_text(encoding="utf-8") or "x"}), ("C1", "C2"))
-    ]
     assert len(files) > 200
-    assert suspected == []
+    texts = {file.name: file.read_text(encoding="utf-8") or "x" for file in depth(files[::8], files)}
+    assert [name for name, text in texts.items() if detect(Solution({name: text}), ("C1", "C2"))] == []
 
 
 def test_the_key_is_of_bounty_solution_prompts_and_kind(tmp_path: Path) -> None:

@@ -16,14 +16,24 @@ from depth import depth
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 
 
-@pytest.fixture(scope="module", params=NAMES)
-def made(request: pytest.FixtureRequest) -> Iterator[Ground]:
+ALIKE = frozenset({"reward-1x", "reward-json", "reward-nan", "reward-ten", "ten-thousand-files"})
+"""In short these are not tried in containers: the judge reads a reward's text alike in every sandbox, and that files are bounded
+there has a test of its own, in test_containers_commands.py."""
+
+
+def grounds(request: pytest.FixtureRequest) -> Iterator[Ground]:
     with (
         opened(request.param) as sandbox,
         TemporaryDirectory(prefix="assay-cheats-") as folder,
         ground(sandbox, Path(folder)) as found,
     ):
         yield found
+
+
+made = pytest.fixture(scope="module", params=NAMES)(grounds)
+mostly_bubblewrap = pytest.fixture(
+    scope="module", params=[name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
+)(grounds)
 
 
 def in_containers(cheat: Cheat) -> tuple[str, ...]:
@@ -35,8 +45,18 @@ def in_containers(cheat: Cheat) -> tuple[str, ...]:
     return depth((weaker,), ("separate", "shared"))
 
 
-@pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.name)
+@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name not in ALIKE], ids=lambda cheat: cheat.name)
 def test_a_cheat(made: Ground, cheat: Cheat) -> None:
+    wins_nothing(made, cheat)
+
+
+@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name in ALIKE], ids=lambda cheat: cheat.name)
+def test_a_cheat_that_is_alike_in_every_sandbox(mostly_bubblewrap: Ground, cheat: Cheat) -> None:
+    wins_nothing(mostly_bubblewrap, cheat)
+
+
+def wins_nothing(made: Ground, cheat: Cheat) -> None:
+    """It passes only where that is known, becomes no error, and reaches nothing of the host."""
     modes = MODES if made.sandbox.name == "bubblewrap" else in_containers(cheat)
     with ThreadPoolExecutor(len(modes)) as pool:
         for mode, tried in zip(modes, pool.map(lambda mode: made.tried(cheat, mode), modes), strict=True):
@@ -52,6 +72,7 @@ def test_an_honest_agent_passes_beside_them(made: Ground) -> None:
 
 
 def test_nothing_is_known_to_pass_in_separate() -> None:
+    assert {cheat.name for cheat in CHEATS} > ALIKE
     assert len(CHEATS) >= 40
     assert all("separate" not in cheat.known | cheat.in_containers for cheat in CHEATS)
 

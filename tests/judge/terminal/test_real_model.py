@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -111,8 +112,16 @@ def test_it_is_asked_again(judged: Path, model: str, monkeypatch: pytest.MonkeyP
     assert {row["model"] for row in told["asked"]} <= {NAME, None}
 
 
+def test_it_says_who_it_is_whatever_it_is_asked_for(model: str) -> None:
+    body = json.dumps({"model": "other", "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    asked = urllib.request.Request(f"{model}/chat/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(asked, timeout=600) as answer:
+        assert json.load(answer)["model"] == NAME
+
+
+@pytest.mark.full
 def test_another_name_than_the_bountys_is_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says who it is, whatever it is asked for: a bounty of another model is not judged by it."""
+    """So a bounty of another model is not judged by it; tests/judge/rubric/test_rubric_models.py has the refusal in short."""
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     folder = make_run(tmp_path / "b", texts=TEXT)
     said = run("run", folder, "--validator", VALIDATOR, "--model-url", model, columns=300, code=1)

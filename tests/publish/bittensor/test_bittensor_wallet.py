@@ -1,5 +1,6 @@
 """Hotkeys from where wallets keep them; the coldkey beside them is never opened."""
 
+import base64
 import builtins
 import io
 import json
@@ -21,15 +22,25 @@ ALICE = bittensor_core.Keypair.from_uri("//Alice")
 BOB = bittensor_core.Keypair.from_uri("//Bob")
 WORDS = "bottom drive obey lake curtain smoke basket hold race lonely fit walk"
 """Of the chain's own development accounts: everybody knows it."""
+PASSPHRASE = "let me in"
+ENCRYPTED = base64.b64decode(
+    "JE5BQ0xyEMI5VBos4SZyhoPrrwPRf3B1ScPFwMMSOdrBApEwVUmGxSsZDFIj5ze6v23iU/7lxXt5g3WA8gUUvqbzJt83AVlmFTUaC0yz8/iMgj0mghk4"
+    "qnZBLZirUqFRH6HBpmhfXrWP5CnmdpFtZAeAJWIqrm1We2l6AaNFbz74uXvidGAtPR4L8U4T9HRpruMZlfVccua42lGGEh3skIk/ioVlQDv7nR9fo/K7"
+    "3tRDJduJbfCVQi2ezzir7bX6sJ1241WGoO6+qmmz40FvvtikeFpjcKE3QhXupZWKxoxM9KAZmzaVgMQCebXvmfbh26Be94u6BEIYv8WvK3ICcymLMf3x"
+    "Jq3kSvjwG8vqqRLezxETfROJ/F7t9qGiLrjkbJz4BxhmqscJ00XNGWsnNVqbPfaRA1d9ZVpsrCqUGGQ+t39g9TPiBQWE+4cyJ4Gy7+35Uga9glLVnEU3"
+    "zyxQAT9kANPySJk0yvMaZq5WG/u1uNHSMofVNQXF5LVvd5XLHZU/aF9pawtRsvORbmK7vWQ29han2VPCah5Od6AwSdM3LjXawiNl7bRdnY+Cb0MtrS8="
+)
+"""Alice's key file under that passphrase, as the usual program wrote it: to derive a key takes seconds."""
 
 
-def wallet(place: Path, name: str = "val", hotkey: str = "default", passphrase: str = "", *, public: bool = True) -> Path:
+def wallet(place: Path, name: str = "val", hotkey: str = "default", *, encrypted: bool = False, public: bool = True) -> Path:
     """A wallet as the usual program leaves it."""
     hotkeys = place / name / "hotkeys"
     hotkeys.mkdir(parents=True)
     data = bytes(bittensor_core.serialized_keypair_to_keyfile_data(ALICE))
     bare = json.dumps({"ss58Address": ALICE.ss58_address, "accountId": "0x" + ALICE.public_key.hex()}).encode()
-    files = {hotkeys / hotkey: bittensor_core.encrypt_keyfile_data(data, passphrase) if passphrase else data}
+    under_passphrase = bittensor_core.encrypt_keyfile_data(data, PASSPHRASE) if encrypted and FULL else ENCRYPTED
+    files = {hotkeys / hotkey: under_passphrase if encrypted else data}
     files |= {place / name / "coldkey": b"$NACL never to be read", place / name / "coldkeypub.txt": b"{}"}
     files |= {hotkeys / f"{hotkey}pub.txt": bare} if public else {}
     for path, content in files.items():
@@ -65,16 +76,16 @@ def test_wallets_are_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_encrypted_one_takes_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = wallet(tmp_path / "wallets", passphrase="let me in", public=False)
+    path = wallet(tmp_path / "wallets", encrypted=True, public=False)
     said = {"wallet": "val", "wallets": "wallets"}
     assert public_of(target(tmp_path, **said), "me") is None
     if FULL:  # the key of the file takes two seconds, and a passphrase from elsewhere is tried below
-        opened(target(tmp_path, "let me in", **said))
+        opened(target(tmp_path, PASSPHRASE, **said))
     with pytest.raises(BadInput, match="does not open"):
         opened(target(tmp_path, "wrong", **said))
     with pytest.raises(BadInput, match="is encrypted"):
         opened(target(tmp_path, **said))
-    monkeypatch.setenv("ASSAY_PASSPHRASE", "let me in")
+    monkeypatch.setenv("ASSAY_PASSPHRASE", PASSPHRASE)
     opened(target(tmp_path, **said))
     assert path.read_bytes().startswith(b"$NACL")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.enclave.results import collect, release, results
+from assay.cli.enclave.results import collect, deliver, release, results
 from assay.cli.enclave.verify import collateral, verify
 from assay.cli.judging.models import FallbackOption, ModelOption, PriceOption
 from assay.cli.output import AsJson, emit
@@ -173,6 +173,7 @@ app.command()(verify)
 app.command()(collateral)
 app.command("compose-hash")(compose_hash)
 app.command()(serve)
+app.command()(deliver)
 app.command()(collect)
 app.command()(results)
 app.command()(release)

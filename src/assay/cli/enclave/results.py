@@ -1,4 +1,4 @@
-"""`assay enclave collect`, `results`, `release`: fetch the public results, and the files sealed to the sponsor."""
+"""`assay enclave deliver`, `collect`, `results`, `release`: hand in for others, fetch results, and the sponsor's sealed files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.enclave.options import AtOption, CollateralOption, Folder
+from assay.cli.output import AsJson, emit
 
 if TYPE_CHECKING:
     from assay.cli.show import Column
@@ -72,6 +73,79 @@ def collect(
     if not results.rows:
         show(sentence("Nobody committed."))
     show(note(f"{plural(len(results.judgements), 'judgement')}, each proven by a quote; signed by {results.stated.signer}"))
+
+
+def deliver(
+    folder: Folder,
+    url: Annotated[
+        str, typer.Option("--to", metavar="URL", help="The enclave's service: http://HOST:PORT or unix:PATH.", show_default=False)
+    ],
+    every: Annotated[
+        int | None, typer.Option(metavar="SECONDS", min=1, help="Do it again and again, until Ctrl-C.", show_default=False)
+    ] = None,
+    collateral: CollateralOption = None,
+    at: AtOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hand to the enclave what participants sent to the service of this competition with `assay submit --url --sealed`.
+
+    The service keeps commitments and sealed solutions in DIR/sealed, and cannot open them. The enclave's attestation is verified
+    first, and each of its answers must be signed by its key. Repeating the command sends only what has no answer yet. The time
+    that counts is that at which the enclave gets a file: deliver before each deadline, or with --every.
+
+    \b
+    Examples:
+      assay enclave deliver my-bounty --to http://127.0.0.1:8300
+      assay enclave deliver my-bounty --to unix:enclave.sock --every 60
+    """
+    import time
+
+    while True:
+        _deliver_once(folder, url, collateral, at, as_json=as_json)
+        if every is None:
+            return
+        try:
+            time.sleep(every)
+        except KeyboardInterrupt:
+            return
+
+
+def _deliver_once(folder: Path, url: str, collateral: Path | None, at: str | None, *, as_json: bool) -> None:
+    """Deliver what has no answer yet, and say what became of everything. Raises BadInput, Refused, Unreachable."""
+    from assay.cli.enclave.options import enclave_keys, given_collateral, verification_time
+    from assay.cli.show import Column, grid, sentence, show
+    from assay.enclave.attest.document import ATTESTATION_BYTES, parse_attestation
+    from assay.enclave.delivery import deliver as delivering
+    from assay.enclave.messages import EnclaveClient
+    from assay.scheme.bounty import read_bounty
+    from assay.settle.story.telling import plural
+
+    bounty = read_bounty(folder)
+    with EnclaveClient(url) as client:
+        attestation = parse_attestation(client.get("/attestation", ATTESTATION_BYTES), f"{url}/attestation")
+        stated = enclave_keys(bounty, attestation, at=verification_time(at), collateral=given_collateral(collateral), verify=True)
+        done = list(delivering(bounty, client, stated.signer))
+    rows = [
+        {
+            "participant": row.upload.participant,
+            "kind": row.upload.kind,
+            "file": str(row.file),
+            "state": row.state,
+            "why": row.why,
+        }
+        for row in done
+    ]
+    if emit({"delivered": rows}, as_json):
+        return
+    if rows:
+        columns = [Column(name, [row[name] for row in rows]) for name in ("kind", "state")]
+        columns.insert(0, Column("participant", [row["participant"] for row in rows], kind="key"))
+        columns.append(Column("why", [row["why"] for row in rows], kind="text"))
+        show(grid(column for column in columns if any(column.cells)), "")
+    taken = sum(row.state == "taken" for row in done)
+    show(
+        sentence(f"{taken} of {plural(len(rows), 'file')} taken by the enclave." if rows else "Nobody handed in anything sealed.")
+    )
 
 
 KeyOption = Annotated[str, typer.Option(metavar="NAME", help="The sponsor's key file: the key that bounty.toml names.")]

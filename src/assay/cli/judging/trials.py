@@ -2,7 +2,7 @@
 
 Of a trial that was judged on another machine only its signed record is here: whose it is, its task and its outcome.
 
-`assay logs`: what one trial printed, and how it ended.
+`assay logs`: what one trial printed, and how it ended; with --url the released logs of a service.
 """
 
 from __future__ import annotations
@@ -185,28 +185,70 @@ def _show(folder: Path, found: list[_Trial]) -> None:
 
 _LAST = 64_000
 _WHOLE = 64_000_000
-_FILES = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
 
 
 def logs(
     folder: Annotated[
-        Path, typer.Argument(metavar="TRIAL", help="The trial's folder, as `assay trials --json` names it.", show_default=False)
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="TRIAL", help="The trial's folder, as `assay trials --json` names it; not with --url.", show_default=False
+        ),
+    ] = None,
     whole: Annotated[bool, typer.Option("--all", help="All of it, not only the last 64 kB of each.")] = False,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Logs at a service: the competition's address.", show_default=False),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Your key, where only you may read them; with --url.", show_default=False)
+    ] = None,
+    submission: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="Whose logs; otherwise your current submission's. With --url.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this task, with what was printed. With --url.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Fetch the files into this folder. With --url.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what one trial printed, and how it ended.
 
+    With --url: list the logs of your submission's trials at a service, as far as the competition releases them, and fetch them.
+    Each file is checked against the digest that the service lists. The same command again fetches what is missing.
+    Trials of hidden tasks are only counted.
+
     \b
-    Example:
+    Examples:
       assay logs my-competition/trials/val-1/miner-7@0123456789ab/git-rescue/1
+      assay logs --url https://assay.example.org/term-challenge --key me --task git-rescue
+      assay logs --url https://assay.example.org/term-challenge --key me -o my-logs
     """
+    from assay.errors import BadInput
+
+    if url is not None:
+        from assay.cli.participants import released_logs
+
+        if folder is not None or whole:
+            raise BadInput("with --url no folder is named", hint="assay logs --url URL --key NAME [--task ID] [-o DIR]")
+        released_logs(url, key, submission, task, out, as_json=as_json)
+        return
+    if folder is None or key or submission or task or out:
+        hint = "assay logs TRIAL, or at a service: assay logs --url URL --key NAME"
+        raise BadInput("name a trial's folder alone", hint=hint)
+    _logs_here(folder, whole=whole, as_json=as_json)
+
+
+def _logs_here(folder: Path, *, whole: bool, as_json: bool) -> None:
+    """Print what is kept of a trial in a folder of this machine. Raises BadInput."""
     from assay.cli.judging.live import text_lines
     from assay.cli.show import heading, sentence, show
     from assay.judge.terminal import record
 
     found = record.read_record(folder / record.FILE)
-    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in _FILES}
+    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in record.PRINTED}
     if as_json:
         texts = {name: data.decode("utf-8", "replace") for name, data in printed.items()}
         emit({"trial": found.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})

@@ -15,7 +15,7 @@ from assay.cli.keys import called_in
 from assay.cli.output import AsJson, emit
 from assay.cli.show import Column, grid, sentence, show
 from assay.exact import canonical
-from assay.ledger.store import StoredRecord, View
+from assay.ledger.store import Conflict, StoredRecord, View
 from assay.ledger.store.view import LATEST
 from assay.settle.story.telling import plural
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from assay.ledger.signing import Late
     from assay.serve.client import Client
     from assay.serve.evidence import BatchOutcome
+    from assay.serve.log_files import LogsSent
 
 Json = dict[str, Any]
+CONFLICTS = 5
+"""So many conflicts a command shows that hands in evidence."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,31 @@ def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
 
 
 def _conflicts(view: View, chosen: Chosen) -> Iterator[tuple[Json, Json]]:
-    for conflict in view.conflicts(*chosen.epochs):
-        first, later = json.loads(_line(conflict.first)), json.loads(_line(conflict.record))
+    for first, later in map(_pair, view.conflicts(*chosen.epochs)):
         if chosen.has(later["validator"]):
             yield first, later
+
+
+def _pair(conflict: Conflict) -> tuple[Json, Json]:
+    """The record that counts, and the later one."""
+    return json.loads(_line(conflict.first)), json.loads(_line(conflict.record))
+
+
+def _warn_of_conflicts(count: int, pairs: Sequence[tuple[Json, Json]]) -> None:
+    """Say which of the records that were handed in contradict earlier ones, which of the two counts, and what to do."""
+    from assay.cli.errors import warn
+
+    if not count:
+        return
+    for first, later in pairs[:CONFLICTS]:
+        fields = {name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} - {"seq", "observed_at"}
+        whose = f"{later['participant']}, {_about(later)}"
+        warn([f"{whose}: record {first['seq']} counts ({_said(first, fields)}); this one does not ({_said(later, fields)})"])
+    many = "records contradict earlier ones" if count > 1 else "record contradicts an earlier one"
+    more = f" ({count - CONFLICTS} of them are not shown)" if count > CONFLICTS else ""
+    hint = "if you judged again in a new copy of the folder, go on in the one that has your evidence; the operator sees all"
+    hint += " contradictions with: assay evidence list DIR --conflicts"
+    warn([f"{count} {many} of the same validator{more}. The earlier one counts, and nothing counts twice", hint])
 
 
 def _about(record: Json) -> str:
@@ -250,14 +274,14 @@ def add(
     Examples:
       assay evidence add my-competition batches/*.batch
     """
-    from assay.cli.errors import printable, tell
+    from assay.cli.errors import tell
     from assay.cli.show import sentence, show
     from assay.errors import BadInput
     from assay.ledger import config, intake
     from assay.ledger.access import open_store
     from assay.settle.story.telling import plural
 
-    known, added = intake.intake_rules(folder), []
+    known, added, conflicts = intake.intake_rules(folder), [], list[tuple[Json, Json]]()
     with open_store(config.read(folder)) as database:
         database.check_home()
         for file in files:
@@ -270,10 +294,11 @@ def add(
                 tell("error", str(error), typer.colors.RED)
                 continue
             added.append((file, accepted))
-            if as_json:
-                continue
-            conflicts = f", {accepted.conflicting} in conflict with an earlier one" if accepted.conflicting else ""
-            typer.echo(f"{printable(str(file))}: {accepted.new} new, {accepted.known} known{conflicts}")
+            if not as_json:
+                typer.echo(_outcome(file, accepted.new, accepted.known, accepted.conflicting))
+            if accepted.conflicting and len(conflicts) < CONFLICTS and accepted.first_seq and accepted.last_seq:
+                with database.reading() as view:
+                    conflicts += map(_pair, view.conflicts_among(accepted.first_seq, accepted.last_seq, CONFLICTS)[1])
     new, refused = sum(result.new for _, result in added), len(files) - len(added)
     if as_json:
         rows = [
@@ -283,6 +308,7 @@ def add(
     else:
         summary = f"{plural(new, 'record')} added by {plural(len(added), 'batch', 'batches')}"
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
+    _warn_of_conflicts(sum(result.conflicting for _, result in added), conflicts)
     if refused:
         raise typer.Exit(BadInput.exit_code)
 
@@ -292,6 +318,10 @@ def send(
     address: Annotated[str, typer.Argument(metavar="ADDRESS", help="The competition at its service.", show_default=False)],
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Signed batches.", show_default=False)],
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
+    logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="DIR", help="Where the trials are kept [the folder of batches/].")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send signed batches to the service of a competition. A refused batch does not stop the others.
@@ -299,11 +329,15 @@ def send(
     When the command says that records are new or known, they are on the service's disk. If the service does not answer, the
     command tries again for a minute. Sending the same batch again does no harm.
 
+    After the evidence, the logs of its trials and the work that was kept of them are handed over: the operator can read them, and
+    participants can as far as the scheme releases them. What the service has already is not sent again.
+
     \b
     Examples:
-      assay evidence send https://assay.example.org/term-challenge --key val-1 batches/*.batch
+      assay evidence send https://assay.example.org/term-challenge --key val-1 my-competition/batches/*.batch
+      assay evidence send https://assay.example.org/term-challenge --key val-1 --no-logs epoch-3.batch
     """
-    from assay.cli.errors import printable, tell
+    from assay.cli.errors import tell
     from assay.cli.ledger.keys import asking
     from assay.errors import BadInput
     from assay.ledger import keys
@@ -312,7 +346,7 @@ def send(
     installed()
     from assay.serve.client import Client
 
-    refused, sent = 0, list[Json]()
+    refused, sent, conflicts = 0, list[Json](), list[tuple[Json, Json]]()
     with Client(address, keys.load(key, asking())) as client:
         for group in _groups(files):
             for file, row in _sent(client, group):
@@ -322,17 +356,47 @@ def send(
                     continue
                 known = row.records - row.new
                 sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
+                conflicts += ((pair.first, pair.later) for pair in row.conflicting)
                 if not as_json:
-                    conflicts = f", {row.conflicts} in conflict with an earlier one" if row.conflicts else ""
-                    typer.echo(f"{printable(str(file))}: {row.new} new, {known} known{conflicts}")
+                    typer.echo(_outcome(file, row.new, known, row.conflicts))
+        handed_over = _send_logs(client, [Path(row["file"]) for row in sent], folder) if logs else None
     new = sum(row["new"] for row in sent)
     if as_json:
-        emit({"sent": sent, "new": new, "refused": refused})
+        counts = {} if handed_over is None else {"logs": {"new": handed_over.new, "known": handed_over.known}}
+        emit({"sent": sent, "new": new, "refused": refused} | counts)
     else:
         summary = f"{plural(new, 'record')} accepted by the service, in {plural(len(sent), 'batch', 'batches')}"
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
+        if handed_over is not None and (handed_over.new or handed_over.known):
+            there = f"; {handed_over.known} were there already" if handed_over.known else ""
+            show(sentence(f"Logs of {plural(handed_over.new, 'trial')} handed over{there}."))
+    _warn_of_conflicts(sum(row["conflicting"] for row in sent), conflicts)
     if refused:
         raise typer.Exit(BadInput.exit_code)
+
+
+def _send_logs(client: Client, files: Sequence[Path], folder: Path | None) -> LogsSent:
+    """Hand over what is kept of the trials in these batches. folder: where; None: beside the folder of each batch."""
+    from assay.cli.errors import warn
+    from assay.ledger import batch
+    from assay.serve.log_files import LogsSent, send_logs
+
+    sent = LogsSent()
+    for file in files:
+        place = file.absolute().parent.parent if folder is None else folder
+        if folder is not None or (place / "scheme.toml").exists():
+            send_logs(client, place, batch.read(file).records, sent)
+    warn(f"the logs of {plural(count, 'trial')} were refused: {why}" for why, count in sent.refused.items())
+    warn(f"is left out: {why}" for why in sent.left_out)
+    return sent
+
+
+def _outcome(file: Path, new: int, known: int, conflicting: int) -> str:
+    """A line about a batch that was handed in."""
+    from assay.cli.errors import printable
+
+    conflicts = f", {conflicting} in conflict with an earlier one" if conflicting else ""
+    return f"{printable(str(file))}: {new} new, {known} known{conflicts}"
 
 
 def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOutcome]]]:

@@ -30,9 +30,9 @@ def backup(
 ) -> None:
     """Back up the whole ledger, in SQLite or PostgreSQL, to one file, as it is at one moment, while others write.
 
-    The file is a ZIP archive: about.json has the log's signed checkpoint and a digest, ledger.db is the database as SQLite. It
-    appears only when it is complete. It does not have keys or other files of the folder: copy ledger.toml and the registry as
-    well.
+    The file is a ZIP archive: about.json has the log's signed checkpoint and a digest, ledger.db is the database as SQLite, with
+    the tables of the service (assay serve). It appears only when it is complete. It does not have keys or other files of the
+    folder: copy ledger.toml and the registry as well.
 
     \b
     Examples:
@@ -41,9 +41,10 @@ def backup(
     """
     from assay.cli.output import Working
     from assay.ledger.backup import back_up
+    from assay.serve.notebook import TABLES
 
     with Working(f"copying the ledger of {folder}"):
-        about = back_up(folder, file, now=_now())
+        about = back_up(folder, file, now=_now(), beside=TABLES)
     _tell(f"{file} has the ledger", about, as_json)
 
 
@@ -71,9 +72,10 @@ def restore(
     from assay.cli.output import Working
     from assay.cli.show import command, show
     from assay.ledger.backup import restore as do
+    from assay.serve.notebook import TABLES
 
     with Working(f"restoring the ledger of {folder}"):
-        about = do(folder, file, now=_now(), older=older)
+        about = do(folder, file, now=_now(), older=older, beside=TABLES)
     _tell("The ledger was restored", about, as_json)
     if not as_json:
         show(

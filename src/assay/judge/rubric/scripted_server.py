@@ -105,6 +105,7 @@ class _Http(ThreadingHTTPServer):
 class _CompletionHandler(BaseHTTPRequestHandler):
     server: _Http
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to say that it has the headers
     timeout = 60
 
     def log_message(self, format: str, *args: Any) -> None:

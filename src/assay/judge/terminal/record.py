@@ -379,6 +379,29 @@ class TrialStore:
             return None
 
 
+PRINTED = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
+"""The files of a trial with what its agent and its tests printed."""
+WORK = ("tests/ctrf.json", "agent/logs", "artifacts")
+"""What else is kept of a trial: the tests' own report, and what the agent left in /logs/agent and /logs/artifacts."""
+
+
+def kept(competition: Path, record: Tests) -> dict[str, Path]:
+    """What is kept here of the trial that a record of evidence is about: name → a file, or a folder of files.
+
+    Nothing if another run of the same trial is kept. A record that was signed for a later epoch is still about its run.
+    """
+    place = TrialStore(competition, record.validator).place(record.participant, record.submission, record.task, record.trial)
+    try:
+        stored = read_record(place / FILE)
+    except BadInput:
+        return {}
+    its_own = stored.evidence()
+    if its_own is None or its_own.document() | {"epoch": record.epoch} != record.document():
+        return {}
+    here = {name: place / name for name in (*PRINTED, *WORK)}
+    return {name: path for name, path in here.items() if not path.is_symlink() and (path.is_file() or path.is_dir())}
+
+
 def stored_trials(competition: Path) -> Iterator[tuple[Path, TrialRecord]]:
     """The folder and the record of every trial in a competition's folder; records that cannot be read are passed over."""
     for file in sorted((competition / "trials").glob(f"[!.]*/[!.]*/*/*/{FILE}")):

@@ -22,7 +22,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, inspect, select
+from sqlalchemy import Connection, Engine, MetaData, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from assay.errors import AssayError, BadInput
@@ -62,6 +62,7 @@ from assay.ledger.store.tables import (
 from assay.ledger.store.view import View, Writer
 
 __all__ = [
+    "NOTHING",
     "Accepted",
     "Conflict",
     "Damaged",
@@ -93,6 +94,8 @@ __all__ = [
 
 COPY_ROWS = 10_000
 """Rows that are copied at once."""
+NOTHING = MetaData()
+"""No tables but the ledger's."""
 
 
 def vacuum_into(source: Connection, path: Path) -> None:
@@ -100,14 +103,23 @@ def vacuum_into(source: Connection, path: Path) -> None:
     source.exec_driver_sql("VACUUM INTO ?", (str(path),))
 
 
-def copy_tables(source: Connection, target: Connection, name: str) -> None:
-    """Copy all tables from one transaction to another; raises NotALedger if the target has one of them already."""
-    schema.check_empty(target, name)
-    SCHEMA.create_all(target, checkfirst=False)
-    for table in SCHEMA.sorted_tables:
+def copy_tables(source: Connection, target: Connection, name: str, beside: MetaData) -> None:
+    """Copy all tables from one transaction to another; raises NotALedger if the target has one of them already.
+
+    beside: tables that are not the ledger's; those that the source has, and that we may read there, are copied too.
+    """
+    there = inspect(source).get_table_names()
+    others = [table for table in beside.sorted_tables if table.name in there and schema.may_read(source, table.name)]
+    schema.check_empty(target, name, (*SCHEMA.tables, *beside.tables))
+    for table in (*SCHEMA.sorted_tables, *others):
+        table.create(target, checkfirst=False)
         query = select(table).order_by(*table.primary_key.columns).execution_options(yield_per=COPY_ROWS)
         for rows in source.execute(query).partitions():
             target.execute(table.insert(), [row._asdict() for row in rows])
+        numbered = table.autoincrement_column
+        if numbered is not None and target.dialect.name == "postgresql":  # new rows get numbers after those that were copied
+            sequence = func.pg_get_serial_sequence(table.name, numbered.name)
+            target.execute(select(func.setval(sequence, func.max(numbered))))
     for statement in triggers(target.dialect.name):
         target.exec_driver_sql(statement)
     schema.make_turn(target)
@@ -243,8 +255,11 @@ class Store:
         with transaction(self._engine, self.name, writing=False) as connection:
             return schema.end_sessions(connection, role)
 
-    def copy_to(self, path: Path) -> None:
-        """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError."""
+    def copy_to(self, path: Path, beside: MetaData = NOTHING) -> None:
+        """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError.
+
+        beside: tables that are not the ledger's, and are copied with it. A copy of a file has everything in any case.
+        """
         if self._engine.dialect.name == "sqlite":
             with translated(self.name), self._engine.connect() as connection:
                 vacuum_into(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
@@ -255,7 +270,7 @@ class Store:
                 transaction(self._engine, self.name, writing=False) as source,
                 transaction(copy, str(path), writing=True) as target,
             ):
-                copy_tables(source, target, str(path))
+                copy_tables(source, target, str(path), beside)
         finally:
             copy.dispose()
 
@@ -378,12 +393,15 @@ def migrate(place: str | Path) -> tuple[int, int]:
         database.dispose()
 
 
-def fill(place: str | Path, copy: Path) -> None:
-    """Fill an empty database from a file that `copy_to` wrote, all or nothing; raises NotALedger if not empty, StoreError."""
+def fill(place: str | Path, copy: Path, beside: MetaData = NOTHING) -> None:
+    """Fill an empty database from a file that `copy_to` wrote, all or nothing; raises NotALedger if not empty, StoreError.
+
+    beside: tables that are not the ledger's, and are copied with it.
+    """
     name, target, source = shown(place), make_engine(place), make_engine(copy)
     try:
         with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
-            copy_tables(read, written, name)
+            copy_tables(read, written, name, beside)
     finally:
         source.dispose()
         target.dispose()

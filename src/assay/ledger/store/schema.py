@@ -236,6 +236,13 @@ def turn_holder(connection: Connection) -> str | None:
     return None if holder is None else f"{holder.usename} (process {holder.pid} of the server)"
 
 
+def may_read(connection: Connection, table: str) -> bool:
+    """Whether we may read a table that is not the ledger's: a validator's user may not."""
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.exec_driver_sql("SELECT has_table_privilege(%s, 'SELECT')", (table,)).scalar())
+
+
 def _limits(connection: Connection, name: str, settings: Iterable[str]) -> list[str]:
     """The statements that change a user's settings in this database."""
     database = _quoted(connection, _database_names(connection)[0])
@@ -360,9 +367,9 @@ def schema_version() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def check_empty(connection: Connection, name: str) -> None:
-    """Raise NotALedger for a database that has one of our tables."""
-    here = set(inspect(connection).get_table_names()) & set(SCHEMA.tables)
+def check_empty(connection: Connection, name: str, tables: Iterable[str] = tuple(SCHEMA.tables)) -> None:
+    """Raise NotALedger for a database that has one of these tables."""
+    here = set(inspect(connection).get_table_names()) & set(tables)
     if here:
         raise NotALedger(
             f"there is a table {min(here)!r} already", file=name, hint="use an empty database, or the ledger that is in it"

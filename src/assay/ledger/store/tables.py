@@ -323,12 +323,13 @@ class Candidate(NamedTuple):
 def slot_of(item: Evidence) -> bytes:
     """The slot of a record as 16 bytes. No part of a slot has a zero byte in it."""
     slot = item.slot
-    run = _run(*slot[:3])
+    run = run_of(*slot[:3])
     return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
 
 
 @lru_cache(maxsize=4096)
-def _run(*parts: object) -> bytes:
+def run_of(*parts: object) -> bytes:
+    """The 8 bytes with which the slots of a run begin. parts: kind, validator, submission or participant."""
     return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
 
 

@@ -37,6 +37,7 @@ from assay.ledger.store.tables import (
     meta,
     receipts,
     records,
+    run_of,
     settlements,
     slot_of,
     submissions,
@@ -82,23 +83,39 @@ class View:
         row = self._connection.execute(select(*_RECORD).where(records.c.seq == last)).first()
         return None if row is None else StoredRecord._make(row)
 
-    def of_validator(self, validator: str, after: int) -> Iterator[StoredRecord]:
-        """The records that a validator's batches brought, whose seq is larger than `after`, in order of acceptance."""
-        of = select(batches.c.id).where(batches.c.validator == validator)
-        query = select(*_RECORD).where(records.c.batch.in_(of), records.c.seq > after)
-        for rows in self._pieces(0, LATEST, query):
-            yield from map(StoredRecord._make, rows)
+    def of_validator(self, validator: str, after: int) -> Iterator[StoredBatch]:
+        """The batches of a validator whose number is larger than `after`, in order of acceptance."""
+        query = select(batches).where(batches.c.id > after, batches.c.validator == validator).order_by(batches.c.id)
+        return map(_batch, self._rows(query, BATCHES))
+
+    def run(self, kind: str, validator: str, about: str, after: int = -1) -> Iterator[RecordRow]:
+        """A validator's records about a submission (or participant: `Record.shared_key`), of epochs later than `after`.
+
+        Somebody who takes pains can add records of other runs, so the caller compares what the records say.
+        """
+        run = run_of(kind, validator, about)
+        first, last = run + b"\0" * 8, run + b"\xff" * 8
+        query = select(records).where(records.c.slot.between(first, last), records.c.epoch > after).order_by(records.c.slot)
+        return map(RecordRow._make, self._rows(query))
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
         pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
-        for seqs in sorted((later.seq, first.seq) for later, first in pairs):
-            yield Conflict(
-                *(
-                    StoredRecord._make(self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one())
-                    for seq in seqs
-                )
-            )
+        yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
+
+    def conflicts_among(self, first_seq: int, last_seq: int, most: int) -> tuple[int, list[Conflict]]:
+        """How many of these records are conflicts, and the first `most` of them, each with the record that counts."""
+        flagged = records.c.conflict.is_(True) & records.c.seq.between(first_seq, last_seq)
+        count = self._connection.scalar(select(func.count()).where(flagged)) or 0
+        slots = select(records.c.slot).where(flagged).order_by(records.c.seq).limit(most)
+        pairs = [pair for rows in self._sharing(slots) for pair in contradictions(rows)]
+        seqs = sorted((later.seq, first.seq) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        return count, [*map(self._conflict, seqs[:most])]
+
+    def _conflict(self, seqs: tuple[int, int]) -> Conflict:
+        """The conflict of two records: the later one, and the one that counts."""
+        found = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*map(StoredRecord._make, found))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
@@ -137,6 +154,13 @@ class View:
             for slot, some in candidates(self._connection, slots).items()
         }
         return [item for item, slot in zip(items, slots, strict=True) if first_of_slot(item, stored.get(slot, ())) is None]
+
+    def stored(self, items: Sequence[Evidence]) -> list[bool]:
+        """Whether each of these very records is here, whichever batch brought it; the index of the slots finds them."""
+        slots = list(map(slot_of, items))
+        there = candidates(self._connection, slots)
+        digests = {slot: {f"sha256:{candidate.digest.hex()}" for candidate in some} for slot, some in there.items()}
+        return [item.digest in digests.get(slot, ()) for item, slot in zip(items, slots, strict=True)]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records these epochs have."""
@@ -210,6 +234,17 @@ class View:
         """Participant → what it handed in last, up to this epoch."""
         query = select(submissions).where(submissions.c.epoch <= epoch).order_by(submissions.c.id)
         return {row.participant: Submission(*tuple(row)[1:]) for row in self._rows(query)}
+
+    def submissions_after(self, number: int) -> Iterator[tuple[int, Submission]]:
+        """What was handed in after a number, each with its own, in order."""
+        query = select(submissions).where(submissions.c.id > number).order_by(submissions.c.id)
+        return ((row.id, Submission(*tuple(row)[1:])) for row in self._rows(query))
+
+    def submission_of(self, participant: str) -> Submission | None:
+        """What a participant handed in last."""
+        query = select(submissions).where(submissions.c.participant == participant).order_by(submissions.c.id.desc()).limit(1)
+        row = self._connection.execute(query).first()
+        return None if row is None else Submission(*tuple(row)[1:])
 
     # Settlements and receipts
 

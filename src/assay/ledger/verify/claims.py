@@ -74,12 +74,12 @@ def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[Bat
 def _other(path: Path, stated: BatchStatement, members: Ranges, missing: int, root: str) -> Refused:
     """The error for a batch's records: how many are missing; or, if none, that their root is another."""
     seqs = _few([str(first) if first == last else f"{first} … {last}" for first, last in members])
-    about = _few([submission for submission in stated.submissions if submission])
-    of = f"of the records with seq {seqs} that {stated.validator} signed{about and f' about {about}'}"
     whose = _participants(path, members)
     if missing:
-        return Refused("evidence", f"{of}, {missing} {'is' if missing == 1 else 'are'} missing", participant=whose, file=path)
-    what = f"{of}, at least one was changed"
+        verb = "is" if missing == 1 else "are"
+        what = f"{missing} of the records with seq {seqs} {verb} missing; {stated.validator} signed them"
+        return Refused("evidence", what, participant=whose, file=path)
+    what = f"at least one record with seq {seqs} was changed after {stated.validator} signed it"
     return Refused("evidence", what, participant=whose, expected=stated.root, found=root, file=path)
 
 

@@ -16,7 +16,7 @@ from assay.errors import BadInput, suggest
 from assay.records import Evidence
 from assay.settle.story import agreement, weights
 from assay.settle.story.agreement import failing, why_not
-from assay.settle.story.telling import Chapter, Explanation, Json, Subject, Table, called, money, ordinal, percent
+from assay.settle.story.telling import Chapter, Explanation, Json, Subject, Table, called, money, ordinal, percent, person
 from assay.settle.story.weights import reaching
 
 if TYPE_CHECKING:
@@ -66,8 +66,14 @@ def without_score(settlement: Settlement) -> dict[str, Chapter]:
 
 def _subject(settlement: Settlement, row: Json, token: str = "") -> Subject:
     inputs = settlement.inputs
-    participant = inputs.participants[settlement.frame.column[row["participant"]]]
-    return Subject(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), called(inputs.validators), token)
+    column = settlement.frame.column
+
+    def name(key: str) -> str:
+        return person(inputs.participants[column[key]])
+
+    participant = inputs.participants[column[row["participant"]]]
+    names = called(inputs.validators)
+    return Subject(inputs.scheme, settlement.document, row, participant, len(inputs.tasks), names, name, token)
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
@@ -76,14 +82,14 @@ def _unknown(key: str, known: tuple[str, ...]) -> BadInput:
 
 
 def _summary(subject: Subject) -> str:
-    key = subject.participant.key
+    name = person(subject.participant)
     if not subject.agreed:
         epoch, status = subject.document["epoch"], subject.row["status"]
         without = "place in the ranking" if subject.scheme.reward.kind == "ranking" else "share in the reward"
-        return f"{key} has no agreed score in epoch {epoch} ({status}), so it has no {without}."
+        return f"{name} has no agreed score in epoch {epoch} ({status}), so it has no {without}."
     if subject.scheme.reward.kind == "ranking":
-        return f"{key} is {ordinal(subject.place)} of {subject.ranked} with a score of {subject.shown_score}."
-    place = f"{key} is {ordinal(subject.rank)} of {subject.ranked} with a score of {subject.shown_score}"
+        return f"{name} is {ordinal(subject.place)} of {subject.ranked} with a score of {subject.shown_score}."
+    place = f"{name} is {ordinal(subject.rank)} of {subject.ranked} with a score of {subject.shown_score}"
     if subject.scheme.payout:
         paid = subject.payout
         return (

@@ -63,7 +63,7 @@ def why_not(subject: Subject) -> Chapter:
 
 
 def _duplicate(subject: Subject) -> tuple[str, str]:
-    first = subject.row["duplicate_of"]
+    first = subject.person(subject.row["duplicate_of"])
     return (
         f"{first} handed in the same submission earlier, and a submission counts only for the earliest participant.",
         "To do: hand in a submission of your own.",
@@ -339,7 +339,7 @@ def _rank(subject: Subject) -> Chapter:
     shown = subject.place if shares else place
     text_ = [f"{ordinal(shown)} of {plural(len(ranking), 'participant')} with an agreed score."]
     if equal:
-        have = f"{named(equal)} {'has' if len(equal) == 1 else 'have'} the same score"
+        have = f"{named([subject.person(key) for key in equal])} {'has' if len(equal) == 1 else 'have'} the same score"
         text_.append(
             f"{have}, so they share the place." if shares else f"{have}: the earlier submission is first, then the key decides."
         )

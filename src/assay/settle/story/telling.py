@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ __all__ = [
     "part",
     "percent",
     "percents",
+    "person",
     "plural",
 ]
 
@@ -32,7 +33,9 @@ Json = dict[str, Any]
 
 SCHEMA = "assay.explanation/1"
 READABLE = 24
-"""A longer key is shown by its name, or shortened."""
+"""A longer key of a validator is shown by its name, or shortened."""
+HOTKEY = 47
+"""Characters of the shortest hotkey: a participant's key of so many is shortened, any other one says something to people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,8 @@ class Subject:
     tasks: int
     called: Mapping[str, str]
     """Validator key → the name that people read."""
+    person: Callable[[str], str]
+    """Participant key → the name that people read."""
     token: str = ""
     """The token of the deposit, as people read it; empty for ether."""
 
@@ -186,6 +191,14 @@ class Subject:
     def payout(self) -> Json | None:
         """The participant's row of payouts, if it has a place."""
         return next((row for row in self.document["payouts"] if row["participant"] == self.participant.key), None)
+
+
+def person(participant: Participant) -> str:
+    """The name that people read of a participant: its key, or for a hotkey "Name (2f1ce4…9c0d)"."""
+    if len(participant.key) < HOTKEY:
+        return participant.key
+    ends = f"{participant.key[:6]}…{participant.key[-4:]}"
+    return f"{participant.name} ({ends})" if participant.name else ends
 
 
 def called(validators: Sequence[Validator]) -> dict[str, str]:

@@ -282,7 +282,7 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
     above = settlement.frame.participants[other]
     theirs = _said(settlement, _value(settlement, other))
     facts: Json = {"rank": place, "above": above, "above_score": theirs}
-    has = f"The place above, {ordinal(place - 1)}, is held by {above} with {theirs}."
+    has = f"The place above, {ordinal(place - 1)}, is held by {subject.person(above)} with {theirs}."
     found = _least(settlement, column, place)
     if found is None:
         never = "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
@@ -306,7 +306,7 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
     value = _value(settlement, better[-1])
     above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
-    said = f"The place above, {ordinal(place)}, is held by {above} with {least}. An equal score shares it."
+    said = f"The place above, {ordinal(place)}, is held by {subject.person(above)} with {least}. An equal score shares it."
     enough, trials = subject.scheme.kind.enough(subject, value)
     facts = {"rank": subject.place, "above": above, "above_score": least, "least": least, "place": place}
     return _chapter((said, *enough), facts | trials)

@@ -1,0 +1,175 @@
+"""What the ledger has of each validator about the submissions that count now, for `GET work`.
+
+A worker process keeps it, and reads each batch of evidence once:
+
+- Only submissions that count now are kept. For a new submission, the validator's records about it are looked up by the index of
+  slots, so nothing must be kept of a submission that may come back.
+- The trials of a submission are the bits of an integer. 64 validators, 4,096 submissions and 80 tasks of 5 trials take about
+  80 MB; sets of numbers took 6 GB.
+- A validator waits only for its own evidence to be read: there is a lock for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from threading import Lock
+from typing import Any, NamedTuple
+
+from assay.exact import canonical
+from assay.ledger.counting import BatchVerdicts
+from assay.ledger.store import Store, View
+from assay.scheme.model import Scheme
+from assay.serve.epochs import People
+
+__all__ = ["JudgedEvidence", "Judgement", "TrialBits"]
+
+Json = dict[str, Any]
+MOST_TASKS = 10_000
+"""Tasks that are told apart where the rules name none."""
+
+
+class TrialBits:
+    """Trials as the bits of an integer. trials: how many of each task count; None: the kind has no task set.
+
+    Trials that the rules do not ask for are left out. Without a task set, tasks are noted as they come, each with one trial.
+    """
+
+    def __init__(self, tasks: Sequence[str], trials: int | None) -> None:
+        self.rules = (tuple(tasks), trials)
+        self._open, self._trials = trials is None, trials or 1
+        self._places = {task: place for place, task in enumerate(tasks)}
+
+    def bit(self, task: str, trial: int) -> int:
+        """The bit of a trial; 0 if it is left out."""
+        if self._open and task not in self._places and len(self._places) < MOST_TASKS:
+            self._places[task] = len(self._places)
+        place = self._places.get(task)
+        return 0 if place is None or not 1 <= trial <= self._trials else 1 << (place * self._trials + trial - 1)
+
+    def document(self, bits: int) -> bytes:
+        """The trials as canonical JSON: task → numbers, ascending."""
+        every, listed = (1 << self._trials) - 1, {}
+        for task, place in tuple(self._places.items()) if bits else ():
+            if numbers := bits >> place * self._trials & every:
+                listed[task] = _numbers(numbers)
+        return b"{" + b",".join(_name(task) + listed[task] for task in sorted(listed, key=_utf16)) + b"}"
+
+
+class Judgement(NamedTuple):
+    """What the ledger has of a validator about a submission: how many records, which trials, and the lowest epoch of them."""
+
+    records: int = 0
+    trials: int = 0
+    epoch: int | None = None
+
+    def with_record(self, epoch: int, trial: int) -> Judgement:
+        """The same with one record more. trial: its bit."""
+        return Judgement(self.records + 1, self.trials | trial, epoch if self.epoch is None else min(epoch, self.epoch))
+
+
+NOTHING = Judgement()
+
+
+class _Seat:
+    """What is known of one validator: up to which batch, and of each submission that was asked for."""
+
+    def __init__(self) -> None:
+        self.lock, self.last, self.about = Lock(), 0, dict[str, Judgement]()
+
+
+class JudgedEvidence:
+    """What validators judged, of one ledger. Threads share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock, self._seats = store, Lock(), dict[str, _Seat]()
+        self._bits = TrialBits((), None)
+
+    def of(
+        self, people: People, scheme: Scheme, validator: str, counting: Mapping[str, str], wanted: Iterable[str]
+    ) -> tuple[dict[str, Judgement], TrialBits]:
+        """Submission → what the ledger has of a validator about it, at least of those `wanted`; and how to read the trials.
+
+        counting: submission → participant, of all that count now. Raises StoreError.
+        """
+        rules = (people.tasks, scheme.kind.trials(scheme.score))
+        with self._lock:
+            if rules != self._bits.rules:
+                self._bits, self._seats = TrialBits(*rules), {}
+            for gone in self._seats.keys() - people.validators.keys():
+                del self._seats[gone]
+            seat, bits = self._seats.setdefault(validator, _Seat()), self._bits
+        with seat.lock, self._store.reading() as view:
+            about = {submission: known for submission, known in seat.about.items() if submission in counting}
+            verdicts = _Verdicts(view, self._store.meta.key)
+            last = view.last_batch()
+            if about:
+                for submission, epoch, trial in _since(view, validator, seat.last, bits, verdicts):
+                    if (known := about.get(submission)) is not None:
+                        about[submission] = known.with_record(epoch, trial)
+            for submission in wanted:
+                if submission not in about:
+                    whose = submission if scheme.kind.record.shared_key else counting[submission]
+                    about[submission] = _looked_up(view, (scheme.score.kind, validator, whose), submission, bits, verdicts)
+            seat.about, seat.last = about, last
+        return about, bits
+
+
+class _Verdicts:
+    """Says which batches count; nothing is read before the first question."""
+
+    def __init__(self, view: View, key: str) -> None:
+        self._view, self._key = view, key
+
+    @cached_property
+    def _verdicts(self) -> BatchVerdicts:
+        return BatchVerdicts(self._view, self._key)
+
+    def counts(self, number: int) -> bool:
+        return self._verdicts.counts(number)
+
+
+def _since(view: View, validator: str, after: int, bits: TrialBits, verdicts: _Verdicts) -> Iterator[tuple[str, int, int]]:
+    """Submission, epoch and bit of each record that a validator's batches brought after a batch."""
+    for stored in view.of_validator(validator, after):
+        if stored.first_seq is None or stored.last_seq is None or not verdicts.counts(stored.id):
+            continue
+        if any(other.id < stored.id and verdicts.counts(other.id) for other in view.named(stored.digest)):
+            continue  # somebody inserted a copy of it
+        for row in view.between(stored.first_seq, stored.last_seq):
+            if row.batch == stored.id:
+                submission, trial = _read(row.body, bits)
+                yield submission, row.epoch, trial
+
+
+def _looked_up(view: View, run: tuple[str, str, str], submission: str, bits: TrialBits, verdicts: _Verdicts) -> Judgement:
+    """What there is of a run (kind, validator, submission or participant) about a submission."""
+    found, seen = NOTHING, set[bytes]()
+    for row in view.run(*run):
+        about, trial = _read(row.body, bits)
+        if about == submission and row.digest not in seen and verdicts.counts(row.batch):
+            seen.add(row.digest)
+            found = found.with_record(row.epoch, trial)
+    return found
+
+
+def _read(body: bytes, bits: TrialBits) -> tuple[str, int]:
+    """The submission of a record, and the bit of its trial."""
+    parsed = json.loads(body)
+    return str(parsed["submission"]), bits.bit(parsed["task"], parsed.get("trial", 1)) if "task" in parsed else 0
+
+
+@lru_cache(maxsize=4096)
+def _numbers(bits: int) -> bytes:
+    """The places of the bits that are set, from 1, as JSON."""
+    return canonical([place + 1 for place in range(bits.bit_length()) if bits >> place & 1])
+
+
+@lru_cache(maxsize=4096)
+def _name(task: str) -> bytes:
+    return canonical(task) + b":"
+
+
+def _utf16(text: str) -> bytes:
+    return text.encode("utf-16-be")
