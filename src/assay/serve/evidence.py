@@ -19,7 +19,8 @@ from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.ledger.store import Store, StoredRecord
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
+from assay.serve.bodies import receive
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
 from assay.serve.shapes import DIGEST, described, example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 

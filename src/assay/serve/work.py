@@ -29,9 +29,10 @@ from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.serve.bodies import Received, receive
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
 from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
