@@ -50,9 +50,9 @@ def _agent_files(folder: Path, submission: str) -> Path | None:
 
 
 def _put_agent(folder: Path, submission: str, source: Path) -> None:
-    from assay.judge.terminal.competition import placed
+    from assay.judge.terminal.competition import put_agent
 
-    placed(folder, source, submission)
+    put_agent(folder, source, submission)
 
 
 class _TaskKind(Kind):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 
+import judge_kit
 import ledger_kit
 import node_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
 from assay.judge import tree
+from assay.judge.rubric.solution import read_solution
 from assay.judge.terminal.competition import submit_agent
+from assay.judge.workflow.planner import load_planner
+from assay.kind import find
 from assay.ledger import intake
 from assay.node import fetch
 from assay.serve.client import Client
@@ -22,6 +27,8 @@ from cli_kit import output, refused, run
 from ledger_kit import V1, VALIDATORS
 from node_kit import KEY, RIGHT, WRONG
 from service_kit import Running, listing, running
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -221,3 +228,30 @@ def test_two_do_not_work_in_one_folder(service: Running, tmp_path: Path) -> None
     (tmp_path / "mine").mkdir()
     with working(tmp_path / "mine", V1):
         assert "another pull, push or node works" in run("pull", tmp_path / "mine", *address(service), code=1).stderr
+
+
+@pytest.mark.parametrize("name", ["rubric", "tests", "workflow"])
+def test_each_kind_puts_a_submission_in_its_place(tmp_path: Path, name: str) -> None:
+    kind, source, place = find(name), tmp_path / "source", tmp_path / "place"
+    place.mkdir()
+    if name == "rubric":
+        source.mkdir()
+        (tmp_path / "solution.md").write_text("An answer.\n")
+        solution = read_solution(tmp_path / "solution.md")
+        digest, file = solution.digest, source / f"{solution.digest[7:]}.json"
+        file.write_bytes(solution.data)
+    elif name == "tests":
+        digest, file = judge_kit.make_agent(source, RIGHT).digest, source / "run.sh"
+    else:
+        shutil.copytree(EXAMPLES / "cswon" / "planners" / "clove", source)
+        digest, file = load_planner(source).digest, source / "plan.py"
+    assert not kind.has(place, digest)
+    with pytest.raises(BadInput):
+        kind.put(place, f"sha256:{'0' * 64}", source)
+    kind.put(place, digest, source)
+    assert kind.has(place, digest)
+    file.write_bytes(file.read_bytes().replace(b"e", b"3"))
+    with pytest.raises(BadInput):
+        kind.put(place, digest, source)
+    with pytest.raises(BadInput, match="cannot be fetched"):
+        find("points").put(place, digest, source)

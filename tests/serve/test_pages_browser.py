@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ from playwright.sync_api import Browser, sync_playwright
 
 from assay.competition import open_competition
 from assay.imports import ImportOptions, competition, tables
+from assay.scheme.model import EpochClock
+from assay.serve import report
 from assay.serve.season import read
 from pages_kit import ARGUMENTS, AXE, CHROMIUM, EXAMPLES, ORIGIN, PagesOfSeason, Visit, large, visiting, with_ledger
 
 WIDTHS, COLOURS = (1280, 390), ("light", "dark")
 SOME = {
     "season": "index.html participant-borealis.html participant-fjord.html validators.html epoch.html tasks.html start.html "
-    "task-train-spam-filter.html",
+    "live.html task-train-spam-filter.html",
     "window": "index.html",
     "verdicts": "index.html bounty.html",
     "large": "index.html board-2.html participant-m000.html",
@@ -45,6 +49,8 @@ FOCUSED = """() => {
   };
 }"""
 TABS = 60
+PICTURES = Path(__file__).parents[2] / "build" / "pages"
+DARK = "() => matchMedia('(prefers-color-scheme: dark)').matches"
 MOST = 40
 """Pages of a season that the long run looks at."""
 
@@ -82,14 +88,24 @@ def site(name: str, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequ
     return sites[name]
 
 
-def looked_at(visit: Visit, names: list[str], *, script: bool) -> None:
-    """Load pages; nothing may go wrong, stand out of the page or move."""
+def keep(visit: Visit, season: str, name: str) -> None:
+    """Keep a picture of the page that a visit shows, for people to look at: `build/pages/WIDTH-COLOUR/SEASON-PAGE.png`."""
+    size = visit.page.viewport_size
+    place = PICTURES / f"{0 if size is None else size['width']}-{'dark' if visit.page.evaluate(DARK) else 'light'}"
+    place.mkdir(parents=True, exist_ok=True)
+    visit.page.screenshot(path=place / f"{season}-{name.removesuffix('.html')}.png", full_page=True)
+
+
+def looked_at(visit: Visit, season: str, names: list[str], *, script: bool) -> None:
+    """Load pages; nothing may go wrong, stand out of the page or move. Of two seasons a picture is kept."""
     for name in names:
         visit.open(name)
         wide = visit.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{name} is {wide} px wider than the window"
         if script:
             assert visit.page.evaluate("() => window.shifted") == 0, name
+        if season in ("season", "verdicts") and name in SOME[season].split():
+            keep(visit, season, name)
     assert visit.wrong == []
 
 
@@ -120,7 +136,8 @@ def test_nothing_goes_wrong_or_elsewhere(
     drawn = site(season, sites, request)
     every = request.node.get_closest_marker("full") is not None
     with visiting(browser, drawn, width=width, script=script, color_scheme=colour) as visit:
-        looked_at(visit, drawn.names[:MOST] if every else SOME[season].split(), script=script)
+        names = dict.fromkeys([*SOME[season].split(), *(drawn.names[:MOST] if every else ())])
+        looked_at(visit, season, [*names], script=script)
 
 
 @pytest.mark.parametrize("season", SOME)
@@ -205,6 +222,49 @@ def test_a_board_is_found_in_and_sorted_on_the_page(
         assert visit.page.locator(".matrix tbody tr[data-k]:visible").count() == 1
         assert visit.page.locator(".matrix tbody .group:visible").count() == 1
         assert visit.wrong == []
+
+
+@pytest.mark.slow
+def test_a_board_in_one_file_is_found_in_and_sorted_without_a_server(
+    browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    report.write_file(site("large", sites, request).season, tmp_path / "board.html")
+    wrong: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(f"file://{tmp_path}/board.html")
+    rows = page.locator("[data-board] tbody tr:visible")
+    assert rows.count() == 300
+    page.get_by_label("Find").fill("Miner 29")
+    assert (rows.count(), page.locator("[data-count]").inner_text()) == (rows.count(), f"{rows.count()} of 300")
+    assert 0 < rows.count() < 20
+    page.get_by_label("Find").fill("")
+    page.get_by_role("button", name="Weight").click()
+    page.get_by_role("button", name="Weight").click()
+    assert int(page.locator("[data-board] tbody tr:first-child .c-rank").inner_text()) > 256
+    assert wrong == []
+    page.close()
+
+
+@pytest.mark.slow
+def test_a_board_counts_down_to_the_next_epoch(
+    browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest
+) -> None:
+    season = site("season", sites, request).season
+    clock = EpochClock.model_construct(every=7 * 86_400, start=datetime(2026, 11, 2, tzinfo=UTC))
+    scheme = season.scheme.model_copy(update={"epoch": clock})
+    inputs = replace(season.settlement.inputs, scheme=scheme)
+    served = replace(season, address=f"{ORIGIN}/s", settlement=replace(season.settlement, inputs=inputs))
+    for script in (True, False):
+        with visiting(browser, PagesOfSeason(served), script=script) as visit:
+            visit.open("index.html")
+            told = visit.page.locator("time[data-until]").inner_text()
+            assert re.fullmatch(
+                r"in (\d+ d \d+ h|\d+ h \d+ min|\d+ min \d\d s)" if script else r"\d+ \w{3} \d{4}, 00:00 UTC", told
+            )
+            assert not script or visit.page.evaluate("() => window.shifted") == 0
+            assert visit.wrong == []
 
 
 @pytest.mark.slow

@@ -435,6 +435,11 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     empty = Page(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
     assert f"assay register --url {address}" in empty.words
     assert str(ledger_kit.KEY) in empty.words
-    assert [link for link in empty.links if not link.startswith("#")] == ["index.html", "live.html", "start.html"]
+    assert [link for link in empty.links if not link.startswith("#")] == [
+        "index.html",
+        "live.html",
+        "start.html",
+        "start.json",
+    ]
     unproven = start(small_folder.make(tmp_path / "none"))
     assert "There is no ledger, so there is no receipt." in str(unproven)

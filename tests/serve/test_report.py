@@ -1,6 +1,8 @@
 """The report of a competition: what its pages say, that they stand alone, and that nothing in them is somebody else's HTML."""
 
+import base64
 import csv
+import hashlib
 import html
 import json
 import re
@@ -23,6 +25,7 @@ from assay.serve.links import beside, participant_page, task_page
 from assay.serve.season import read
 from assay.settle.inputs import Scored
 from cli_kit import output
+from pages_kit import large
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VOID = {"br", "img", "input", "link", "meta", "rect", "line", "circle", "path", "use"}
@@ -276,6 +279,20 @@ def test_a_file_has_everything_in_it(tmp_path: Path) -> None:
     assert "31.36" in page.words
     assert "Start here" not in page.words, "it names a page that it does not have"
     assert len(text) < 250_000
+    (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;;" in text, "the policy allows this script and no other"
+
+
+def test_a_file_has_every_row_of_a_long_board(tmp_path: Path) -> None:
+    season = read(large(tmp_path / "large", validators=3, tasks=4))
+    report.write_file(season, tmp_path / "board.html")
+    text = (tmp_path / "board.html").read_text()
+    assert text.count('<td role="cell" class="c-rank">') - text.count('class="burn"') == len(season.document["ranking"]) == 300
+    assert "data-whole" in text
+    page = Page(text)
+    assert all(link.startswith("#") for link in page.links)
+    assert "Next" not in page.words
 
 
 def test_the_command_says_where_to_look(tmp_path: Path) -> None:

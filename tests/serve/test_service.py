@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -192,6 +193,32 @@ def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeyp
         settling.settle(ledger, ledger_kit.SIGNER, 4)
     assert [service.ask("GET", f"/small/{page}").status for page in ("", "epoch-3/", "epoch-4/")] == [200] * 3
     assert seasons == [None, None, 3]
+
+
+def test_the_epoch_before_is_shown_while_a_settled_one_is_read(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> int:
+        epoch: int = service.ask("GET", "/small/board.json").json["epoch"]
+        return epoch
+
+    begun, done, answers = threading.Event(), threading.Event(), list[int]()
+
+    def slowly(folder: Path, epoch: int | None, judged: dict[tuple[object, ...], str]) -> Season:
+        begun.set()
+        done.wait()
+        return read_season(folder, epoch, judged)
+
+    for epoch in (3, 4):
+        settle(service, epoch)
+        if epoch == 3:
+            assert shown() == 3
+    monkeypatch.setattr(site, "read", slowly)
+    first = threading.Thread(target=lambda: answers.append(shown()))
+    first.start()
+    begun.wait()
+    assert shown() == 3
+    done.set()
+    first.join()
+    assert [*answers, shown()] == [4, 4], "what was drawn meanwhile is not kept"
 
 
 def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:

@@ -28,7 +28,7 @@ from assay.folder import csvs, registry
 from assay.folder.files import Place, flush_folder, load, write_all, write_bytes
 from assay.folder.strict import parse
 from assay.judge import tree
-from assay.judge.submitting import flush_tree
+from assay.judge.submitting import flush
 from assay.judge.terminal.competition import TASKS, Manifest, read_manifest
 from assay.ledger import config, signing
 from assay.ledger.keys import PublicKey
@@ -199,7 +199,7 @@ class _Pull:
         """Put the new set in the place of the old one. In between there is none, which the next pull would notice."""
         count = sum(1 for _ in tasks.iterdir())
         try:
-            flush_tree(tasks)
+            flush(tasks)
             self.note_file.unlink(missing_ok=True)
             if os.path.lexists(self.folder / TASKS):
                 (self.folder / TASKS).rename(self.beside / "former")

@@ -136,7 +136,7 @@ def _pages(app: FastAPI, site: Site) -> None:
         if name in static:
             return answer(request, static[name], media, seconds=3600)
         query = dict(request.query_params)
-        if name in CURRENT and epoch is None and served.store is not None:
+        if name in CURRENT and epoch is None:
             return answer(request, await look(request, current_page, served, name, query), media)
         data = served.kept_page(name, epoch, query, at_once=True)
         if data is None:
@@ -258,7 +258,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
         "what": _sentence(document["detail"]),
         "hint": _sentence(document.get("hint", "")),
         "waiting": found,
-        "links": [("start.html", "Start here", "take part, validate")] if empty and served.store is not None else [],
+        "links": [("start.html", "Start here", "take part, validate")] if empty else [],
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}
     return Response(render("message.html", page), answered.status_code, headers, MEDIA["html"])

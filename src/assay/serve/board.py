@@ -40,6 +40,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
     unscored = [row for row in _unscored(season) if not asked.find or matches(row, asked.find)]
     ranked, everybody = len(rows), len(season.agreed)
     reward = season.scheme.reward.kind if season.scheme.payout is None else "payout"
+    most = None if asked.whole else AT_ONCE
     view: Json = {
         "reward": reward,
         "rows": [*_drawn(season, shown, asked, steps=bool(apart))],
@@ -49,7 +50,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
         "long": ranked > LONG,
         "agreed": ranked,
         "total": everybody,
-        "unscored": unscored[:AT_ONCE],
+        "unscored": unscored[:most],
         "unscored_all": len(unscored),
         "has_ci": any(row["low"] is not None for row in rows),
         "has_trend": reward == "weights" and len(season.epochs) > 1,
@@ -61,7 +62,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
         "none_summary": _summary(season),
         "apart": apart,
         "few_cuts": bool(apart) and ranked > LONG,
-        "waiting": [*waiting(season.waiting[:AT_ONCE])],
+        "waiting": [*waiting(season.waiting[:most])],
     }
     view["heading"] = _heading(season, view)
     if reward == "weights":

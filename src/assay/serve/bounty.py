@@ -1,7 +1,7 @@
 """A bounty's page as a view: what is asked, by when, how each solution was judged, and where the deposit goes. SPEC 2.3, 5.
 
-Judges' quotes are committed by digest and released to the sponsor alone. A page shows the text of a quote only if whoever serves
-the page gives it as released.
+Judges' quotes are committed by digest and released to the sponsor alone. A page shows the text of a quote only if the sponsor
+published it (`assay rejudge --publish-quotes`), and the text has the digest that the evidence names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC
 
 from assay.exact import BPS, NANO, WEI, coins, half_even
+from assay.judge.rubric.stored import published_quotes
 from assay.records import Evidence, Rubric
 from assay.scheme.advice import deadlines
 from assay.scheme.bounty import Bounty, read_bounty
@@ -22,10 +23,17 @@ from assay.settle.score import accepted, holding
 from assay.settle.score.rubric import BASELINE
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["Money", "Released", "bounty", "has_bounty", "money_of", "payout_heading", "verdict", "verdict_bars"]
+__all__ = [
+    "Money",
+    "bounty",
+    "bounty_document",
+    "has_bounty",
+    "money_of",
+    "payout_heading",
+    "verdict",
+    "verdict_bars",
+]
 
-Released = Mapping[tuple[str, str], str]
-"""(participant, check) → the text of a quote that may be shown."""
 COLUMNS = 12
 """Solutions whose answers stand side by side: the best ones."""
 LINES = 14
@@ -44,7 +52,7 @@ def has_bounty(season: Season) -> bool:
     return season.scheme.payout is not None and isinstance(season.scheme.score, RubricScore)
 
 
-def bounty(season: Season, released: Released | None = None) -> Json:
+def bounty(season: Season) -> Json:
     """Everything that a bounty's page prints. Raises BadInput if bounty.toml is there and wrong."""
     rules, payout = season.scheme.score, season.scheme.payout
     assert isinstance(rules, RubricScore)
@@ -65,13 +73,49 @@ def bounty(season: Season, released: Released | None = None) -> Json:
         "digest": "" if terms is None else terms.digest,
         "rows": [*_rows(season, money)],
         "unscored": [*_unscored(season)],
-        "rubric": _rubric(season, rules, released or {}),
+        "rubric": _rubric(season, rules),
         "flow": [*_flow(season, payout, money)],
         "strip": [*_strip(season, payout)],
         "heading": payout_heading(season, payout, money),
         "tiers": [*_tiers(season, payout, money)],
         "targets": targets,
         "contract": next((value for target in targets for word, value in target["where"] if word == "Contract"), ""),
+    }
+
+
+def bounty_document(season: Season) -> Json:
+    """The page as JSON: what is asked, how each solution was judged, and where the deposit goes, in wei."""
+    rules, payout, view = season.scheme.score, season.scheme.payout, bounty(season)
+    assert isinstance(rules, RubricScore)
+    assert payout is not None
+    asked = view["asked"]
+    return {
+        "epoch": season.settlement.epoch,
+        "title": view["title"],
+        "bounty": view["digest"],
+        "problem": "\n".join(part for part in (asked["text"], asked["more"]) if part) or None,
+        "why": asked["why"],
+        "deposit": str(payout.deposit),
+        "threshold_bps": payout.threshold_bps,
+        "deadlines": [{"what": what, "until": until} for what, until in view["deadlines"]],
+        "solutions": [
+            {name: row[name] for name in ("rank", "key", "name", "verdict", "bps", "address")} | {"paid": row["net"]}
+            for row in view["rows"]
+        ],
+        "unscored": [{name: row[name] for name in ("key", "name", "status", "why", "todo")} for row in view["unscored"]],
+        "rubric": [
+            {name: row[name] for name in ("id", "label", "what", "weight", "missed")}
+            | {
+                "answers": {
+                    column["key"]: cell["t"] for column, cell in zip(view["rubric"]["columns"], row["cells"], strict=True)
+                }
+            }
+            for row in view["rubric"]["rows"]
+        ],
+        "payouts": season.document["payouts"],
+        "fees": season.document["fees"],
+        "refund": season.document["refund"],
+        "sent": view["targets"],
     }
 
 
@@ -138,6 +182,7 @@ def _rows(season: Season, money: Money) -> Iterator[Json]:
             "bars": verdict_bars(votes[0]["work"]) if len(votes) == 1 else [],
             "dots": [vote["work"]["bps"] / BPS for vote in votes] if len(votes) > 1 else [],
             "label": f"{season.name(key)}: {row['bps']} BPS",
+            "net": net,
             "paid": "" if net == "0" else money(net),
             "whole": "" if net == "0" else money.whole(net),
             "address": None if paid is None else paid["address"],
@@ -167,6 +212,7 @@ def _unscored(season: Season) -> Iterator[Json]:
     for key, chapter in season.without_score.items():
         why, *to_do = chapter.text
         yield {
+            "key": key,
             "name": season.name(key),
             "href": participant_page(key),
             "status": chapter.facts["status"],
@@ -184,10 +230,21 @@ def _judgements(season: Season, key: str) -> dict[str, Rubric]:
     return {record.validator: record for record in found if isinstance(record, Rubric)}
 
 
-def _rubric(season: Season, rules: RubricScore, released: Released) -> Json:
+def _released(season: Season, judged: Mapping[str, Mapping[str, Rubric]]) -> dict[tuple[str, str], str]:
+    """(participant, check) → a quote that was published; of several validators' quotes the first one's."""
+    found: dict[tuple[str, str], str] = {}
+    for key, records in judged.items():
+        for record in records.values():
+            for name, text in published_quotes(season.folder, record).items():
+                found.setdefault((key, name), text)
+    return found
+
+
+def _rubric(season: Season, rules: RubricScore) -> Json:
     """Every question with its weight, and what the judges answered for each of the best solutions."""
     shown = season.document["ranking"][:COLUMNS]
     judged = {key: _judgements(season, key) for key in shown}
+    released = _released(season, judged)
     questions = [(name, GATE[name], "", "", "one NO makes the score 0") for name in BASELINE]
     questions += [
         (check.id, check.label, check.description, f"{check.weight} BPS",
@@ -201,7 +258,7 @@ def _rubric(season: Season, rules: RubricScore, released: Released) -> Json:
         row = {"id": name, "label": label, "what": description, "weight": weight, "missed": missed}
         rows.append(row | {"cells": cells, "quotes": quotes})
     committed = sum(len(record.quotes or {}) for records in judged.values() for record in records.values())
-    columns = [{"name": season.name(key), "href": participant_page(key)} for key in shown]
+    columns = [{"key": key, "name": season.name(key), "href": participant_page(key)} for key in shown]
     return {
         "columns": columns,
         "rows": rows,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from assay.errors import BadInput, CannotSettle
+from assay.exact import canonical
 from assay.ledger.intake import open_epoch
 from assay.scheme.fields import instant
-from assay.serve.live import Judging, LiveState
+from assay.serve.live import Judging, LiveState, live_document
 from assay.serve.logs import log_view, released
 from assay.serve.notebook import Heartbeat, Json
 from assay.serve.pages import live_page, logs_page, start_page
@@ -18,34 +19,39 @@ from assay.serve.uploads import closes_in
 
 __all__ = ["CURRENT", "current_page"]
 
-CURRENT = ("live.html", "start.html", "logs.html")
+CURRENT = ("live.html", "live.json", "start.html", "start.json", "logs.html")
 """The names of these pages."""
 EVENTS = "events"
 """Where the service sends its events, seen from a page."""
 
 
 def current_page(served: ServedCompetition, name: str, query: Mapping[str, str]) -> bytes:
-    """A page of CURRENT, drawn now. Raises BadInput if the folder is wrong, HttpProblem (409) without a ledger, StoreError.
+    """A page of CURRENT, or its JSON, as it is now. Raises BadInput if the folder is wrong, StoreError.
 
-    Of the page of logs also CannotSettle and HttpProblem: 404 for what is not there, 403 for what is not released.
+    Of the page of logs also CannotSettle and HttpProblem: 404 for what is not there, 403 for what is not released, 409 without a
+    ledger.
     """
     if name == "logs.html":
         submission, task = query.get("submission", ""), query.get("task") or None
         return logs_page(served.season(), log_view(released(served, submission, None, task), served.season(), submission, task))
-    season = _season(served)
-    if name == "start.html":
-        return start_page(served.folder, season, served.address)
-    return live_page(served.scheme, season, live_state(served, season), EVENTS)
+    season, as_json = _season(served), name.endswith(".json")
+    if name.startswith("start"):
+        return start_page(served.folder, season, served.address, as_json=as_json)
+    state = live_state(served, season)
+    if as_json:
+        return canonical(live_document(season, state))
+    return live_page(served.scheme, season, state, EVENTS if served.store is not None else "")
 
 
 def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
-    """Return what is judged now, from heartbeats, and whose submission nobody judged yet."""
-    store, notebook = served.books()
-    judging = tuple(row for beat in notebook.heartbeats() for row in _judging(beat))
+    """Return what is judged now, from heartbeats, and whose submission nobody judged yet. Without a ledger nobody says it."""
+    beats = () if served.notebook is None else served.notebook.heartbeats()
+    judging = tuple(row for beat in beats for row in _judging(beat))
+    shown = 1 if season is None else season.settlement.epoch
     at_work = {row.participant for row in judging}
     new = handed_in(served.folder, None if season is None else season.settlement)
     return LiveState(
-        open_epoch(store),
+        shown if served.store is None else open_epoch(served.store),
         judging,
         closes_in(served.scheme),
         tuple(participant.key for participant in new if participant.key not in at_work),

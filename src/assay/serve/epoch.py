@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 
 from assay.exact import canonical
-from assay.serve.links import bundle_address, participant_page
+from assay.folder import csvs
+from assay.serve.links import api_address, participant_page
 from assay.serve.published import published
 from assay.serve.season import Json, Link, Season
+from assay.settle.document import BURNT, SETTLEMENT
 from assay.settle.story.telling import plural
+from assay.tables import TABLES, rows
 
-__all__ = ["epoch", "steps"]
+__all__ = ["epoch", "epoch_document", "steps", "table_csv", "table_names"]
 
 STEPS = 31
 """Epochs that the slider shows: the first, the last, those near the one shown, and some between."""
@@ -18,6 +22,14 @@ STEPS = 31
 
 CHAIN = 40
 """Receipts of a chain that are shown: the first, and the last ones up to the one shown."""
+NAMED = {"validators": "agreed"}
+"""Table → the list of the document that its rows are of, where that has another name."""
+ABOUT = {
+    "agreed": "every participant, with its agreed score",
+    "validators": "every validator’s score of every participant",
+    "weights": "score, share, decay and weight, with the burn",
+    "payouts": "every place that is paid",
+}
 STAGES = ("receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """What `assay verify` checks, in its order."""
 
@@ -70,7 +82,7 @@ def epoch(season: Season) -> Json:
     if proof is None:
         return view
     if season.address is not None:
-        view["bundle"] = bundle_address(season.address, season.settlement.epoch)
+        view["bundle"] = api_address(season.address, season.settlement.epoch, "bundle")
         view["checkpoint"] = f"{season.address}/log/checkpoint"
     states = proof.states
     previous = states.get("previous")
@@ -101,6 +113,39 @@ def epoch(season: Season) -> Json:
     return view
 
 
+def epoch_document(season: Season) -> Json:
+    """The page as JSON: what was checked, every receipt of the chain, what the receipt states, and what can be taken home."""
+    view, proof = epoch(season), season.proof
+    links = () if proof is None else proof.chain
+    return {
+        "epoch": view["epoch"],
+        "settlement": view["digest"],
+        "state": view["state"],
+        "newest": view["newest"],
+        "checks": [{"stage": check["stage"], "text": check["text"]} for check in view["checks"]],
+        "receipts": [{"epoch": link.epoch, "position": link.position, "digest": link.digest} for link in links],
+        "states": None if proof is None else proof.states,
+        "log": view["log"],
+        "downloads": [{"href": file["href"], "what": file["what"]} for file in view["files"]],
+        "sent": view["targets"],
+    }
+
+
+def table_names(document: Json) -> list[str]:
+    """The tables of a settlement that have rows."""
+    return [name for name in TABLES if document[NAMED.get(name, name)]]
+
+
+def table_csv(document: Json, name: str) -> bytes:
+    """A table of a settlement's document as CSV: exact numbers, a header line, and for weights the burn as the last row."""
+    columns, found = rows(document, SETTLEMENT, BURNT)[name]
+    return csvs.dumped(tuple(columns), (_plain(row) for row in found))
+
+
+def _plain(row: Json) -> Json:
+    return row | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
+
+
 def _counts(season: Season) -> str:
     document = season.document
     agreed, everybody = len(document["ranking"]), len(document["agreed"])
@@ -129,17 +174,30 @@ def _chain(season: Season, links: Sequence[Link]) -> Iterator[Json]:
 
 
 def _files(season: Season) -> Iterator[Json]:
-    """Yield what can be taken home, and how large it is."""
+    """Yield what can be taken home, and how large it is; of a settled epoch at a service, also what the API makes of it."""
+    proof, served = season.proof, season.address
+    number = season.settlement.epoch
+    if proof is not None and served is not None:
+        yield _file(f"epoch-{number}.tar", "the bundle: all that a verifier needs", href=api_address(served, number, "bundle"))
+    if proof is not None:
+        yield _file("epoch.receipt", "signed, with its proof in the log", len(canonical(proof.receipt)))
     yield _file("board.json", "the settlement, every intermediate number", len(canonical(season.document)))
-    yield {"name": "board.csv", "what": "the ranking, exact numbers", "size": ""}
+    yield _file("board.csv", "the ranking, exact numbers")
+    for name in table_names(season.document):
+        yield _file(f"{name}.csv", ABOUT[name])
     if season.tasks.names:
-        yield {"name": "tasks.json", "what": "who passed which task, by validator", "size": ""}
-    if season.proof is not None:
-        yield _file("epoch.receipt", "signed, with its proof in the log", len(canonical(season.proof.receipt)))
+        yield _file("tasks.json", "who passed which task, by validator")
+    if proof is not None and served is not None:
+        yield _file("records.json", "the evidence, in pages", href=api_address(served, number, "records"))
+        if season.scheme.kind.in_bulk and find_spec("pyarrow") is not None:
+            href = api_address(served, number, "evidence.parquet")
+            yield _file("evidence.parquet", "the evidence, for DuckDB, polars and pandas", href=href)
+        yield _file("checkpoint", "the log’s newest: its size and root, signed", href=f"{served}/log/checkpoint")
 
 
-def _file(name: str, what: str, size: int) -> Json:
-    return {"name": name, "what": what, "size": f"{size} bytes" if size < 1000 else f"{size // 1000}.{size // 100 % 10} kB"}
+def _file(name: str, what: str, size: int = 0, href: str = "") -> Json:
+    amount = "" if not size else f"{size} bytes" if size < 1000 else f"{size // 1000}.{size // 100 % 10} kB"
+    return {"name": name, "href": href or name, "what": what, "size": amount}
 
 
 def _example(season: Season) -> Json | None:

@@ -17,7 +17,6 @@ from typing import Any
 from assay.errors import CannotSettle, brief
 from assay.exact import canonical
 from assay.folder import csvs, registry
-from assay.folder.csvs import dumped
 from assay.folder.files import Place
 from assay.ledger import bundle, check, evidence, statements
 from assay.ledger.access import stored_settlement
@@ -31,12 +30,12 @@ from assay.records import Participant, Validator
 from assay.scheme.fields import instant_text
 from assay.serve.board import csv_rows
 from assay.serve.downloads import tar_of
+from assay.serve.epoch import table_csv
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Heartbeat
 from assay.serve.season import Season
 from assay.serve.site import ServedCompetition
-from assay.settle.document import BURNT, SETTLEMENT
-from assay.tables import TABLES, rows
+from assay.tables import TABLES
 
 __all__ = ["EpochReader", "People"]
 
@@ -184,8 +183,7 @@ class EpochReader:
         """A table of the settlement as CSV. Raises HttpProblem (404) for another name."""
         if name not in TABLES:
             raise HttpProblem(404, f"there is no table {brief(name, 80)}", hint=f"there is {', '.join(TABLES)}")
-        columns, found = rows(json.loads(self.document(epoch)), SETTLEMENT, BURNT)[name]
-        return dumped(tuple(columns), (_plain(row) for row in found))
+        return table_csv(json.loads(self.document(epoch)), name)
 
     def receipt(self, epoch: int) -> bytes:
         """The receipt of a settled epoch, as `assay receipt` prints it."""
@@ -277,10 +275,6 @@ def _unsettled(epoch: int, last: int | None) -> CannotSettle:
 
 def _stranger(key: str, epoch: int) -> HttpProblem:
     return HttpProblem(404, f"there is no participant {brief(key, 80)} in epoch {epoch}", hint="give the whole key")
-
-
-def _plain(row: Json) -> Json:
-    return row | {name: str(value).lower() for name, value in row.items() if isinstance(value, bool)}
 
 
 def _entry(receipt: StoredReceipt) -> bytes:

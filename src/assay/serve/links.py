@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import urlencode
 
-__all__ = ["beside", "bundle_address", "logs_page", "other_epochs", "participant_page", "task_page"]
+__all__ = ["api_address", "beside", "logs_page", "other_epochs", "participant_page", "task_page"]
 
 PLAIN = 64
 """A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
@@ -32,10 +32,10 @@ def beside(page: str, ending: str) -> str:
     return f"{page.removesuffix('.html')}.{ending}"
 
 
-def bundle_address(address: str, epoch: int) -> str:
-    """Where a service has everything that `assay verify` needs of a settled epoch, a tar. address: of the competition there."""
+def api_address(address: str, epoch: int, what: str) -> str:
+    """Where a service has something of a settled epoch: `bundle`, `records`. address: of the competition there."""
     base, _, segment = address.rpartition("/")
-    return f"{base}/v1/{segment}/epochs/{epoch}/bundle"
+    return f"{base}/v1/{segment}/epochs/{epoch}/{what}"
 
 
 def logs_page(submission: str, task: str | None = None) -> str:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from assay.records import Record, Rubric, Tests
+from assay.scheme.fields import instant_text
+from assay.scheme.model import Scheme
 from assay.serve.draw import seconds, when
 from assay.serve.links import participant_page, task_page
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import plural
 
-__all__ = ["Finished", "Judging", "LiveState", "live"]
+__all__ = ["Finished", "Judging", "LiveState", "closes_at", "live", "live_document"]
 
 SILENT = timedelta(seconds=90)
 """A validator that was not heard of for so long is shown as silent: it may have stopped."""
@@ -69,6 +71,15 @@ class LiveState:
     finished: tuple[Finished, ...] = ()
 
 
+def closes_at(scheme: Scheme, now: datetime) -> datetime | None:
+    """When the next epoch begins; None where the scheme does not say when epochs begin."""
+    clock = scheme.epoch
+    if clock is None or clock.every is None or clock.start is None:
+        return None
+    every = timedelta(seconds=clock.every)
+    return now + every - (now - clock.start) % every
+
+
 def live(season: Season | None, state: LiveState, now: datetime | None = None) -> Json:
     """Everything that the page prints. season: for names and links; None where nothing can be settled yet."""
     moment = datetime.now(UTC) if now is None else now
@@ -85,6 +96,30 @@ def live(season: Season | None, state: LiveState, now: datetime | None = None) -
         "waiting": [_person(season, key) for key in state.waiting],
         "finished": [*_finished(season, state, moment)],
         "at": f"{moment.astimezone(UTC):%H:%M:%S}",
+    }
+
+
+def live_document(season: Season | None, state: LiveState, now: datetime | None = None) -> Json:
+    """The page as JSON: what is judged, what waits and what was finished, by keys, with times of RFC 3339."""
+    moment = (datetime.now(UTC) if now is None else now).replace(microsecond=0)
+    closes = None if state.closes_in is None else moment + timedelta(seconds=state.closes_in)
+    finished = sorted(state.finished or _last_records(season), key=lambda result: result.at, reverse=True)[:LAST]
+    return {
+        "epoch": state.epoch,
+        "at": instant_text(moment),
+        "closes_in": state.closes_in,
+        "closes_at": None if closes is None else instant_text(closes),
+        "judging": [
+            {name: getattr(run, name) for name in ("validator", "participant", "submission", "task", "done", "total")}
+            | {"since": instant_text(run.since), "seen": instant_text(run.seen), "silent": _is_silent([run], moment)}
+            for run in state.judging
+        ],
+        "waiting": [*state.waiting],
+        "finished": [
+            {name: getattr(result, name) for name in ("validator", "participant", "task", "outcome")}
+            | {"at": instant_text(result.at)}
+            for result in finished
+        ],
     }
 
 

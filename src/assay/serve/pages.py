@@ -10,30 +10,32 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from assay.errors import CannotSettle
 from assay.exact import canonical
+from assay.scheme.fields import instant_text
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.serve.board import board, csv_rows, lede, outliers
-from assay.serve.bounty import bounty, has_bounty
-from assay.serve.draw import cut, pc, short
-from assay.serve.epoch import epoch, steps
-from assay.serve.links import beside, participant_page, task_page
-from assay.serve.live import LiveState, live
+from assay.serve.bounty import bounty, bounty_document, has_bounty
+from assay.serve.draw import cut, pc, short, when
+from assay.serve.epoch import epoch, epoch_document, steps, table_csv, table_names
+from assay.serve.links import api_address, beside, participant_page, task_page
+from assay.serve.live import LiveState, closes_at, live
 from assay.serve.participant import participant
 from assay.serve.ranking import Asked, Query, board_page, page_numbers
 from assay.serve.season import Json, Season
-from assay.serve.start import start
+from assay.serve.start import start, start_document
 from assay.serve.task import task, task_document, tasks
 from assay.serve.timeline import history_rows
-from assay.serve.validators import validators
+from assay.serve.validators import validators, validators_document
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -51,6 +53,7 @@ __all__ = [
     "render",
     "start_page",
     "task_page",
+    "whole_board",
 ]
 
 _BOARD = re.compile(r"board-([1-9][0-9]{0,5})\.html")
@@ -111,11 +114,17 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]
         "board.json": lambda season, query: canonical(season.document),
         "board.csv": lambda season, query: _csv(csv_rows(season)),
         "validators.html": _validators,
+        "validators.json": lambda season, query: canonical(validators_document(season)),
         "epoch.html": _epoch,
+        "epoch.json": lambda season, query: canonical(epoch_document(season)),
         "start.html": _start,
+        "start.json": lambda season, query: canonical(start_document(_doors(season))),
     }
+    for table in table_names(season.document):
+        files[f"{table}.csv"] = lambda season, query, table=table: table_csv(season.document, table)  # type: ignore[misc]
     if has_bounty(season):
         files["bounty.html"] = _bounty
+        files["bounty.json"] = lambda season, query: canonical(bounty_document(season))
     if season.tasks.names:
         files["tasks.html"] = _tasks
         files["tasks.json"] = lambda season, query: canonical([task_document(season, name) for name in season.tasks.names])
@@ -125,16 +134,26 @@ def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]
 
 
 def _board(season: Season, query: Query | None, number: int = 1) -> bytes:
-    view = _page(season, "board", season.scheme.name, board=board(season, Asked.of(query, number)), outliers=outliers(season))
+    return _board_of(season, Asked.of(query, number))
+
+
+def whole_board(season: Season) -> bytes:
+    """The board with every row on one page, for a file that has no other page."""
+    return _board_of(season, Asked(whole=True))
+
+
+def _board_of(season: Season, asked: Asked) -> bytes:
+    view = _page(season, "board", season.scheme.name, board=board(season, asked), outliers=outliers(season))
     return render("board.html", view)
 
 
 def _participant(season: Season, key: str) -> bytes:
-    person = participant(season, key)
+    person, name = participant(season, key), participant_page(key)
     title = f"{person['name']} · {season.scheme.name}"
-    return render(
-        "participant.html", _page(season, "participant", title, p=person, page_name=participant_page(key).removesuffix(".html"))
-    )
+    files = {"json": beside(name, "json"), "csv": beside(name, "csv"), "proof": None}
+    if season.address is not None and season.proof is not None:
+        files["proof"] = api_address(season.address, season.settlement.epoch, f"participants/{quote(key, safe='')}/proof")
+    return render("participant.html", _page(season, "participant", title, p=person, **files))
 
 
 def _bounty(season: Season, query: Query | None) -> bytes:
@@ -161,36 +180,43 @@ def _epoch(season: Season, query: Query | None) -> bytes:
 
 
 def _start(season: Season, query: Query | None) -> bytes:
-    pages = [*_single(season)]
-    view = start(season.folder, pages, season.address, season.settlement.epoch, settled=season.proof is not None)
-    return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=view))
+    return render("start.html", _page(season, "start", f"Start here · {season.scheme.name}", s=_doors(season)))
 
 
 def logs_page(season: Season, view: Json) -> bytes:
     """Return the released logs of a submission, which only a service has. view: of `assay.serve.logs.log_view`."""
     title = f"{view['task'] or 'Logs'} · {season.scheme.name}"
-    return render("logs.html", _page(season, "participant", title, v=view))
+    return render("logs.html", _page(season, "participant", title, v=view, json=view["json"]))
 
 
-def start_page(folder: Path, season: Season | None, address: str) -> bytes:
+def _doors(season: Season) -> Json:
+    return start(season.folder, [*_single(season)], season.address, season.settlement.epoch, settled=season.proof is not None)
+
+
+def start_page(folder: Path, season: Season | None, address: str, *, as_json: bool = False) -> bytes:
     """Return where to start, while there may be no season yet: of a competition's folder that a service has at an address."""
-    if season is not None:
-        return _start(replace(season, address=address), None)
+    season = None if season is None else replace(season, address=address)
+    view = start(folder, (), address) if season is None else _doors(season)
+    if as_json:
+        return canonical(start_document(view))
     scheme = read_scheme(folder / "scheme.toml")
-    return render("start.html", _bare(scheme) | _titled("start", f"Start here · {scheme.name}", s=start(folder, (), address)))
+    common = _bare(scheme) if season is None else _common(season)
+    return render("start.html", common | _titled("start", f"Start here · {scheme.name}", s=view))
 
 
 def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: str, now: datetime | None = None) -> bytes:
     """Return what is judged now. season: None where nothing can be settled yet.
 
-    events: where server-sent events (`evidence`, `heartbeat`, `settled`) say when to look again, seen from the page.
+    events: where server-sent events (`evidence`, `heartbeat`, `settled`) say when to look again, seen from the page; "" without
+    a ledger, which has no events.
     """
     title = _titled("live", f"Live · {scheme.name}", v=live(season, state, now), events=events)
     return render("live.html", (_bare(scheme) if season is None else _common(season)) | title)
 
 
 def _titled(page: str, title: str, **view: object) -> Json:
-    return {"page": page, "title": title, **view}
+    """Return what one page prints. json: its data beside it, under the name of the kind of page if it is not another."""
+    return {"page": page, "title": title, "json": f"{page}.json", **view}
 
 
 def _bare(scheme: Scheme) -> Json:
@@ -241,7 +267,7 @@ def _common(season: Season) -> Json:
             *([("tasks.html", "Tasks", "tasks")] if season.tasks.names else []),
             ("validators.html", "Validators" if scheme.stakes else "Runs", "validators"),
             ("epoch.html", f"Epoch {number}", "epoch"),
-            *([("live.html", "Live", "live")] if season.address is not None else []),
+            *([(f"{season.root}live.html", "Live", "live")] if season.address is not None else []),
             ("start.html", "Start here", "start"),
         ],
         "comp": {
@@ -254,8 +280,19 @@ def _common(season: Season) -> Json:
             "newest": season.newest,
             "epochs": len(season.epochs),
             "steps": steps(season),
+            "closes": _closes(season),
         },
     }
+
+
+def _closes(season: Season) -> Json | None:
+    """When the epoch that is open closes, at a service: for programs, and for people. An earlier epoch's pages do not say it."""
+    if season.address is None or season.root:
+        return None
+    closes = closes_at(season.scheme, datetime.now(UTC))
+    if closes is None:
+        return None
+    return {"iso": instant_text(closes), "text": when(closes.astimezone(UTC))}
 
 
 def _csv(rows: list[list[str]]) -> bytes:

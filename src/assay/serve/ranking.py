@@ -45,6 +45,8 @@ class Asked:
     """A row on the page, counted from 1 in what was found and sorted."""
     served: bool = False
     """A service answers: links carry what is asked. Otherwise the board is a static file."""
+    whole: bool = False
+    """Every row stands on one page."""
 
     @classmethod
     def of(cls, query: Query | None, page: int = 1) -> Asked:
@@ -105,13 +107,14 @@ def select(rows: Sequence[Json], asked: Asked) -> tuple[list[Json], Json]:
     found = [row for row in rows if matches(row, asked.find)] if asked.find else [*rows]
     if asked.sort != "rank" or asked.down:
         found.sort(key=SORTS[asked.sort][0], reverse=asked.down)
-    first = 1 + (min(asked.start, max(1, len(found))) - 1) // AT_ONCE * AT_ONCE
-    shown = found[first - 1 : first - 1 + AT_ONCE]
+    at_once = max(1, len(found)) if asked.whole else AT_ONCE
+    first = 1 + (min(asked.start, max(1, len(found))) - 1) // at_once * at_once
+    shown = found[first - 1 : first - 1 + at_once]
     pages = []
-    for number in page_numbers(len(found)):
+    for number in page_numbers(len(found)) if not asked.whole else (1,):
         begin = 1 + AT_ONCE * (number - 1)
         href = asked.link(**{"from": str(begin) if number > 1 else ""}) if asked.served else board_page(number)
-        pages.append({"number": number, "href": href, "now": begin <= first < begin + AT_ONCE})
+        pages.append({"number": number, "href": href, "now": begin <= first < begin + at_once})
     now = next(at for at, page in enumerate(pages) if page["now"])
     return shown, {
         "first": first if shown else 0,

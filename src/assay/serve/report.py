@@ -9,12 +9,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 
 from assay.errors import BadInput
 from assay.serve.links import other_epochs
-from assay.serve.pages import assets, page, pages
+from assay.serve.pages import assets, pages, whole_board
 from assay.serve.season import Season
 
 __all__ = ["write_file", "write_folder"]
@@ -23,6 +24,10 @@ MARK = "assay-report"
 """A file that says that a folder is a report, so that a later report may replace it."""
 _LINK = re.compile(rb'<a [^>]*href="(?:participant-[^"]*|task-[^"]*|\w+)\.(?:html|json|csv)[^"]*"[^>]*>(.*?)</a>', re.DOTALL)
 _NAV = re.compile(rb'<nav aria-label="Pages of this competition">.*?</nav>\n|<p class="get">.*?</p>\n', re.DOTALL)
+_OTHERS = re.compile(
+    rb'<link rel="(?:preload|alternate)"[^>]*>\n|<script src="assay.js"[^>]*></script>\n|<p><a href="board.json">[^<]*</a></p>\n'
+)
+"""What a page names that one file does not have."""
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 
@@ -82,16 +87,22 @@ def _replace(made: Path, target: Path) -> None:
 
 
 def write_file(season: Season, target: Path) -> None:
-    """Write the board to one HTML file that needs no other: style and icon are in it, and it has no links to other pages."""
+    """Write the board to one HTML file that needs no other, with every row.
+
+    Style, script and icon are in it, and it has no links to other pages. Its policy allows this script alone, by its digest.
+    """
     if target.is_dir():
         raise BadInput("is a folder", file=target, hint="name a file that ends in .html")
-    board = page(season, "index.html")
+    board = whole_board(season)
     files = dict(assets())
+    script = files["assay.js"]
+    digest = base64.b64encode(sha256(script).digest())
     style = _FONT.sub(b"", files["style.css"])
     encoded = base64.b64encode(style)
     icon = base64.b64encode(files["icon.svg"])
-    board = re.sub(rb'<link rel="preload"[^>]*>\n', b"", board)
-    board = re.sub(rb'<script src="assay.js"[^>]*></script>\n', b"", board)
+    board = _OTHERS.sub(b"", board)
+    board = board.replace(b"</body>", b"<script>" + script + b"</script>\n</body>")
+    board = board.replace(b"script-src &#39;self&#39;", b"script-src &#39;sha256-" + digest + b"&#39;")
     board = board.replace(b'href="style.css"', b'href="data:text/css;base64,' + encoded + b'"')
     board = board.replace(b'href="icon.svg"', b'href="data:image/svg+xml;base64,' + icon + b'"')
     board = board.replace(b"style-src &#39;self&#39;", b"style-src data:").replace(b"img-src &#39;self&#39;", b"img-src data:")

@@ -31,6 +31,7 @@ from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
 from assay.serve.links import other_epochs
+from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
 from assay.serve.ranking import AT_ONCE, Asked
@@ -48,7 +49,7 @@ FAILED_SECONDS = 5.0
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
 _PARTICIPANTS = "participants.csv"
-_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml")
+_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml", "quotes")
 
 
 def now() -> datetime:
@@ -75,6 +76,8 @@ class _Shelf:
     """The part of the state on which the seasons depend."""
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
+    until: datetime | None = None
+    """When the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
@@ -82,13 +85,20 @@ class _Shelf:
     """Epoch → when a settlement was tried in vain, and why."""
     last: Season | None = None
     """The last epoch; who handed in something since is not up to date in it."""
+    before: Season | None = None
+    """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
 
-    def following(self, state: tuple[object, ...], settled: tuple[object, ...]) -> _Shelf:
+    def holds(self, moment: datetime) -> bool:
+        """Whether the epoch that boards say is open has not closed."""
+        return self.until is None or moment < self.until
+
+    def following(self, state: tuple[object, ...], settled: tuple[object, ...], until: datetime | None) -> _Shelf:
         """The shelf of a later state. No page of this one is in it; a season is, unless what it depends on has changed."""
-        if not settled or settled != self.settled:
-            return _Shelf(state, settled=settled)
         seasons = self.seasons.copy()
-        return _Shelf(state, settled=settled, seasons=seasons, last=seasons.pop(None, self.last))
+        last = seasons.pop(None, self.last)
+        if settled and settled == self.settled:
+            return _Shelf(state, settled, until=until, seasons=seasons, last=last, before=self.before)
+        return _Shelf(state, settled, until=until, before=(last or self.before) if settled else None)
 
 
 class ServedCompetition:
@@ -231,35 +241,49 @@ class ServedCompetition:
 
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
-        if seen is not None and shelf.seen == seen:
+        if seen is not None and shelf.seen == seen and shelf.holds(now()):
             return shelf
         state, settled = self._state()  # asked for after `seen`: what changes meanwhile is seen next time
         with self._lock:
-            if self._shelf.state != state:
-                self._shelf = self._shelf.following(state, settled)
-            self._shelf.seen = seen
-            return self._shelf
+            shelf, moment = self._shelf, now()
+            if shelf.state != state or not shelf.holds(moment):
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+            shelf.seen = seen
+            return shelf
 
     def season(self, epoch: int | None = None) -> Season:
-        """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does."""
+        """One epoch (None: the last settled) and its proof; one thread at a time reads. Raises as `season.read` does.
+
+        While one thread reads an epoch that was just settled, the others get the one before.
+        """
         shelf = self._current()
         if (season := self._seen(shelf, epoch)) is not None:
             return season
         if epoch is not None and self.store is None and self.season().settlement.epoch != epoch:
             raise _no_epoch(epoch)
-        with self._drawing:
-            if (season := self._seen(shelf, epoch)) is not None:
-                return season
-            try:
-                known = shelf.last if epoch is None else None
-                season = self._read(epoch, shelf) if known is None else known.with_waiting()
-            except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
-                shelf.failed[epoch] = (time.monotonic(), error)
-                raise copy(error) from None
-            with self._lock:
-                shelf.seasons[epoch] = season
-                while len(shelf.seasons) > SEASONS:
-                    del shelf.seasons[next(other for other in shelf.seasons if other not in (None, epoch))]
+        before = shelf.before if epoch is None else None
+        if not self._drawing.acquire(blocking=before is None):
+            assert before is not None
+            return before
+        try:
+            return self._seen(shelf, epoch) or self._put(shelf, epoch)
+        finally:
+            self._drawing.release()
+
+    def _put(self, shelf: _Shelf, epoch: int | None) -> Season:
+        """Read a season and put it on the shelf. Raises as `season.read` does."""
+        try:
+            known = shelf.last if epoch is None else None
+            season = self._read(epoch, shelf) if known is None else known.with_waiting()
+        except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
+            shelf.failed[epoch] = (time.monotonic(), error)
+            raise copy(error) from None
+        with self._lock:
+            shelf.seasons[epoch] = season
+            if epoch is None:
+                shelf.before = None
+            while len(shelf.seasons) > SEASONS:
+                del shelf.seasons[next(other for other in shelf.seasons if other not in (None, epoch))]
         return season
 
     def _seen(self, shelf: _Shelf, epoch: int | None) -> Season | None:
@@ -335,9 +359,10 @@ class ServedCompetition:
             if name in shelf.pages:
                 shelf.pages.move_to_end(name)
                 return shelf.pages[name]
+            keep = shelf.before is None
         data = Hashed(draw())
         with self._lock:
-            if name not in shelf.pages:
+            if keep and name not in shelf.pages:
                 shelf.pages[name] = data
                 shelf.size += len(data)
             while shelf.size > PAGE_BYTES:

@@ -11,10 +11,10 @@ from pathlib import Path
 from assay.ledger import config
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import RubricScore
-from assay.serve.links import bundle_address
+from assay.serve.links import api_address
 from assay.serve.season import Json
 
-__all__ = ["start"]
+__all__ = ["start", "start_document"]
 
 Step = tuple[str, str]
 """What to do, in a sentence, and the commands for it, a line each; there may be none."""
@@ -36,6 +36,16 @@ def start(folder: Path, pages: Container[str] = (), address: str | None = None, 
         for place, step in enumerate(door["steps"]):
             step["id"] = f"cmd-{number}-{place}"
     return {"doors": listed, "address": address, "key": doors.key}
+
+
+def start_document(view: Json) -> Json:
+    """What `start` gives, as JSON: each door with its steps, without what only a page needs."""
+    doors = [
+        {"who": door["who"], "what": door["what"], "page": None if door["link"] is None else door["link"][0]}
+        | {"steps": [{"text": step["text"], "command": step["command"]} for step in door["steps"]]}
+        for door in view["doors"]
+    ]
+    return {"address": view["address"], "key": view["key"], "doors": doors}
 
 
 class _Doors:
@@ -114,7 +124,7 @@ class _Doors:
         )
         if self._address is not None:
             receipt = f"curl -O {self._address}/epoch.receipt\n{receipt}"
-            bundle = f"curl {bundle_address(self._address, self._epoch)} | tar -x\n{bundle}"
+            bundle = f"curl {api_address(self._address, self._epoch, 'bundle')} | tar -x\n{bundle}"
         steps: list[Step] = [
             ("Check one receipt: its signature, and its place in the log.", receipt),
             ("Compute a whole epoch again from its signed evidence, offline.", bundle),

@@ -9,12 +9,13 @@ from datetime import datetime
 from itertools import combinations
 
 from assay.exact import NANO, half_even
+from assay.scheme.fields import instant_text
 from assay.serve.draw import NARROW, fraction, share, when
 from assay.serve.links import participant_page, task_page
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import plural
 
-__all__ = ["validators"]
+__all__ = ["validators", "validators_document"]
 
 MOST = 10
 """Tasks that are named as those on which validators disagree most."""
@@ -24,6 +25,7 @@ EPOCHS = 12
 """Epochs, the last ones, of which a page counts who was left out."""
 LATE = 20
 """Lines about who was late."""
+LATE_FIELDS = ("validator", "participant", "records", "epoch", "first")
 Seen = Mapping[str, Mapping[tuple[str, str], list[str]]]
 """Participant → (task, validator) → the outcomes of its trials."""
 
@@ -44,6 +46,41 @@ def validators(season: Season) -> Json:
         "rule": _rule(season),
         "over_epochs": _over_epochs(season),
         "late": _late(season, times),
+    }
+
+
+def validators_document(season: Season) -> Json:
+    """The page as JSON: coverage, agreement, the tasks that divide, every score with whether it counts, and who was late."""
+    seen, times = season.tasks.seen, _times(season)
+    pairs, late, over = _pairs(season, seen), _late(season, times), _over_epochs(season)
+    names = ("key", "name", "judged", "of", "missing", "left_out", "late")
+    rows = [row | {"judged": row["done"], "left_out": row["out"]} for row in _coverage(season, seen, times)]
+    with_others = [] if pairs else [*_with_others(season, seen)]
+    return {
+        "epoch": season.settlement.epoch,
+        "validators": [
+            {name: row[name] for name in names} | {"stake": str(season.validators[row["key"]].stake), "last": row["last_at"]}
+            for row in rows
+        ],
+        "agreement": {
+            "pairs": [{"validators": [*pair], "same": same, "both": both} for pair, (same, both) in (pairs or {}).items()],
+            "with_others": [{"validator": row["key"], "same": row["n"], "both": row["of"]} for row in with_others],
+        },
+        "tasks": [{"task": row["task"], "differ": row["n"], "pairs": row["of"]} for row in _disagreed(season, seen)],
+        "rule": _rule(season),
+        "scores": [
+            {name: agreed[name] for name in ("participant", "status", "score", "mean", "median", "validators", "not_counted")}
+            for agreed in season.agreed.values()
+        ],
+        "left_out": {
+            "epochs": [] if over is None else over["epochs"],
+            "validators": [
+                {"key": row["key"]}
+                | {name: [cell[short] for cell in row["cells"]] for name, short in (("left_out", "out"), ("of", "of"))}
+                for row in ([] if over is None else over["rows"])
+            ],
+        },
+        "late": late | {"rows": [{name: row[name] for name in LATE_FIELDS} for row in late["rows"]]},
     }
 
 
@@ -99,6 +136,11 @@ def _late(season: Season, times: _Times | None) -> Json:
             "about": season.name(key),
             "href": participant_page(key),
             "text": f"{plural(count, 'record')} in epoch {epoch}; others judged the same in epoch {first}",
+            "validator": validator,
+            "participant": key,
+            "records": count,
+            "epoch": epoch,
+            "first": first,
         }
         for (validator, key, epoch, first), count in order[:LATE]
     ]
@@ -120,7 +162,8 @@ def _over_epochs(season: Season) -> Json | None:
             rate = out / len(votes) if votes else 0.0
             level = 1 if not out else 2 if rate < 0.25 else 3 if rate < 0.5 else 4
             cells.append({"out": out, "of": len(votes), "q": level})
-        rows.append({"name": season.called[validator], "cells": cells, "sum": sum(cell["out"] for cell in cells)})
+        row = {"key": validator, "name": season.called[validator], "cells": cells}
+        rows.append(row | {"sum": sum(cell["out"] for cell in cells)})
     return {"epochs": [document["epoch"] for document in documents], "rows": rows, "any": any(row["sum"] for row in rows)}
 
 
@@ -141,6 +184,7 @@ def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json
             if judge == validator.key
         )
         of_tasks = bool(whole) and any(seen.values())
+        last = None if times is None else times.last.get(validator.key)
         yield {
             "name": season.called[validator.key],
             "key": validator.key,
@@ -151,19 +195,19 @@ def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json
             "missing": sum(one.get("missing") or 0 for one in others),
             "out": sum(vote["excluded"] for vote in votes),
             "late": 0 if times is None else sum(count for (judge, *_), count in times.late.items() if judge == validator.key),
-            "last": when(times.last[validator.key]) if times is not None and validator.key in times.last else "–",
+            "last": "–" if last is None else when(last),
+            "last_at": None if last is None else instant_text(last),
         }
 
 
 def _agreement(season: Season, seen: Seen) -> Json | None:
     """Return how often each pair saw the same outcome, of the trials that both judged; None where no single records say."""
-    keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
-    if len(keys) < 2 or len(keys) > PAIRS:
+    pairs = _pairs(season, seen)
+    if pairs is None:
         return None
-    by_judge = _by_judge(seen)
+    keys = [key for key in season.validators if any(key in pair for pair in pairs)]
     cells: dict[tuple[str, str], Json] = {}
-    for a, b in combinations(keys, 2):
-        same, both = _alike(by_judge[a], by_judge[b])
+    for (a, b), (same, both) in pairs.items():
         rate = same / both if both else 0.0
         cells[a, b] = cells[b, a] = {
             "pct": f"{100 * rate:.0f}{NARROW}%" if both else "–",
@@ -175,6 +219,15 @@ def _agreement(season: Season, seen: Seen) -> Json | None:
         "names": [season.called[key] for key in keys],
         "rows": [{"name": season.called[a], "cells": [cells.get((a, b)) for b in keys]} for a in keys],
     }
+
+
+def _pairs(season: Season, seen: Seen) -> dict[tuple[str, str], tuple[int, int]] | None:
+    """Pair of validators → of the trials that both judged, how many had the same outcome, and how many there are."""
+    keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
+    if len(keys) < 2 or len(keys) > PAIRS:
+        return None
+    by_judge = _by_judge(seen)
+    return {(a, b): _alike(by_judge[a], by_judge[b]) for a, b in combinations(keys, 2)}
 
 
 def _by_judge(seen: Seen) -> dict[str, dict[tuple[str, str], list[str]]]:
@@ -215,7 +268,7 @@ def _with_others(season: Season, seen: Seen) -> Iterator[Json]:
                     total[1] += count - 1
     rates = [(same / both, key, same, both) for key, (same, both) in totals.items() if both]
     for rate, key, same, both in sorted(rates, key=lambda row: (row[0], row[1].encode())):
-        yield {"name": season.called[key], "w": rate, "n": same, "of": both}
+        yield {"key": key, "name": season.called[key], "w": rate, "n": same, "of": both}
 
 
 def _disagreed(season: Season, seen: Seen) -> Iterator[Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -301,25 +301,31 @@ def submit_agent(
         with TemporaryDirectory(prefix="assay-agent-") as made:
             folder = Path(made) / agents.FILE
             write_text(folder, f"name = {json.dumps(agent.name)}\ncommand = {json.dumps(agent.command)}\n")
-            agent = placed(competition, folder.parent)
+            agent = _placed(competition, agents.load_agent(folder.parent))
     elif agent.folder is not None:
-        agent = placed(competition, agent.folder)
+        agent = _placed(competition, agent)
     accepted = row.enter(agent.digest, at=at, epoch=epoch)
     return SubmittedAgent(agent, agent.folder, before, accepted)
 
 
-def placed(competition: Path, source: Path, submission: str | None = None) -> Agent:
-    """The agent in a folder, with its files copied to agents/; submission: the digest that it must have. Raises BadInput."""
+def put_agent(competition: Path, source: Path, submission: str) -> None:
+    """Copy the agent in a folder to agents/; submission: the digest that it must have. Raises BadInput."""
     agent = agents.load_agent(source)
-    if submission not in (None, agent.digest):
+    if agent.digest != submission:
         raise BadInput(f"is not the submission {submission}: its digest is {agent.digest}", file=source, hint="get it again")
-    return agents.load_agent(
-        submitting.placed(
-            competition / AGENTS,
-            source,
-            agent.digest,
-            lambda folder: agents.load_agent(folder).digest,
-            bounds=agents.BOUNDS,
-            refused="an agent is files, folders, and links that stay inside",
-        )
+    _placed(competition, agent)
+
+
+def _placed(competition: Path, agent: Agent) -> Agent:
+    """The agent with its files in agents/."""
+    assert agent.folder is not None
+    folder = submitting.placed(
+        competition / AGENTS,
+        agent.folder,
+        agent.digest,
+        lambda folder: agents.load_agent(folder).digest,
+        bounds=agents.BOUNDS,
+        refused="an agent is files, folders, and links that stay inside",
     )
+    # A folder of somebody else may have changed while it was copied.
+    return replace(agent, folder=folder) if submitting.is_staged(competition, agent.folder) else agents.load_agent(folder)
