@@ -173,15 +173,23 @@ def test_what_is_judged_is_told_and_what_is_missing_is_named(
     assert beat is not None
 
 
-def test_a_round_that_nobody_waits_for_ends(service: Running, tmp_path: Path) -> None:
+def test_a_round_that_nobody_waits_for_ends_and_a_stop_is_clean(service: Running, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", service.site.competition("small").folder
     node_kit.submit(theirs, "m1", "sleep 300\n")
-    with node(mine, f"{service.address}/small") as process:
-        until(lambda: (mine / "trials").exists() and status.read_status(mine).content.get("total"), "judging")
-        process.kill()
-        process.wait()
-        until(lambda: not _held(mine), "the round ended with its node")
+
+    def judges() -> bool:
+        content = status.read_status(mine).content if (mine / "trials").exists() else {}
+        return bool(content.get("total")) and content["pid"] != process.pid  # its round says so
+
+    for stop in (signal.SIGKILL, signal.SIGTERM):
+        with node(mine, f"{service.address}/small") as process:
+            until(judges, "judging")
+            process.send_signal(stop)
+            assert process.wait(PATIENCE) == (-stop if stop == signal.SIGKILL else 0)
+            until(lambda: not _held(mine), "the round ended with its node")
+            status.note(mine, total=0)
     assert lines(mine) == []
+    assert mine.with_suffix(".out").read_text().splitlines()[-1].endswith("ended")
 
 
 def _held(folder: Path) -> bool:
@@ -196,17 +204,6 @@ def _held(folder: Path) -> bool:
     finally:
         os.close(number)
     return False
-
-
-def test_a_stop_in_the_middle_of_a_trial_is_clean(service: Running, tmp_path: Path) -> None:
-    mine, theirs = tmp_path / "mine", service.site.competition("small").folder
-    node_kit.submit(theirs, "m1", "sleep 300\n")
-    with node(mine, f"{service.address}/small") as process:
-        until(lambda: (mine / "trials").exists() and status.read_status(mine).content.get("total"), "judging")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
-    assert lines(mine) == []
-    assert "ended" in mine.with_suffix(".out").read_text()
 
 
 def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
