@@ -75,9 +75,11 @@ def test_before_and_after_it_is_not(quote: bytes, collateral: Collateral) -> Non
         verify_quote(quote, policy=POLICY, now=-1, collateral=collateral)
 
 
-def test_with_one_bit_changed_in_any_byte_it_is_not(quote: bytes, collateral: Collateral) -> None:
-    tried = [8 * byte + (5 * byte + 3) % 8 for byte in range(len(quote))]
-    assert len(tried) == 5006
+def test_with_a_bit_changed_it_is_not(quote: bytes, collateral: Collateral) -> None:
+    """One bit of every third byte; each place within a byte has its turn."""
+    tried = [8 * byte + (5 * byte + 3) % 8 for byte in range(0, len(quote), 3)]
+    assert len(tried) == 1669
+    assert {bit % 8 for bit in tried} == set(range(8))
     for bit in tried:
         wrong(flipped(quote, bit), collateral)
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
@@ -88,7 +88,6 @@ def test_two_different_results_are_refused_with_both_places() -> None:
         cells([at(3, "pass", 2), at(4, "fail", 7)])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.permutations([at(3, "error", 2), at(4, "pass", 3), at(5, "pass", 4), at(2, "error", 5), at(6, "error", 6)]))
 def test_what_is_kept_does_not_depend_on_the_order(pairs: list[tuple[Outcome, Trial]]) -> None:
     ((outcome, kept),) = cells(pairs).outcomes.values()
@@ -127,7 +126,6 @@ def test_runs_are_numbered_as_people_count() -> None:
     assert validator_of(3) == "run-3"
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(max_size=12), max_size=6))
 def test_any_names_can_be_numbered(names: list[str]) -> None:
     assert sorted(numbered(names).values()) == list(range(1, len(set(names)) + 1))

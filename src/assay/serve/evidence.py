@@ -87,7 +87,11 @@ class EvidenceOutcome(BaseModel):
     """What became of each batch, in the order in which they were sent."""
 
     model_config = described(
-        {"batches": [{"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0}]}
+        {
+            "batches": [
+                {"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0, "conflicting": []}
+            ]
+        }
     )
 
     batches: list[BatchOutcome]

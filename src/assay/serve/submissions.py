@@ -65,7 +65,7 @@ class RegistrationRequest(BaseModel):
 class RegistrationAnswer(BaseModel):
     """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
 
-    model_config = described({"participant": "atlas", "new": True})
+    model_config = described({"participant": "atlas", "new": True, "renamed": False})
 
     participant: str
     new: bool
@@ -135,6 +135,7 @@ class SubmissionsAnswer(BaseModel):
             "epoch": 13,
             "per_epoch": 3,
             "reveal": None,
+            "archive_bytes": 64_000_000,
             "submissions": [
                 {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
                 | {"state": "being-judged", "score": "", "validators": ["val-1"]}

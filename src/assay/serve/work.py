@@ -36,7 +36,7 @@ from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
 from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
-from assay.serve.shapes import DIGEST, described, download, inlined
+from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -250,13 +250,7 @@ def _objects(router: APIRouter, site: Site) -> None:
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
 
-    @router.post(
-        "/{segment}/logs",
-        response_model=LogsOutcomes,
-        openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: {"schema": inlined(LogsRequest.model_json_schema())}}}
-        },
-    )
+    @router.post("/{segment}/logs", response_model=LogsOutcomes, openapi_extra=json_body(LogsRequest))
     async def logs(request: Request, segment: Segment) -> Response:
         """Say which objects are the logs of one's own records. It may be said again; the first files count."""
         served = site.competition(segment)

@@ -12,6 +12,7 @@ from assay.exact import NANO
 from assay.judge.workflow import execute as judge
 from assay.judge.workflow import limits
 from assay.judge.workflow.plan import Plan
+from depth import depth
 from oracle import workflow_run as oracle
 from workflow_kit import Fake, VirtualLoop, broken, virtually, well
 
@@ -80,7 +81,7 @@ def _service(name: str, steps: Mapping[str, oracle.Step], health: oracle.Health)
     return Fake(script, health_seconds=health.allowed / TICK)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=depth(60, 300), deadline=None)
 @given(worlds())
 def test_counts_are_those_of_the_oracle(world: World) -> None:
     steps, health, budget, latency = world
