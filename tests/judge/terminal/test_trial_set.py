@@ -72,7 +72,8 @@ def test_what_cannot_be_tried_is_refused_before_anything_runs(tasks: Path, tmp_p
     assert "tests/test.sh" in refused.stderr
     assert refused.stdout == ""
     (tmp_path / "empty").mkdir()
-    assert "has no tasks" in run("trial", tmp_path / "empty", tmp_path / "good", columns=1000, code=2).stderr
+    said = run("trial", tmp_path / "empty", tmp_path / "good", code=2).stderr
+    assert "has no tasks" in " ".join(said.split())  # where the line is broken depends on the length of the folder's name
 
 
 def test_ctrl_c_ends_with_what_there_is(tasks: Path, tmp_path: Path) -> None:
