@@ -19,7 +19,7 @@ SMALL = ConnectionLimits(connections=6, address_connections=3, requests=4, addre
 FAR = [f"8.8.{number}.1" for number in range(100)]
 
 
-class Clock:
+class SteppedClock:
     now = 0.0
 
     def __call__(self) -> float:
@@ -30,7 +30,7 @@ class Hall:
     """A door with guests that are only names."""
 
     def __init__(self, bounds: ConnectionLimits = SMALL) -> None:
-        self.clock = Clock()
+        self.clock = SteppedClock()
         self.door = ConnectionGuard(bounds, self.clock)
         self.left: list[Connection] = []
         self.whole: set[Connection] = set()

@@ -79,7 +79,7 @@ def answering(path: Path, answer: bytes, *, status: int = 200, headers: dict[str
     """An endpoint that answers everything so; an answer whose headers name another length it does not end."""
     done = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class DstackHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             self.send_response(status)
@@ -97,13 +97,13 @@ def answering(path: Path, answer: bytes, *, status: int = 200, headers: dict[str
         def log_message(self, *_: Any) -> None:
             pass
 
-    class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    class SocketServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         daemon_threads = True
 
         def handle_error(self, *_: Any) -> None:
             pass
 
-    server = Server(str(path), Handler)
+    server = SocketServer(str(path), DstackHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -64,7 +64,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def services() -> Iterator[str]:
     """A service that answers at once, and, on /slow, after a while."""
 
-    class Service(BaseHTTPRequestHandler):
+    class PingHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             time.sleep(0.3 if self.path == "/slow" else 0)
             self.send_response(200)
@@ -74,7 +74,7 @@ def services() -> Iterator[str]:
         def log_message(self, *_args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PingHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()

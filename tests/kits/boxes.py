@@ -23,7 +23,7 @@ STRANGER = 54321
 
 
 @dataclass(frozen=True)
-class Said:
+class BoxOutput:
     ran: Ran
     out: str
     err: str
@@ -47,12 +47,12 @@ class Shell:
         cwd: str | None = None,
         door: Path | None = None,
         shell: str = "bash",
-    ) -> Said:
+    ) -> BoxOutput:
         out, err = self.folder / "stdout", self.folder / "stderr"
         ran = box.run(
             [shell, "-c", script], limits=limits or self.limits, stdout=out, stderr=err, stdin=stdin, env=env, cwd=cwd, door=door
         )
-        return Said(ran, out.read_text(errors="replace"), err.read_text(errors="replace"))
+        return BoxOutput(ran, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
 def alive(mark: str) -> list[int]:

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Fault = Callable[["Handler", dict[str, Any], bytes], None]
+Fault = Callable[["ProxyHandler", dict[str, Any], bytes], None]
 
 
-class Handler(BaseHTTPRequestHandler):
+class ProxyHandler(BaseHTTPRequestHandler):
     """One connection. A fault gets the question and the real answer, and sends what it likes."""
 
     protocol_version = "HTTP/1.1"
@@ -53,7 +53,7 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, node: str) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.node, self.faults, self.asked = node, list[tuple[str, Fault]](), list[str]()
         self.always: dict[str, Fault] = {}
         self.over = threading.Event()
@@ -90,20 +90,20 @@ def proxy(node: str) -> Iterator[Proxy]:
         thread.join()
 
 
-def plain(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def plain(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     handler.give(data)
 
 
-def cut_before(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def cut_before(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     """Hang up without asking the node: it never hears of it."""
 
 
-def cut_after(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def cut_after(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     """The node has done it; nobody is told."""
     handler.close()
 
 
-def cut_within(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def cut_within(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(data)))
     handler.end_headers()
@@ -112,7 +112,7 @@ def cut_within(handler: Handler, question: dict[str, Any], data: bytes) -> None:
     handler.close()
 
 
-def drip(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def drip(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     """A byte now and then, for ever."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000000")
@@ -123,7 +123,7 @@ def drip(handler: Handler, question: dict[str, Any], data: bytes) -> None:
             handler.wfile.flush()
 
 
-def silent(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def silent(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     """Nothing, until the other side has had enough, or the server ends."""
     handler.connection.settimeout(0.1)
     with suppress(ConnectionError):
@@ -134,7 +134,7 @@ def silent(handler: Handler, question: dict[str, Any], data: bytes) -> None:
     handler.close_connection = True
 
 
-def endless(handler: Handler, question: dict[str, Any], data: bytes) -> None:
+def endless(handler: ProxyHandler, question: dict[str, Any], data: bytes) -> None:
     handler.send_response(200)
     handler.send_header("Content-Length", str(10**12))
     handler.end_headers()

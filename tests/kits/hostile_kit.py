@@ -25,7 +25,7 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\u202e\u2066\u200b\x9b31m\u200f\U000e0041\xad"
 
 
 @dataclass
-class Line:
+class HostileConnection:
     """A connection, its request read: `head` to the empty line, `body` as far as Content-Length says."""
 
     socket: socket.socket
@@ -68,7 +68,7 @@ class Line:
         self.send("\r\n".join(lines).encode() + body)
 
 
-Behaviour = Callable[[Line], object]
+Behaviour = Callable[[HostileConnection], object]
 
 
 @cache  # to pack it takes longer than any client takes to refuse it
@@ -89,20 +89,20 @@ def _gzipped_zeros(size: int) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _echo(line: Line) -> None:
+def _echo(line: HostileConnection) -> None:
     said = line.head.decode("latin-1") + EVIL
     words = {"message": said, "code": said, "type": said, "what": said, "hint": said}
     line.answer(json.dumps({"error": words, **words}).encode(), "400 \x1b[31mBad")
 
 
-def _early(line: Line) -> None:
+def _early(line: HostileConnection) -> None:
     for _ in range(int(GIVE_UP / 0.001)):
         if not line.pause(0.001):
             return
         line.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n")
 
 
-def _flood(line: Line) -> None:
+def _flood(line: HostileConnection) -> None:
     line.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
     for _ in range(4_000):  # 4 GB at most
         if not line.pause(0):
@@ -110,7 +110,7 @@ def _flood(line: Line) -> None:
         line.send(b" " * 1_000_000)
 
 
-def _chunks(line: Line) -> None:
+def _chunks(line: HostileConnection) -> None:
     """Chunks of one byte with extensions: much more on the wire than there is of a body."""
     line.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     piece = b"1;" + b"x" * 10_000 + b"\r\n \r\n"
@@ -185,7 +185,7 @@ class Hostile:
             while len(body) < wanted and (piece := made.recv(65_536)):
                 body += piece
             self.asked.append(head)
-            self.behave(Line(made, head, body, self.released))
+            self.behave(HostileConnection(made, head, body, self.released))
             with suppress(OSError):
                 made.shutdown(socket.SHUT_WR)
                 self.shut.release()
@@ -218,7 +218,7 @@ def hostile(behave: Behaviour, path: Path | None = None) -> Iterator[Hostile]:
 def upgraded(then: Behaviour, *, read: bool = True) -> Behaviour:
     """A websocket that is opened as it should be, and misbehaves after (the first question is read)."""
 
-    def behave(line: Line) -> None:
+    def behave(line: HostileConnection) -> None:
         key = next(
             row.partition(b":")[2].strip() for row in line.head.split(b"\r\n") if row.lower().startswith(b"sec-websocket-key")
         )
@@ -243,7 +243,7 @@ def frame(data: bytes, *, last: bool = True, first: bool = True) -> bytes:
     return head + (b"\x7e" + struct.pack(">H", length) if length < 65_536 else b"\x7f" + struct.pack(">Q", length)) + data
 
 
-def _pieces(line: Line) -> None:
+def _pieces(line: HostileConnection) -> None:
     """A message of empty parts that never ends."""
     line.send(frame(b"", last=False))
     for _ in range(int(GIVE_UP / 0.001)):

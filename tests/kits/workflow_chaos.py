@@ -11,15 +11,15 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Reply = Callable[["Handler"], None]
+Reply = Callable[["ChaosHandler"], None]
 HANG = 30.0
 """Seconds that hang; the server's own end cuts it short."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class ChaosHandler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: ChaosServer
     asked: dict[str, Any]
 
     def do_POST(self) -> None:
@@ -44,14 +44,14 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Server(ThreadingHTTPServer):
+class ChaosServer(ThreadingHTTPServer):
     """Replies by action; what was asked is in `seen`."""
 
     daemon_threads = True
     block_on_close = False
 
     def __init__(self, replies: dict[str, Reply]) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ChaosHandler)
         self.replies = replies
         self.over = threading.Event()
         self.seen: list[tuple[str, dict[str, str]]] = []
@@ -65,7 +65,7 @@ class Server(ThreadingHTTPServer):
 
 
 def well(output: Any = None, cost: str = "0.001", seconds: float = 0.0) -> Reply:
-    def reply(handler: Handler) -> None:
+    def reply(handler: ChaosHandler) -> None:
         time.sleep(seconds)
         handler.reply({"output": output, "cost": cost})
 
@@ -76,11 +76,11 @@ def said(content: Any, status: int = 200, **headers: str) -> Reply:
     return lambda handler: handler.reply(content, status, **headers)
 
 
-def hangs(handler: Handler) -> None:
+def hangs(handler: ChaosHandler) -> None:
     handler.wait(HANG)
 
 
-def hangs_amid_the_body(handler: Handler) -> None:
+def hangs_amid_the_body(handler: ChaosHandler) -> None:
     handler.send_response(200)
     handler.send_header("content-length", "1000")
     handler.end_headers()
@@ -88,7 +88,7 @@ def hangs_amid_the_body(handler: Handler) -> None:
     handler.wait(HANG)
 
 
-def closes_amid_the_body(handler: Handler) -> None:
+def closes_amid_the_body(handler: ChaosHandler) -> None:
     handler.send_response(200)
     handler.send_header("content-length", "1000")
     handler.end_headers()
@@ -97,7 +97,7 @@ def closes_amid_the_body(handler: Handler) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
-def drips(handler: Handler) -> None:
+def drips(handler: ChaosHandler) -> None:
     """A byte now and then, for ever: no time-out of a socket would notice."""
     handler.send_response(200)
     handler.end_headers()
@@ -108,7 +108,7 @@ def drips(handler: Handler) -> None:
             return
 
 
-def floods(handler: Handler) -> None:
+def floods(handler: ChaosHandler) -> None:
     """An answer of ten million bytes, without saying so before; but for that it would do."""
     handler.send_response(200)
     handler.end_headers()
@@ -118,7 +118,7 @@ def floods(handler: Handler) -> None:
     handler.wfile.write(b"}")
 
 
-def redirects(handler: Handler) -> None:
+def redirects(handler: ChaosHandler) -> None:
     """To where a good answer would be."""
     if handler.path == "/there":
         handler.reply({"output": 1, "cost": "0"})
@@ -126,14 +126,14 @@ def redirects(handler: Handler) -> None:
         handler.reply({}, 307, location="/there")
 
 
-def resets(handler: Handler) -> None:
+def resets(handler: ChaosHandler) -> None:
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     handler.connection.close()
 
 
 @contextmanager
-def serving(**replies: Reply) -> Iterator[Server]:
-    server = Server(dict(replies))
+def serving(**replies: Reply) -> Iterator[ChaosServer]:
+    server = ChaosServer(dict(replies))
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -15,7 +15,7 @@ from assay.judge.running import RunEvent, RunOptions, RunSummary
 from assay.judge.workflow import run as judge
 from assay.judge.workflow.planner import load_planner
 from assay.judge.workflow.tasks import everything, manifest_text
-from workflow_chaos import Server
+from workflow_chaos import ChaosServer
 
 QUICK = RunOptions(delay=0.01)
 SCHEME = """[scheme]
@@ -59,7 +59,7 @@ def plan(action: str = "do", **handling: Any) -> dict[str, Any]:
 
 def competition(
     folder: Path,
-    server: Server,
+    server: ChaosServer,
     planners: Mapping[str, Any],
     *,
     tasks: int = 2,

@@ -25,7 +25,7 @@ from assay.judge.workflow.services import Planners, Services
 from assay.publish.bittensor.node import BittensorNode
 from assay.publish.rpc import HttpRpc, RpcError, WebSocketRpc
 from enclave_kit import MACHINE
-from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, Line, frame, grown, hostile, is_plain, upgraded
+from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, SOCKETS, HostileConnection, frame, grown, hostile, is_plain, upgraded
 from rubric_kit import asked, make_case
 from test_issues_client import ISSUES
 
@@ -86,7 +86,7 @@ def test_a_token_that_github_repeats_is_neither_shown_nor_kept(tmp_path: Path) -
     assert not any(SECRET.encode() in path.read_bytes() for path in (tmp_path / "cache").iterdir())
     for header in (f"Location: http://{SECRET}/{EVIL[-1]}", f"Location: http://[{SECRET}"):
 
-        def moved(line: Line, header: str = header) -> None:
+        def moved(line: HostileConnection, header: str = header) -> None:
             line.answer(b"", "301 Moved", date, header)
 
         with hostile(moved) as there, no_harm():
@@ -170,7 +170,7 @@ def test_metadata_that_are_a_bomb() -> None:
         "state_getMetadata": f"0x{bomb.hex()}",
     }
 
-    def behave(line: Line) -> None:
+    def behave(line: HostileConnection) -> None:
         while True:
             said = line.message()
             line.send(frame(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": answers[said["method"]]}).encode()))

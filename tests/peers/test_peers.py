@@ -20,7 +20,7 @@ from assay.errors import BadInput
 from assay.peers import NoAnswer, Overrun, Packed, Silent, Words, peer, reading, retry_after
 from assay.peers.http import Peer, PeerAnswer
 from assay.peers.network import ExchangeBudget
-from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, Line, grown, hostile, is_plain
+from hostile_kit import BEHAVIOURS, EVIL, GIVE_UP, HostileConnection, grown, hostile, is_plain
 
 MIB = 2**20
 
@@ -136,7 +136,7 @@ def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_connection_is_used_again_and_a_dead_one_is_not(tmp_path: Path) -> None:
-    def twice(line: Line) -> None:
+    def twice(line: HostileConnection) -> None:
         line.answer(b"1")
         if b"/again" in line.head and line.socket.recv(65_536):
             line.answer(b"2")
@@ -348,7 +348,7 @@ def test_a_child_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_body_is_read_as_it_comes_and_can_be_hung_up_on() -> None:
-    def stream(line: Line) -> None:
+    def stream(line: HostileConnection) -> None:
         line.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nabc")
         line.released.wait(GIVE_UP)
 
@@ -387,7 +387,7 @@ def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
                 await one.ask_aside("GET", f"http://somewhere:{there.port}/", most=3)
         gone = threading.Event()
 
-        def wait(line: Line) -> None:
+        def wait(line: HostileConnection) -> None:
             assert line.socket.recv(1) == b""
             gone.set()
 

@@ -37,7 +37,7 @@ class Killed(Exception):
 
 
 @dataclass
-class Note(ChainAttempt):
+class BoardNote(ChainAttempt):
     """One note for the board."""
 
     text: str
@@ -49,7 +49,7 @@ class Note(ChainAttempt):
 
 
 @dataclass
-class Board:
+class NoteBoard:
     """A chain: what was handed to it, and what is in its blocks. answers: what happens at the next looks, one after the other."""
 
     pool: list[str] = field(default_factory=list)
@@ -63,24 +63,24 @@ class Board:
             self.block.setdefault(hash_, 7)
 
 
-class Notes(Chain[Note, str]):
+class Notes(Chain[BoardNote, str]):
     """The chain's part of a publisher: what another package writes."""
 
-    attempt = Note
+    attempt = BoardNote
 
-    def __init__(self, board: Board, account: str = "ann") -> None:
+    def __init__(self, board: NoteBoard, account: str = "ann") -> None:
         self.board, self.account = board, account
 
     @property
     def owner(self) -> tuple[object, ...]:
         return (self.account,)
 
-    def sign(self, number: int, subject: str, plan: str, call: str, attempts: list[Note]) -> Note | Outcome:
+    def sign(self, number: int, subject: str, plan: str, call: str, attempts: list[BoardNote]) -> BoardNote | Outcome:
         if not call:
             return Refusal("empty", "there is nothing to say")
-        return Note(number, subject, plan, self.account, text=call, hash=f"{call}-{number}")
+        return BoardNote(number, subject, plan, self.account, text=call, hash=f"{call}-{number}")
 
-    def follow(self, following: Following[Note, str]) -> Callable[[], Seen]:
+    def follow(self, following: Following[BoardNote, str]) -> Callable[[], Seen]:
         def look() -> Seen:
             if self.board.at_look:
                 self.board.at_look.pop(0)()
@@ -98,15 +98,15 @@ class Notes(Chain[Note, str]):
 
 
 @dataclass
-class World:
+class SenderWorld:
     """A board, a journal on the disk, and time that passes when it is waited for."""
 
     path: Path
-    board: Board = field(default_factory=Board)
+    board: NoteBoard = field(default_factory=NoteBoard)
     time: float = 0.0
     told: list[str] = field(default_factory=list)
 
-    def sender(self, account: str = "ann", chain: Chain[Note, str] | None = None) -> Sender[Note, str]:
+    def sender(self, account: str = "ann", chain: Chain[BoardNote, str] | None = None) -> Sender[BoardNote, str]:
         clock = SystemClock(poll=1, now=lambda: self.time, sleep=self.sleep)
         return Sender(chain or Notes(self.board, account), self.journal(), self.told.append, wait_seconds=5, clock=clock)
 
@@ -124,11 +124,11 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path / "board.jsonl")
+def world(tmp_path: Path) -> SenderWorld:
+    return SenderWorld(tmp_path / "board.jsonl")
 
 
-def test_a_chain_of_a_few_lines_is_sent_to_once_and_followed(world: World) -> None:
+def test_a_chain_of_a_few_lines_is_sent_to_once_and_followed(world: SenderWorld) -> None:
     world.board.at_look = [lambda: None, world.board.include]
     assert world.run() == Confirmed(7, "hello-1")
     assert (world.states(), world.told) == (["planned", "sent", "confirmed"], ["sent hello-1"])
@@ -145,7 +145,7 @@ def test_a_chain_of_a_few_lines_is_sent_to_once_and_followed(world: World) -> No
 
 
 @pytest.mark.parametrize("kill", [0, 1, 2])
-def test_killed_anywhere_it_is_sent_once(world: World, kill: int) -> None:
+def test_killed_anywhere_it_is_sent_once(world: SenderWorld, kill: int) -> None:
     """Before a node hears of it, while it waits, and after it is in a block."""
 
     def die() -> None:
@@ -161,7 +161,7 @@ def test_killed_anywhere_it_is_sent_once(world: World, kill: int) -> None:
     assert world.board.pool == ["hello-1"]
 
 
-def test_when_time_is_up_it_says_what_is_known_and_the_same_command_goes_on(world: World) -> None:
+def test_when_time_is_up_it_says_what_is_known_and_the_same_command_goes_on(world: SenderWorld) -> None:
     assert world.run() == Sent("hello-1")
     assert world.run() == Sent("hello-1")
     assert world.states() == ["planned", "sent", "sent"], "what the command ended with, once"
@@ -175,7 +175,7 @@ def test_when_time_is_up_it_says_what_is_known_and_the_same_command_goes_on(worl
     assert world.run() == Confirmed(7, "hello-1")
 
 
-def test_nothing_is_sent_where_nothing_is_to_be(world: World) -> None:
+def test_nothing_is_sent_where_nothing_is_to_be(world: SenderWorld) -> None:
     early = TooEarly(9, "block", "not before block 9")
     assert world.run(lambda: early) == early
     assert world.run(lambda: "") == Refusal("empty", "there is nothing to say")
@@ -187,7 +187,7 @@ def test_nothing_is_sent_where_nothing_is_to_be(world: World) -> None:
     assert (world.states(), world.board.pool) == (["too-early", "refused", "unknown"], [])
 
 
-def test_an_attempt_that_ended_for_nothing_is_begun_anew_a_few_times(world: World) -> None:
+def test_an_attempt_that_ended_for_nothing_is_begun_anew_a_few_times(world: SenderWorld) -> None:
     world.board.spoiled = {"hello-1"}
     world.board.at_look = [lambda: None, lambda: None, world.board.include]
     assert world.run() == Confirmed(7, "hello-2")
@@ -199,7 +199,7 @@ def test_an_attempt_that_ended_for_nothing_is_begun_anew_a_few_times(world: Worl
     assert world.states()[5:] == ["planned", "failed"] * 5 + ["refused"]
 
 
-def test_what_is_under_way_comes_first_and_that_of_others_is_not_touched(world: World) -> None:
+def test_what_is_under_way_comes_first_and_that_of_others_is_not_touched(world: SenderWorld) -> None:
     assert world.run() == Sent("hello-1")
     outcome = world.run(lambda: "later", OTHER)
     assert outcome == Unknown("epoch 3 is under way, and comes first: sent")
@@ -208,7 +208,7 @@ def test_what_is_under_way_comes_first_and_that_of_others_is_not_touched(world: 
     assert refused == Refusal("under-way", "a transaction of ann is under way: epoch 3", hint)
     world.board.at_look = [world.board.include, lambda: None, world.board.include]
     assert world.run(lambda: "later", OTHER) == Confirmed(7, "later-2")
-    (first, second) = Note.read(world.journal().entries)
+    (first, second) = BoardNote.read(world.journal().entries)
     assert (first.state, second.state) == ("confirmed", "confirmed")
     assert under_way([first, second]) is None
 
@@ -222,7 +222,7 @@ class Careful(Notes):
     def wrong(self) -> Outcome | None:
         return self.elsewhere
 
-    def known(self, attempts: list[Note], plan: str) -> Known[Note] | None:
+    def known(self, attempts: list[BoardNote], plan: str) -> Known[BoardNote] | None:
         done = [attempt for attempt in attempts if attempt.plan == plan and attempt.state == "confirmed"]
         if not done:
             return None
@@ -231,7 +231,7 @@ class Careful(Notes):
         return Confirmed(7, done[-1].hash)
 
 
-def test_a_chain_can_say_that_it_is_another_and_what_it_knows(world: World) -> None:
+def test_a_chain_can_say_that_it_is_another_and_what_it_knows(world: SenderWorld) -> None:
     chain = Careful(world.board)
     chain.elsewhere = Refusal("wrong-chain", "the node is of another chain")
     assert world.sender(chain=chain).run("epoch 3", PLAN, lambda: "hello") == chain.elsewhere
@@ -287,6 +287,6 @@ def test_what_became_of_entries_of_before_is_read_as_it_was() -> None:
 
 
 def test_a_journal_of_another_kind_of_target_is_refused() -> None:
-    for kind, entry in ((Note, OLD_EXTRINSIC), (Transaction, OLD_EXTRINSIC), (Extrinsic, OLD_TRANSACTION)):
+    for kind, entry in ((BoardNote, OLD_EXTRINSIC), (Transaction, OLD_EXTRINSIC), (Extrinsic, OLD_TRANSACTION)):
         with pytest.raises(BadInput, match="the journal belongs to another kind of target: its entry 'epoch 3'"):
             kind.read([entry])

@@ -27,7 +27,7 @@ NASTY = '<script>alert("1")</script>\x1b[2J & "more"'
 
 
 @dataclass
-class Chain:
+class PublisherChain:
     """A publisher and its chain in one: it takes what it is sent, or answers what it is told to."""
 
     journal: Journal | None = None
@@ -55,12 +55,12 @@ class Chain:
 
 
 @dataclass
-class Every(Chain):
+class Every(PublisherChain):
     every_epoch = True
 
 
 @dataclass
-class Beating(Chain):
+class Beating(PublisherChain):
     """A chain with a tempo of 10 blocks, a second each."""
 
     says: Refusal | Unknown | None = None
@@ -94,7 +94,7 @@ class Steps:
     """A watch whose clock goes on when it is told to."""
 
     place: Path
-    chain: Chain
+    chain: PublisherChain
     patience: float | None = None
     send: bool = True
 
@@ -123,7 +123,7 @@ class Steps:
 
 def test_the_newest_alone_or_each_in_its_turn(place: Path) -> None:
     settle(place, 3)
-    newest, each = Steps(place, Chain()), Steps(place, Every())
+    newest, each = Steps(place, PublisherChain()), Steps(place, Every())
     for one in (newest, each):
         assert one.step().rest == 10
     settle(place, 4, 5, 6)
@@ -135,7 +135,7 @@ def test_the_newest_alone_or_each_in_its_turn(place: Path) -> None:
 
 def test_what_a_publisher_writes_down_is_known_after_a_restart(place: Path) -> None:
     settle(place, 3)
-    chain = Chain(publishers.read_target(place, "local").journal())
+    chain = PublisherChain(publishers.read_target(place, "local").journal())
     Steps(place, chain).step()
     again = Steps(place, chain)
     report = again.step()
@@ -145,7 +145,9 @@ def test_what_a_publisher_writes_down_is_known_after_a_restart(place: Path) -> N
 
 def test_one_that_failed_is_tried_later_and_told_once(place: Path) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain(answers=[Unknown("gone"), Unknown("gone"), Unreachable("gone"), TooEarly(7, "time", "wait")]))
+    steps = Steps(
+        place, PublisherChain(answers=[Unknown("gone"), Unknown("gone"), Unreachable("gone"), TooEarly(7, "time", "wait")])
+    )
     assert (steps.step().rest, steps.names()) == (10, ["settled", "outcome"])
     assert (steps.step(9).rest, steps.names()) == (1, [])
     assert (steps.step(1).rest, steps.names()) == (10, [])
@@ -244,7 +246,7 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
 
 def test_a_ledger_that_is_busy_is_waited_for(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain(publishers.read_target(place, "local").journal()))
+    steps = Steps(place, PublisherChain(publishers.read_target(place, "local").journal()))
     assert store.open.__kwdefaults__ is not None
     monkeypatch.setitem(store.open.__kwdefaults__, "wait", 0.05)
     with closing(sqlite3.connect(place / "ledger.db", isolation_level=None)) as other:
@@ -260,7 +262,7 @@ def test_a_ledger_that_is_busy_is_waited_for(place: Path, monkeypatch: pytest.Mo
 
 def test_a_ledger_that_is_broken_alarms_until_it_is_mended(place: Path) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain())
+    steps = Steps(place, PublisherChain())
     text = (place / "ledger.toml").read_text()
     (place / "ledger.toml").write_text("nonsense")
     report = steps.step()
@@ -272,7 +274,7 @@ def test_a_ledger_that_is_broken_alarms_until_it_is_mended(place: Path) -> None:
 
 def test_a_clock_that_was_set_back(place: Path) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain(answers=[Unknown("gone"), Unknown("gone")]), patience=100)
+    steps = Steps(place, PublisherChain(answers=[Unknown("gone"), Unknown("gone")]), patience=100)
     steps.step()
     year = 365 * 86_400
     report = steps.step(-year)
@@ -305,7 +307,7 @@ def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_pa
 
 def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain(), send=False)
+    steps = Steps(place, PublisherChain(), send=False)
     assert (steps.step().exit_code, steps.chain.has) == (0, [])
     assert [one.outcome.state for one in steps.told if one.outcome is not None] == ["planned"]
     steps.chain.has.append(3)
@@ -314,7 +316,7 @@ def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
 
 def test_late(place: Path) -> None:
     settle(place, 3)
-    steps = Steps(place, Chain(answers=[Unknown("gone")] * 9), patience=100)
+    steps = Steps(place, PublisherChain(answers=[Unknown("gone")] * 9), patience=100)
     assert steps.step().exit_code == 1
     assert steps.step(100).exit_code == 1
     assert steps.step(1).alarms[0][0].what == "epoch 3 is settled, but for 101 seconds it has not been published"
@@ -325,7 +327,7 @@ def test_late(place: Path) -> None:
 
 def test_what_others_said_is_text_on_the_page(place: Path) -> None:
     settle(place, 3)
-    chain = Chain(publishers.read_target(place, "local").journal(), answers=[Refusal("c", NASTY, NASTY)])
+    chain = PublisherChain(publishers.read_target(place, "local").journal(), answers=[Refusal("c", NASTY, NASTY)])
     shown = Page(page(Steps(place, chain).step(), 60))
     assert shown.alarms == 1
     assert shown.text.count("<script>alert") >= 2
@@ -359,7 +361,7 @@ def test_what_is_confirmed_stays_so_when_a_command_finds_out_nothing(place: Path
 
 
 def test_the_page_says_what_it_waits_for(place: Path) -> None:
-    assert "nothing yet" in Page(page(Steps(place, Chain()).step(), 0.1)).text
+    assert "nothing yet" in Page(page(Steps(place, PublisherChain()).step(), 0.1)).text
     settle(place, 3)
     steps = Steps(place, Beating(answers=[Unknown("the node is behind")]))
     text = Page(page(steps.step(), 60)).text
@@ -371,7 +373,7 @@ def test_the_page_says_what_it_waits_for(place: Path) -> None:
 def test_a_file_that_cannot_be_written_later_does_not_end_it(place: Path, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     folder.mkdir()
-    steps, stop = Steps(place, Chain()), Stop()
+    steps, stop = Steps(place, PublisherChain()), Stop()
     real, count = steps.watch.step, 0
 
     def step() -> WatchReport:

@@ -97,7 +97,7 @@ def spending(budget: ExchangeBudget) -> Iterator[ExchangeBudget]:
         _BUDGET.reset(token)
 
 
-class _Stream(httpcore.NetworkStream):
+class _BudgetedStream(httpcore.NetworkStream):
     """A connection. Each wait is within the budget of its current exchange."""
 
     def __init__(self, inner: httpcore.NetworkStream) -> None:
@@ -128,7 +128,7 @@ class _Stream(httpcore.NetworkStream):
     def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, self._budget().left()))
+        return _BudgetedStream(self._inner.start_tls(ssl_context, server_hostname, self._budget().left()))
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)
@@ -155,7 +155,7 @@ class Backend(httpcore.NetworkBackend):
         for number, address in enumerate(addresses):
             try:
                 seconds = budget.left() / (len(addresses) - number)  # the last one has all that is left
-                return _Stream(self._inner.connect_tcp(address, port, seconds, local_address, socket_options))
+                return _BudgetedStream(self._inner.connect_tcp(address, port, seconds, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as refused:
                 error = refused
         raise error or httpcore.ConnectError("the host has no address")
@@ -172,7 +172,7 @@ class Backend(httpcore.NetworkBackend):
         except OSError as error:
             opened.close()
             raise httpcore.ConnectError(str(error)) from error
-        return _Stream(_UnixStream(opened))
+        return _BudgetedStream(_UnixStream(opened))
 
     def sleep(self, seconds: float) -> None:
         """Do not pause: httpcore pauses between attempts to connect, but here is only one."""

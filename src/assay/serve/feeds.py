@@ -99,12 +99,12 @@ def routes(site: Site, watch: Watch, metrics: Metrics) -> APIRouter:
         place.__enter__()
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         stream = _events(request, watch, segment, last_event_id)
-        return _Stream(stream, place, headers)
+        return _EventStream(stream, place, headers)
 
     return router
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """An event stream that gives its place back when it ends, however it ends."""
 
     def __init__(self, stream: AsyncIterator[bytes], place: Any, headers: dict[str, str]) -> None:

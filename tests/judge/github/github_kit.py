@@ -105,7 +105,7 @@ def statement(name: str, account: int | None = None, *, signer: str | None = Non
 
 
 @dataclass
-class Fault:
+class GithubFault:
     """What is answered instead, `times` times, to addresses that match; where `act` returns False, the right answer follows."""
 
     match: str
@@ -115,12 +115,12 @@ class Fault:
     """How many that match are answered rightly before."""
 
 
-class Faulty(SERVER.Server):  # type: ignore[misc,name-defined]
+class FaultyGithub(SERVER.Server):  # type: ignore[misc,name-defined]
     """The server, with trouble on demand."""
 
     def __init__(self, found: Json, **more: Any) -> None:
         super().__init__(found, **more)
-        self.faults: list[Fault] = []
+        self.faults: list[GithubFault] = []
         self.released = threading.Event()
 
     def fault(self, handler: Any, path: str, asked: Mapping[str, str]) -> bool:
@@ -149,9 +149,9 @@ class Faulty(SERVER.Server):  # type: ignore[misc,name-defined]
 
 
 @contextmanager
-def serving(found: Json, **more: Any) -> Iterator[Faulty]:
+def serving(found: Json, **more: Any) -> Iterator[FaultyGithub]:
     """The server, while the block runs."""
-    with Faulty(copy.deepcopy(found), **more) as server:
+    with FaultyGithub(copy.deepcopy(found), **more) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:

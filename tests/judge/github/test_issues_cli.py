@@ -11,7 +11,7 @@ import cli_kit
 import github_kit as kit
 from assay.ledger import keys
 from cli_kit import output, refused, run
-from github_kit import Fault, Faulty, issue, label, made, records, status
+from github_kit import FaultyGithub, GithubFault, issue, label, made, records, status
 
 ISSUES = [
     issue(1, 50, label("valid", 1), label("valid", 3, off=True)),
@@ -22,13 +22,13 @@ ISSUES = [
 
 
 @pytest.fixture
-def server() -> Iterator[Faulty]:
+def server() -> Iterator[FaultyGithub]:
     with kit.serving(kit.facts(ISSUES, stars=[{"by": 50, "at": kit.at(2)}])) as found:
         yield found
 
 
 @pytest.fixture
-def place(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     for name in kit.PEOPLE:
@@ -36,7 +36,7 @@ def place(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return made(tmp_path / "c", server.url)
 
 
-def test_a_statement_is_made_published_and_found(place: Path, server: Faulty) -> None:
+def test_a_statement_is_made_published_and_found(place: Path, server: FaultyGithub) -> None:
     said = run("issues", "link", "--competition", place, "--key", "ann", "--login", "ann")
     assert said.stdout == kit.statement("ann")
     assert "Publish it as ann, in a gist or in a comment on an issue" in said.stderr
@@ -63,17 +63,17 @@ def test_a_participant_with_a_name_says_who_he_is(place: Path) -> None:
         ("robot", "is not a person's account (Bot)"),
     ],
 )
-def test_an_account_that_cannot_be_linked(place: Path, server: Faulty, login: str, said: str) -> None:
+def test_an_account_that_cannot_be_linked(place: Path, server: FaultyGithub, login: str, said: str) -> None:
     server.world.facts["accounts"].append({"id": 88, "login": "robot", "type": "Bot"})
     assert said in refused("issues", "link", "--competition", place, "--key", "ann", "--login", login)
 
 
-def test_ids_are_looked_up(place: Path, server: Faulty) -> None:
+def test_ids_are_looked_up(place: Path, server: FaultyGithub) -> None:
     assert output("issues", "id", place, "kestrel") == "90\n"
     assert output("issues", "id", place, kit.REPOSITORY) == "700\n"
     assert "there is nothing there (404)" in refused("issues", "id", place, "acme/nothing")
     assert "is not the name of a repository" in refused("issues", "id", place, "acme/..%2f/x")
-    server.faults.append(Fault("", status(429, retry_after="1"), times=1))
+    server.faults.append(GithubFault("", status(429, retry_after="1"), times=1))
     said = run("issues", "id", place, "kestrel")
     assert (said.stdout, said.stderr) == ("90\n", "GitHub was asked too much (429); again in 1.00 s\n")
 
@@ -89,18 +89,18 @@ def test_a_run_says_what_it_counted(place: Path) -> None:
     assert "Nothing is missing: every record has its evidence." in output("run", place, "--validator", "val-1")
 
 
-def test_a_run_that_leaves_something_out_ends_with_1(place: Path, server: Faulty) -> None:
-    server.faults.append(Fault("/stargazers", status(403, "no")))
+def test_a_run_that_leaves_something_out_ends_with_1(place: Path, server: FaultyGithub) -> None:
+    server.faults.append(GithubFault("/stargazers", status(403, "no")))
     done = run("run", place, "--validator", "val-1", "--attempts", "1", code=1)
     assert "Errors, which are nobody's fails" in done.stdout
     assert "GitHub answered 403" in " ".join(done.stdout.split())
-    server.faults = [Fault("/gists", status(403, "no"), after=1)]
+    server.faults = [GithubFault("/gists", status(403, "no"), after=1)]
     done = run("run", place, "--validator", "val-1", "--attempts", "1", code=1, columns=200)
     assert "Nothing is missing" not in done.stdout
     assert "GitHub answered 403" in done.stdout
-    server.faults = [Fault("", status(401))]
+    server.faults = [GithubFault("", status(401))]
     assert "GitHub refuses the token" in refused("run", place, "--validator", "val-1")
-    server.faults = [Fault("", status(403, "no"))]
+    server.faults = [GithubFault("", status(403, "no"))]
     assert "GitHub cannot be read" in refused("run", place, "--validator", "val-1", code=1)
 
 
@@ -125,7 +125,7 @@ def test_show_everybody(place: Path) -> None:
     assert output("issues", "show", place, "--validator", "val-1") == board
 
 
-def test_show_one(place: Path, server: Faulty) -> None:
+def test_show_one(place: Path, server: FaultyGithub) -> None:
     run("run", place, "--validator", "val-1")
     board = output("issues", "show", place, "ann", columns=120)
     rows = [" ".join(line.split()) for line in board.splitlines()]
@@ -157,7 +157,7 @@ def test_show_as_json(place: Path) -> None:
     assert len(json.loads(output("issues", "show", place, "--json"))["counts"]) == 3
 
 
-def test_show_says_where_github_tells_another_history_now(place: Path, server: Faulty) -> None:
+def test_show_says_where_github_tells_another_history_now(place: Path, server: FaultyGithub) -> None:
     run("run", place, "--validator", "val-1")
     server.repository["issues"][0]["events"].pop(0)
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
@@ -167,7 +167,7 @@ def test_show_says_where_github_tells_another_history_now(place: Path, server: F
     assert json.loads(output("issues", "show", place, "ann", "--json"))["counts"][0]["differs"] == [1, 3]
 
 
-def test_show_several_repositories_and_no_other_kind(place: Path, server: Faulty) -> None:
+def test_show_several_repositories_and_no_other_kind(place: Path, server: FaultyGithub) -> None:
     scheme, rules = place / "scheme.toml", place / "issues.toml"
     for file, old, new in (
         (scheme, "[consensus]", f'"{kit.OTHER}" = "5"\n[consensus]'),
@@ -204,7 +204,7 @@ def test_what_cannot_be_shown(place: Path) -> None:
     assert "there is no evidence of 'val-1'" in refused("issues", "show", place, "ann")
 
 
-def test_a_run_is_signed_into_the_ledger_epoch_by_epoch(place: Path, server: Faulty) -> None:
+def test_a_run_is_signed_into_the_ledger_epoch_by_epoch(place: Path, server: FaultyGithub) -> None:
     keys.save("log", kit.key_of("log"))
     keys.save("val", kit.key_of("val"))
     validator = kit.public_of("val")

@@ -16,7 +16,7 @@ from assay.judge.github import client
 from assay.judge.github.client import AnswerCache, CachedAnswer, GitHub, Gone, Moved, Unread, parse_answer
 from assay.judge.github.reading import read_list
 from assay.judge.running import RunStopped, Stop
-from github_kit import Fault, Faulty, sent, status
+from github_kit import FaultyGithub, GithubFault, sent, status
 
 TOKEN = "ghp_secretsecretsecret"
 HOME = f"/repos/{kit.REPOSITORY}"
@@ -24,7 +24,7 @@ ISSUES = TypeAdapter(list[client.IssueAnswer])
 
 
 @contextmanager
-def asking(server: Faulty, place: Path, said: list[tuple[str, float]] | None = None, **more: Any) -> Iterator[GitHub]:
+def asking(server: FaultyGithub, place: Path, said: list[tuple[str, float]] | None = None, **more: Any) -> Iterator[GitHub]:
     """A client of the server, with what it keeps in a folder."""
     told = said if said is not None else []
     options: dict[str, Any] = {"attempts": 3, "delay": 0.01} | more
@@ -36,7 +36,7 @@ def asking(server: Faulty, place: Path, said: list[tuple[str, float]] | None = N
 
 
 @pytest.fixture
-def server() -> Iterator[Faulty]:
+def server() -> Iterator[FaultyGithub]:
     with kit.serving(kit.facts([kit.issue(number, 50) for number in range(1, 251)])) as found:
         yield found
 
@@ -45,7 +45,7 @@ def everything(github: GitHub) -> list[int]:
     return [one.number for one in read_list(github, f"{HOME}/issues", ISSUES, lambda one: one.number, {"state": "all"})]
 
 
-def test_what_has_not_changed_costs_nothing(server: Faulty, tmp_path: Path) -> None:
+def test_what_has_not_changed_costs_nothing(server: FaultyGithub, tmp_path: Path) -> None:
     with asking(server, tmp_path) as github:
         first = github.get(HOME)
         left = server.left
@@ -62,7 +62,7 @@ def test_what_has_not_changed_costs_nothing(server: Faulty, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}\n", b"garbage", b'{"digest":1}\nx', b"[" * 100_000])
-def test_what_is_kept_and_damaged_is_dropped(server: Faulty, tmp_path: Path, damage: bytes) -> None:
+def test_what_is_kept_and_damaged_is_dropped(server: FaultyGithub, tmp_path: Path, damage: bytes) -> None:
     with asking(server, tmp_path) as github:
         body = github.get(HOME).body
         (path,) = (tmp_path / "cache").iterdir()
@@ -90,7 +90,7 @@ def test_what_is_kept_is_for_its_owner_alone_and_does_not_grow(tmp_path: Path) -
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
-def test_several_pages_are_one_list(server: Faulty, tmp_path: Path) -> None:
+def test_several_pages_are_one_list(server: FaultyGithub, tmp_path: Path) -> None:
     with asking(server, tmp_path) as github:
         assert everything(github) == list(range(1, 251))
         left = server.left
@@ -99,18 +99,18 @@ def test_several_pages_are_one_list(server: Faulty, tmp_path: Path) -> None:
     assert len(server.asked) == 12  # three pages, four times: each reading is read until two agree
 
 
-def change(server: Faulty, act: Callable[[], object], after: int, times: int = 1) -> None:
+def change(server: FaultyGithub, act: Callable[[], object], after: int, times: int = 1) -> None:
     """Changes the facts when one more page has been asked for after some."""
 
     def now(_handler: Any) -> bool:
         act()
         return False
 
-    server.faults.append(Fault("/issues", now, times=times, after=after))
+    server.faults.append(GithubFault("/issues", now, times=times, after=after))
 
 
 @pytest.mark.parametrize("after", range(1, 9))
-def test_a_list_that_changes_once_while_it_is_read_is_read_again(server: Faulty, tmp_path: Path, after: int) -> None:
+def test_a_list_that_changes_once_while_it_is_read_is_read_again(server: FaultyGithub, tmp_path: Path, after: int) -> None:
     change(server, lambda: server.repository["issues"].pop(0), after)
     with asking(server, tmp_path) as github:
         found = everything(github)
@@ -118,19 +118,19 @@ def test_a_list_that_changes_once_while_it_is_read_is_read_again(server: Faulty,
     assert found == list(range(2, 251)) if gone else list(range(1, 251))
 
 
-def test_a_list_that_never_stands_still_is_an_error(server: Faulty, tmp_path: Path) -> None:
+def test_a_list_that_never_stands_still_is_an_error(server: FaultyGithub, tmp_path: Path) -> None:
     change(server, lambda: server.repository["issues"].pop(0), after=1, times=1000)
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="the list changes while it is read"):
         everything(github)
 
 
-def test_an_entry_that_is_there_twice_is_no_list(server: Faulty, tmp_path: Path) -> None:
+def test_an_entry_that_is_there_twice_is_no_list(server: FaultyGithub, tmp_path: Path) -> None:
     server.repository["issues"].append(kit.issue(7, 50))
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="the list changes while it is read"):
         everything(github)
 
 
-def test_a_full_page_that_is_kept_does_not_hide_the_next_one(server: Faulty, tmp_path: Path) -> None:
+def test_a_full_page_that_is_kept_does_not_hide_the_next_one(server: FaultyGithub, tmp_path: Path) -> None:
     del server.repository["issues"][100:]
     with asking(server, tmp_path) as github:
         assert everything(github) == list(range(1, 101))
@@ -138,7 +138,7 @@ def test_a_full_page_that_is_kept_does_not_hide_the_next_one(server: Faulty, tmp
         assert everything(github) == list(range(1, 102))
 
 
-def test_a_list_has_a_bound(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_a_bound(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.judge.github.reading.MOST_PAGES", 2)
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="the list has more than 2 pages"):
         everything(github)
@@ -155,15 +155,15 @@ def test_a_list_has_a_bound(server: Faulty, tmp_path: Path, monkeypatch: pytest.
     ids=["502", "half", "nothing", "closed"],
 )
 def test_trouble_is_tried_again_and_then_is_an_error(
-    server: Faulty, tmp_path: Path, act: Callable[[Any], None], said: str
+    server: FaultyGithub, tmp_path: Path, act: Callable[[Any], None], said: str
 ) -> None:
     told: list[tuple[str, float]] = []
-    server.faults.append(Fault("", act, times=2))
+    server.faults.append(GithubFault("", act, times=2))
     with asking(server, tmp_path, told) as github:
         assert b"acme/widget" in github.get(HOME).body
     assert [said in why for why, _ in told] == [True, True]
     assert [seconds for _, seconds in told] == [0.01, 0.04]
-    server.faults = [Fault("", act)]
+    server.faults = [GithubFault("", act)]
     with asking(server, tmp_path) as github, pytest.raises(Unread, match=said):
         github.get(f"{HOME}/issues")
 
@@ -177,13 +177,13 @@ def test_trouble_is_tried_again_and_then_is_an_error(
     ],
 )
 def test_a_rate_limit_is_waited_for(
-    server: Faulty, tmp_path: Path, answer: Callable[[Any], None], seconds: float | None, monkeypatch: pytest.MonkeyPatch
+    server: FaultyGithub, tmp_path: Path, answer: Callable[[Any], None], seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(client, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
     told: list[tuple[str, float]] = []
     server.world.now = server.world.now.fromtimestamp(1762041600, server.world.now.tzinfo)
-    server.faults.append(Fault("", answer, times=5))  # more often than an error is tried again
+    server.faults.append(GithubFault("", answer, times=5))  # more often than an error is tried again
     with asking(server, tmp_path, told) as github:
         github.get(HOME)
     assert len(told) == 5
@@ -202,17 +202,17 @@ def test_a_rate_limit_is_waited_for(
     ],
 )
 def test_who_is_asked_to_wait_too_long_leaves_it_for_another_run(
-    server: Faulty, tmp_path: Path, answer: Callable[[Any], None], seconds: int, monkeypatch: pytest.MonkeyPatch
+    server: FaultyGithub, tmp_path: Path, answer: Callable[[Any], None], seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "PATIENCE", 59.0)
     server.world.now = server.world.now.fromtimestamp(1762041600, server.world.now.tzinfo)
-    server.faults.append(Fault("", answer))
+    server.faults.append(GithubFault("", answer))
     with asking(server, tmp_path) as github, pytest.raises(Unread, match=f"the run would have to wait {seconds} s more"):
         github.get(HOME)
     assert len(server.asked) == 1
 
 
-def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: Faulty, tmp_path: Path) -> None:
+def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: FaultyGithub, tmp_path: Path) -> None:
     for act, error, said in (
         (status(403, "Resource not accessible"), Unread, "GitHub answered 403: 'Resource not accessible'"),
         (status(422, "pagination is limited"), Unread, "GitHub answered 422: 'pagination is limited'"),
@@ -222,47 +222,47 @@ def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: Faulty, tmp_p
         (status(401), BadInput, "GitHub refuses the token"),
         (status(304), Unread, "GitHub answered 304"),
     ):
-        server.faults = [Fault("", act, times=1)]
+        server.faults = [GithubFault("", act, times=1)]
         with asking(server, tmp_path) as github, pytest.raises(error, match=said):
             github.get(HOME, fresh=True)
     assert len(server.asked) == 7
 
 
-def test_a_server_that_hangs_is_given_up(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_hangs_is_given_up(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SECONDS", 0.2)
-    server.faults.append(Fault("", kit.hang))
+    server.faults.append(GithubFault("", kit.hang))
     began = time.monotonic()
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="GitHub does not answer"):
         github.get(HOME)
     assert time.monotonic() - began < 30
 
 
-def test_an_answer_that_drips_is_given_up(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_drips_is_given_up(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def drip(handler: Any) -> None:
         sent(b"", 1_000_000)(handler)
         while not handler.server.released.wait(0.02):
             handler.wfile.write(b" ")
 
     monkeypatch.setattr(client, "WHOLE_SECONDS", 0.2)
-    server.faults.append(Fault("", drip))
+    server.faults.append(GithubFault("", drip))
     with asking(server, tmp_path, attempts=1) as github, pytest.raises(Unread, match="the answer took longer than"):
         github.get(HOME)
 
 
-def test_an_answer_without_end_is_not_read(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_not_read(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def flood(handler: Any) -> None:
         sent(b"", 10**12)(handler)
         while not handler.server.released.is_set():
             handler.wfile.write(b" " * 65536)
 
     monkeypatch.setattr(client, "BODY_BYTES", 1_000_000)
-    server.faults.append(Fault("", flood))
+    server.faults.append(GithubFault("", flood))
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="the answer is larger than 1000000 bytes"):
         github.get(HOME)
     assert len(server.asked) == 1
 
 
-def test_redirects_stay_on_the_host_and_end(server: Faulty, tmp_path: Path) -> None:
+def test_redirects_stay_on_the_host_and_end(server: FaultyGithub, tmp_path: Path) -> None:
     with kit.serving(kit.facts()) as elsewhere:
         for location, said in (
             (f"{elsewhere.url}{HOME}", "GitHub answered with an address outside its API"),
@@ -272,28 +272,28 @@ def test_redirects_stay_on_the_host_and_end(server: Faulty, tmp_path: Path) -> N
             (f"{server.url.replace('//', '//me:you@')}/x", "GitHub answered with an address outside its API"),
             (f"{server.url}{HOME}", "is redirected again and again"),
         ):
-            server.faults = [Fault("", status(301, location=location))]
+            server.faults = [GithubFault("", status(301, location=location))]
             with asking(server, tmp_path) as github, pytest.raises(Unread, match=said):
                 github.get(HOME)
         assert elsewhere.asked == []
-    server.faults = [Fault("", status(301, location=f"{server.url}/repositories/{kit.REPOSITORY_ID}"), times=1)]
+    server.faults = [GithubFault("", status(301, location=f"{server.url}/repositories/{kit.REPOSITORY_ID}"), times=1)]
     with asking(server, tmp_path) as github:
         assert b"acme/widget" in github.get(HOME).body
-    server.faults = [Fault("", status(301, location=f"{server.url}/x"), times=1)]
+    server.faults = [GithubFault("", status(301, location=f"{server.url}/x"), times=1)]
     with asking(server, tmp_path) as github, pytest.raises(Moved):
         github.get(f"{HOME}/issues/1", follow=False)
 
 
-def test_a_next_page_elsewhere_is_not_asked_for(server: Faulty, tmp_path: Path) -> None:
+def test_a_next_page_elsewhere_is_not_asked_for(server: FaultyGithub, tmp_path: Path) -> None:
     def away(handler: Any) -> None:
         handler.reply(200, b"[]", {"Link": '<http://127.0.0.1:1/next>; rel="next"'})
 
-    server.faults.append(Fault("", away))
+    server.faults.append(GithubFault("", away))
     with asking(server, tmp_path) as github, pytest.raises(Unread, match="GitHub answered with an address outside its API"):
         everything(github)
 
 
-def test_an_answer_without_a_date_is_not_believed(server: Faulty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_a_date_is_not_believed(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for date in ("yesterday", ""):
         monkeypatch.setattr(kit.SERVER.Handler, "date_time_string", lambda *_, date=date: date)
         with asking(server, tmp_path) as github, pytest.raises(Unread, match="the answer has no date"):
@@ -309,9 +309,9 @@ def test_an_answer_that_is_not_github_s_is_refused(body: bytes) -> None:
     assert len(str(refused.value)) < 500
 
 
-def test_the_token_goes_to_github_and_nowhere_else(server: Faulty, tmp_path: Path) -> None:
+def test_the_token_goes_to_github_and_nowhere_else(server: FaultyGithub, tmp_path: Path) -> None:
     told: list[tuple[str, float]] = []
-    server.faults.append(Fault("", status(500, TOKEN), times=2))
+    server.faults.append(GithubFault("", status(500, TOKEN), times=2))
     with asking(server, tmp_path, told) as github:
         assert TOKEN not in repr(github) + repr(vars(github))
         github.get(HOME)
@@ -325,9 +325,9 @@ def test_the_token_goes_to_github_and_nowhere_else(server: Faulty, tmp_path: Pat
         assert wrong not in str(refused.value)
 
 
-def test_who_asks_for_the_end_is_heard_while_it_waits(server: Faulty, tmp_path: Path) -> None:
+def test_who_asks_for_the_end_is_heard_while_it_waits(server: FaultyGithub, tmp_path: Path) -> None:
     stop = Stop()
-    server.faults.append(Fault("", status(429, retry_after="600")))
+    server.faults.append(GithubFault("", status(429, retry_after="600")))
 
     def asked(_why: str, _seconds: float) -> None:
         stop.asked += 1

@@ -14,7 +14,7 @@ import github_kit as kit
 from assay.errors import AssayError, BadInput
 from assay.judge.github.client import Unread
 from assay.judge.running import RunEvent
-from github_kit import Fault, Faulty, counted, issue, judged, label, made, records, sent, status
+from github_kit import FaultyGithub, GithubFault, counted, issue, judged, label, made, records, sent, status
 
 EXAMPLE = kit.ROOT / "examples" / "bounty-challenge"
 ISSUES = [
@@ -36,13 +36,13 @@ STARS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def server() -> Iterator[Faulty]:
+def server() -> Iterator[FaultyGithub]:
     with kit.serving(kit.facts(ISSUES, stars=STARS)) as found:
         yield found
 
 
 @pytest.fixture
-def place(server: Faulty, tmp_path: Path) -> Path:
+def place(server: FaultyGithub, tmp_path: Path) -> Path:
     return made(tmp_path / "c", server.url)
 
 
@@ -59,7 +59,7 @@ def test_what_is_counted(place: Path) -> None:
     assert scores == {kit.public_of("ann"): "0.1", kit.public_of("ben"): "0", kit.public_of("cyd"): "0.05"}
 
 
-def test_every_validator_counts_the_same_whenever_it_asks(place: Path, server: Faulty) -> None:
+def test_every_validator_counts_the_same_whenever_it_asks(place: Path, server: FaultyGithub) -> None:
     judged(place)
     server.repository["issues"][0]["events"].append(label("valid", 4, 20, off=True))
     server.world.now = server.world.now.fromisoformat(kit.at(6, 6))
@@ -71,7 +71,7 @@ def test_every_validator_counts_the_same_whenever_it_asks(place: Path, server: F
     assert counted(place)[4] == "0/0/1/0"
 
 
-def test_an_epoch_is_judged_once_it_is_over_by_github_s_clock(place: Path, server: Faulty) -> None:
+def test_an_epoch_is_judged_once_it_is_over_by_github_s_clock(place: Path, server: FaultyGithub) -> None:
     server.world.now = server.world.now.fromisoformat(kit.at(3, 4))
     assert judged(place).planned == 3
     assert {one["epoch"] for one in records(place)} == {1}
@@ -86,7 +86,7 @@ def test_an_epoch_is_judged_once_it_is_over_by_github_s_clock(place: Path, serve
     assert sorted(counted(place)) == [1, 2, 3, 4, 5]
 
 
-def test_running_again_asks_little_and_writes_nothing(place: Path, server: Faulty) -> None:
+def test_running_again_asks_little_and_writes_nothing(place: Path, server: FaultyGithub) -> None:
     judged(place)
     before, left = records(place), server.left
     asked = len(server.asked)
@@ -102,18 +102,20 @@ def test_running_again_asks_little_and_writes_nothing(place: Path, server: Fault
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault("/issues", status(502)),
-        Fault("/issues/2/events", status(500)),
-        Fault("/stargazers", sent(b"[", 100)),
-        Fault("/stargazers", sent(b'[{"starred_at": "2026-11-02T00:00:00Z"}')),
-        Fault("/issues", sent(b'{"message": "ok"}')),
-        Fault("/issues/7/events", status(403, "no")),
-        Fault(f"/repos/{kit.REPOSITORY}$", status(404)),
-        Fault("/issues/1/events", status(429, retry_after="7200")),
+        GithubFault("/issues", status(502)),
+        GithubFault("/issues/2/events", status(500)),
+        GithubFault("/stargazers", sent(b"[", 100)),
+        GithubFault("/stargazers", sent(b'[{"starred_at": "2026-11-02T00:00:00Z"}')),
+        GithubFault("/issues", sent(b'{"message": "ok"}')),
+        GithubFault("/issues/7/events", status(403, "no")),
+        GithubFault(f"/repos/{kit.REPOSITORY}$", status(404)),
+        GithubFault("/issues/1/events", status(429, retry_after="7200")),
     ],
     ids=["502", "events", "half", "half a list", "no list", "403", "404", "limit"],
 )
-def test_a_repository_is_read_whole_or_nothing_is_written_about_it(server: Faulty, tmp_path: Path, fault: Fault) -> None:
+def test_a_repository_is_read_whole_or_nothing_is_written_about_it(
+    server: FaultyGithub, tmp_path: Path, fault: GithubFault
+) -> None:
     server.world.facts["repositories"][1]["issues"].append(issue(1, 50, label("valid", 1)))
     place = made(tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID})
     fault.match = f"{kit.REPOSITORY}.*{fault.match}" if fault.match.startswith(("/issues", "/star")) else fault.match
@@ -128,17 +130,17 @@ def test_a_repository_is_read_whole_or_nothing_is_written_about_it(server: Fault
     assert counted(place, repository=kit.OTHER) == {1: "1/0/0/0", 2: "0/0/0/0", 3: "0/0/0/0"}
 
 
-def test_trouble_that_passes_leaves_no_trace(place: Path, server: Faulty) -> None:
+def test_trouble_that_passes_leaves_no_trace(place: Path, server: FaultyGithub) -> None:
     events: list[RunEvent] = []
     for match in ("/issues", "/issues/1/events", "/stargazers", "/gists"):
-        server.faults.append(Fault(match, status(502), times=1))
-        server.faults.append(Fault(match, sent(b"[", 100), times=1))
+        server.faults.append(GithubFault(match, status(502), times=1))
+        server.faults.append(GithubFault(match, sent(b"[", 100), times=1))
     assert judged(place, events=events).errors == []
     assert counted(place) == {1: "1/1/0/0", 2: "1/0/0/1", 3: "0/0/0/0"}
     assert [event.kind for event in events].count("again") == 8
 
 
-def test_a_deleted_issue_keeps_what_it_counted(place: Path, server: Faulty) -> None:
+def test_a_deleted_issue_keeps_what_it_counted(place: Path, server: FaultyGithub) -> None:
     judged(place)
     server.repository["issues"][0]["gone"] = "deleted"
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
@@ -158,13 +160,13 @@ def test_a_deleted_issue_keeps_what_it_counted(place: Path, server: Faulty) -> N
     assert not any(path.endswith("/issues/1") for path in server.paths[asked:])  # it is known to be gone
 
 
-def test_an_issue_that_is_deleted_while_the_list_is_read_is_no_error(place: Path, server: Faulty) -> None:
-    server.faults.append(Fault("/issues/1/events", status(410)))
+def test_an_issue_that_is_deleted_while_the_list_is_read_is_no_error(place: Path, server: FaultyGithub) -> None:
+    server.faults.append(GithubFault("/issues/1/events", status(410)))
     assert judged(place).errors == []
     assert counted(place)[1] == "0/1/0/0"
 
 
-def test_a_list_that_leaves_out_what_is_there_is_an_error(place: Path, server: Faulty) -> None:
+def test_a_list_that_leaves_out_what_is_there_is_an_error(place: Path, server: FaultyGithub) -> None:
     judged(place)
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
 
@@ -172,13 +174,13 @@ def test_a_list_that_leaves_out_what_is_there_is_an_error(place: Path, server: F
         rows = server.world.answer(f"/repos/{kit.REPOSITORY}/issues", "")
         handler.reply(200, json.dumps(rows[1:]).encode())
 
-    server.faults.append(Fault(r"/issues\?", shorter))
+    server.faults.append(GithubFault(r"/issues\?", shorter))
     ((_, why),) = judged(place).errors
     assert "the list leaves out issue 1, which is there" in why
     assert sorted(counted(place)) == [1, 2, 3]
 
 
-def test_an_issue_that_moves_counts_where_it_was_opened(server: Faulty, tmp_path: Path) -> None:
+def test_an_issue_that_moves_counts_where_it_was_opened(server: FaultyGithub, tmp_path: Path) -> None:
     place = made(tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID})
     judged(place)
     server.repository["issues"][0]["gone"] = f"/repos/{kit.OTHER}/issues/9"
@@ -192,7 +194,7 @@ def test_an_issue_that_moves_counts_where_it_was_opened(server: Faulty, tmp_path
     assert f"{kit.OTHER}: moved here from another repository, and do not count: #9." in summary.remarks
 
 
-def test_names_change_and_ids_do_not(place: Path, server: Faulty) -> None:
+def test_names_change_and_ids_do_not(place: Path, server: FaultyGithub) -> None:
     server.world.facts["accounts"][0]["login"] = "ann-was-here"
     server.world.facts["accounts"].append({"id": 77, "login": "ann"})
     server.repository["issues"].append(issue(9, 77, label("valid", 1)))
@@ -201,14 +203,14 @@ def test_names_change_and_ids_do_not(place: Path, server: Faulty) -> None:
     assert counted(place)[1] == "1/1/0/0"
 
 
-def test_another_repository_under_the_same_name_is_not_taken_for_it(place: Path, server: Faulty) -> None:
+def test_another_repository_under_the_same_name_is_not_taken_for_it(place: Path, server: FaultyGithub) -> None:
     server.repository["id"] = 999
     ((_, why),) = judged(place).errors
     assert "acme/widget is another repository now: its id is 999" in why
     assert records(place) == []
 
 
-def test_who_is_not_linked_has_no_record_and_is_told_why(server: Faulty, tmp_path: Path) -> None:
+def test_who_is_not_linked_has_no_record_and_is_told_why(server: FaultyGithub, tmp_path: Path) -> None:
     place = made(tmp_path / "c", server.url, people=("ann", "ben"))
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben", signer="ann")}
     summary = judged(place)
@@ -233,7 +235,7 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: Faulty, tmp_pat
     ],
     ids=["gone", "somebody else's", "empty", "another's", "ghost", "bot"],
 )
-def test_a_link_that_is_not_right(place: Path, server: Faulty, gist: dict[str, Any] | None, said: str) -> None:
+def test_a_link_that_is_not_right(place: Path, server: FaultyGithub, gist: dict[str, Any] | None, said: str) -> None:
     server.world.facts["accounts"].append({"id": 88, "login": "bot-ben", "type": "Bot"})
     server.world.facts["gists"][1:2] = [gist] if gist else []
     summary = judged(place)
@@ -241,7 +243,7 @@ def test_a_link_that_is_not_right(place: Path, server: Faulty, gist: dict[str, A
     assert {one["participant"] for one in records(place)} == {kit.public_of("ann"), kit.public_of("cyd")}
 
 
-def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server: Faulty) -> None:
+def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server: FaultyGithub) -> None:
     server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(1, -1))
     summary = judged(place)
     assert counted(place, "ben")[1] == "1/1/0/0"
@@ -252,7 +254,7 @@ def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server
     )
 
 
-def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Path, server: Faulty) -> None:
+def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Path, server: FaultyGithub) -> None:
     server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(1, 30))
     summary = judged(place, participants=(kit.public_of("ben"),))
     assert records(place) == []
@@ -260,14 +262,14 @@ def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Pat
     judged(place)
     assert counted(place)[1] == "1/1/0/0"
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
-    server.faults.append(Fault(f"/gists/{kit.gist_id('ann')}", status(502)))
+    server.faults.append(GithubFault(f"/gists/{kit.gist_id('ann')}", status(502)))
     errors = {cell.participant: why for cell, why in judged(place).errors}
     assert set(errors) == {kit.public_of("ann"), kit.public_of("ben")}
     assert "whose link cannot be read now" in errors[kit.public_of("ben")]
     assert counted(place, "ben") == {}
 
 
-def test_a_link_counts_from_the_epoch_in_which_it_was_published(place: Path, server: Faulty) -> None:
+def test_a_link_counts_from_the_epoch_in_which_it_was_published(place: Path, server: FaultyGithub) -> None:
     judged(place)
     server.world.facts["gists"][0]["at"] = kit.at(3, 59)
     server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(2, 1))
@@ -281,14 +283,14 @@ def test_a_link_counts_from_the_epoch_in_which_it_was_published(place: Path, ser
     assert sorted(counted(place, "ann", "val-2")) == [3, 4]
 
 
-def test_where_nobody_is_linked_nothing_is_counted(place: Path, server: Faulty) -> None:
+def test_where_nobody_is_linked_nothing_is_counted(place: Path, server: FaultyGithub) -> None:
     server.world.facts["gists"].clear()
     summary = judged(place)
     assert (summary.planned, summary.errors, len(summary.remarks)) == (0, [], 3)
     assert all("there is nothing there (404)" in one for one in summary.remarks)
 
 
-def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None:
+def test_a_statement_may_stand_in_a_comment(place: Path, server: FaultyGithub) -> None:
     comment = {"id": 41, "by": 50, "at": kit.at(1), "body": f"It is me:\r\n\r\n{kit.statement('ann')}".replace("\n", "\r\n")}
     server.repository["issues"][0]["comments"] = [comment]
     row = f"{kit.public_of('ann')},https://github.com/{kit.REPOSITORY}/issues/1#issuecomment-41\n"
@@ -303,24 +305,24 @@ def test_a_statement_may_stand_in_a_comment(place: Path, server: Faulty) -> None
         judged(place)
 
 
-def test_a_link_that_cannot_be_read_is_an_error_and_nobody_s_zero(place: Path, server: Faulty) -> None:
-    server.faults.append(Fault(f"/gists/{kit.gist_id('ben')}", status(502)))
+def test_a_link_that_cannot_be_read_is_an_error_and_nobody_s_zero(place: Path, server: FaultyGithub) -> None:
+    server.faults.append(GithubFault(f"/gists/{kit.gist_id('ben')}", status(502)))
     summary = judged(place)
     assert [(cell.participant, dict(cell.parts)) for cell, _ in summary.errors] == [
         (kit.public_of("ben"), {"repository": "account"})
     ]
     assert counted(place, "ben") == {}
     assert counted(place, "ann") != {}
-    server.faults = [Fault("", status(502))]
+    server.faults = [GithubFault("", status(502))]
     with pytest.raises(Unread, match="GitHub cannot be read"):
         judged(place, "val-2")
-    server.faults = [Fault("", status(401))]
+    server.faults = [GithubFault("", status(401))]
     with pytest.raises(BadInput, match="GitHub refuses the token"):
         judged(place, "val-2")
     assert records(place, "val-2") == []
 
 
-def test_only_some_are_judged(place: Path, server: Faulty) -> None:
+def test_only_some_are_judged(place: Path, server: FaultyGithub) -> None:
     judged(place, participants=(kit.public_of("ben"),))
     assert {one["participant"] for one in records(place)} == {kit.public_of("ben")}
     judged(place)
@@ -329,7 +331,7 @@ def test_only_some_are_judged(place: Path, server: Faulty) -> None:
         judged(place, participants=("zed",))
 
 
-def test_only_those_are_judged_for_whom_the_validator_was_drawn(place: Path, server: Faulty) -> None:
+def test_only_those_are_judged_for_whom_the_validator_was_drawn(place: Path, server: FaultyGithub) -> None:
     scheme = place / "scheme.toml"
     scheme.write_text(
         scheme.read_text(encoding="utf-8").replace("min_validators = 1", "min_validators = 1\nassign = 1"), encoding="utf-8"
@@ -341,7 +343,7 @@ def test_only_those_are_judged_for_whom_the_validator_was_drawn(place: Path, ser
     assert judged(place, everybody=True).planned == 3 * len(first.others)
 
 
-def test_stars_that_are_worth_nothing_are_not_asked_for(place: Path, server: Faulty) -> None:
+def test_stars_that_are_worth_nothing_are_not_asked_for(place: Path, server: FaultyGithub) -> None:
     scheme = place / "scheme.toml"
     text = scheme.read_text(encoding="utf-8").replace('kind = "points"', 'kind = "points"\nstar_points = "0"')
     scheme.write_text(text, encoding="utf-8")
@@ -351,7 +353,7 @@ def test_stars_that_are_worth_nothing_are_not_asked_for(place: Path, server: Fau
 
 
 def test_too_many_records_are_refused_before_anything_is_read(
-    place: Path, server: Faulty, monkeypatch: pytest.MonkeyPatch
+    place: Path, server: FaultyGithub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("assay.judge.github.counting.MOST_RECORDS", 8)
     with pytest.raises(BadInput, match="there are 9 records to be made"):
@@ -369,7 +371,7 @@ def test_another_kind_of_competition_is_refused(place: Path) -> None:
         judged(place)
 
 
-def test_what_is_kept_and_damaged_is_named(place: Path, server: Faulty) -> None:
+def test_what_is_kept_and_damaged_is_named(place: Path, server: FaultyGithub) -> None:
     judged(place)
     (path,) = (place / "issues" / "val-1").glob("*.json")
     path.write_text("{}", encoding="utf-8")
@@ -391,12 +393,12 @@ def test_a_disk_that_is_full_is_an_error_and_leaves_nothing(place: Path, monkeyp
     assert judged(place).judged == 9
 
 
-def test_who_asks_for_the_end_gets_it(place: Path, server: Faulty) -> None:
+def test_who_asks_for_the_end_gets_it(place: Path, server: FaultyGithub) -> None:
     """By SIGTERM, while GitHub lets the run wait."""
     import os
     import signal
 
-    server.faults.append(Fault("/stargazers", status(429, retry_after="600")))
+    server.faults.append(GithubFault("/stargazers", status(429, retry_after="600")))
 
     def stop(event: RunEvent) -> None:
         if event.kind == "again":
@@ -412,7 +414,7 @@ def test_who_asks_for_the_end_gets_it(place: Path, server: Faulty) -> None:
     assert judged(place).judged == 9
 
 
-def test_a_run_that_is_killed_goes_on(place: Path, server: Faulty) -> None:
+def test_a_run_that_is_killed_goes_on(place: Path, server: FaultyGithub) -> None:
     """Half of the evidence is there, and half of a line."""
     judged(place)
     path = place / "evidence" / "run-val-1.jsonl"
@@ -444,9 +446,9 @@ def test_the_example_is_what_a_run_makes_of_its_github(folder: str, tmp_path: Pa
     assert documents[0] == documents[1]
 
 
-def test_nothing_of_the_token_is_left(place: Path, server: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_token_is_left(place: Path, server: FaultyGithub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "ghp_verysecret")
-    server.faults.append(Fault("/stargazers", status(500, "ghp_verysecret")))
+    server.faults.append(GithubFault("/stargazers", status(500, "ghp_verysecret")))
     events: list[RunEvent] = []
     summary = judged(place, events=events)
     assert {headers["Authorization"] for _, headers in server.asked} == {"Bearer ghp_verysecret"}

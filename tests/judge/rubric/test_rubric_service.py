@@ -24,7 +24,7 @@ from assay.judge.rubric.scripted_server import ScriptedServer, scripted_model
 from assay.judge.rubric.service import parse_completion, parse_error
 from assay.judge.rubric.solution import Solution
 from depth import depth
-from hostile_kit import Line, hostile
+from hostile_kit import HostileConnection, hostile
 from rubric_kit import ADD, KEY, QUICK, asked, asked_all, make_case, script
 
 MANY = depth(40, 200)
@@ -203,7 +203,7 @@ def test_retry_after_has_a_bound(case: RubricCase) -> None:
 def test_the_body_of_an_error_is_not_read_without_end(case: RubricCase) -> None:
     """It is turned down by its status, and `Retry-After` is kept to."""
 
-    def endless(line: Line) -> None:
+    def endless(line: HostileConnection) -> None:
         line.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n\r\n")
         for _ in range(1000):
             line.send(b"x" * 100_000)

@@ -17,7 +17,7 @@ PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
-class Said:
+class ContainerOutput:
     """How a script ended, and what it printed."""
 
     ran: Ran
@@ -26,34 +26,34 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Bench:
+class ContainerBench:
     """A box, and a folder of the host."""
 
     box: ContainerBox
     folder: Path
 
-    def sh(self, script: str, *, stdin: bytes = b"", **limits: int | float) -> Said:
+    def sh(self, script: str, *, stdin: bytes = b"", **limits: int | float) -> ContainerOutput:
         """Runs a shell script, with these limits changed."""
         return sh(self.box, self.folder, script, stdin=stdin, limits=replace(LIMITS, **limits))  # type: ignore[arg-type]
 
-    def python(self, script: str) -> Said:
+    def python(self, script: str) -> ContainerOutput:
         """Runs a Python script."""
         return sh(self.box, self.folder, script, command=("python3", "-c"))
 
 
 def sh(
     box: Box, folder: Path, script: str, *, stdin: bytes = b"", limits: Limits = LIMITS, command: tuple[str, ...] = ("sh", "-c")
-) -> Said:
+) -> ContainerOutput:
     """Runs a script in a box."""
     out, err = folder / "stdout", folder / "stderr"
     ran = box.run([*command, script], limits=limits, stdout=out, stderr=err, stdin=stdin)
-    return Said(ran, out.read_text(errors="replace"), err.read_text(errors="replace"))
+    return ContainerOutput(ran, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
-def plain(containers: Containers, tmp_path: Path) -> Iterator[Bench]:
+def plain(containers: Containers, tmp_path: Path) -> Iterator[ContainerBench]:
     """A new box from the plain image; to be made a fixture."""
     with containers.open(containers.image(), LIMITS) as box:
-        yield Bench(box, tmp_path)
+        yield ContainerBench(box, tmp_path)
 
 
 def commands(token: str) -> list[str]:

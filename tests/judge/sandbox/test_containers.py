@@ -22,7 +22,7 @@ from assay.judge.terminal import agent as agents
 from assay.judge.terminal.tasks import read_task
 from assay.judge.terminal.trial import TrialSetup, image_of
 from assay.judge.tree import TooMuch
-from container_kit import LIMITS, LONG, Bench, plain, sh, wait_for
+from container_kit import LIMITS, LONG, ContainerBench, plain, sh, wait_for
 from judge_kit import make_competition, make_task, try_
 from podman import podman, sandbox, serving
 
@@ -219,7 +219,7 @@ def test_an_image_that_was_removed_is_trouble(containers: Containers, tmp_path: 
         pass
 
 
-def test_a_frozen_copy_is_gone_in_the_end(containers: Containers, bench: Bench) -> None:
+def test_a_frozen_copy_is_gone_in_the_end(containers: Containers, bench: ContainerBench) -> None:
     bench.sh("echo before > /srv/file; mkdir -m 0 /srv/closed")
     with containers.freeze(bench.box) as image:
         assert image_there(image.digest)
@@ -248,7 +248,7 @@ os._exit(0)
 """
 
 
-def test_sweeps_what_the_dead_left_and_nothing_of_the_living(containers: Containers, bench: Bench) -> None:
+def test_sweeps_what_the_dead_left_and_nothing_of_the_living(containers: Containers, bench: ContainerBench) -> None:
     # The service that the other one used has to be this one: both look at the same containers anyway.
     with serving() as url:
         path = ":".join(entry for entry in sys.path if entry)
@@ -348,7 +348,7 @@ def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> No
         Containers()
 
 
-def test_a_take_over_its_bounds_leaves_nothing(bench: Bench, tmp_path: Path) -> None:
+def test_a_take_over_its_bounds_leaves_nothing(bench: ContainerBench, tmp_path: Path) -> None:
     bench.sh("mkdir /srv/a; head -c 5000 /dev/urandom > /srv/a/b")
     with pytest.raises(TooMuch):
         bench.box.take("/srv/a", tmp_path / "got", most_bytes=4999, most_files=10)

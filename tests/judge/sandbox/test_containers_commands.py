@@ -9,7 +9,7 @@ import pytest
 from assay.judge.sandbox import Bound, Limits
 from assay.judge.sandbox.containers import Containers, container
 from assay.judge.sandbox.containers.usage import _EngineUsage
-from container_kit import LIMITS, LONG, Bench, commands, plain, sh
+from container_kit import LIMITS, LONG, ContainerBench, commands, plain, sh
 from podman import sandbox
 
 containers = pytest.fixture(scope="module")(sandbox)
@@ -19,7 +19,7 @@ BIG = 30_000_000
 """Bytes that are more than may be written."""
 
 
-def test_says_how_a_command_ended_and_what_it_used(bench: Bench) -> None:
+def test_says_how_a_command_ended_and_what_it_used(bench: ContainerBench) -> None:
     said = bench.python("import sys; x = bytearray(30_000_000); sum(range(10**6)); sys.exit(9)")
     assert (said.ran.exit_code, said.ran.stopped) == (9, None)
     assert said.ran.cpu_seconds > 0
@@ -27,7 +27,7 @@ def test_says_how_a_command_ended_and_what_it_used(bench: Bench) -> None:
     assert said.ran.peak_memory > 30_000_000
 
 
-def test_a_later_command_is_not_charged_for_an_earlier_one(bench: Bench) -> None:
+def test_a_later_command_is_not_charged_for_an_earlier_one(bench: ContainerBench) -> None:
     before = bench.python("x = bytearray(100_000_000)").ran
     after = bench.sh("true").ran
     assert before.peak_memory > 100_000_000
@@ -40,13 +40,13 @@ def test_a_later_command_is_not_charged_for_an_earlier_one(bench: Bench) -> None
     ("command", "code"),
     [(("no-such-program",), 127), (("/etc/passwd",), 126), (("/srv",), 126), (("sh", "-c", "kill -9 $$"), 137)],
 )
-def test_a_command_that_cannot_be_started_has_failed(bench: Bench, command: tuple[str, ...], code: int) -> None:
+def test_a_command_that_cannot_be_started_has_failed(bench: ContainerBench, command: tuple[str, ...], code: int) -> None:
     ran = bench.box.run(command, limits=LIMITS, stdout=bench.folder / "out", stderr=bench.folder / "err")
     assert ran.exit_code in {126, 127} if code != 137 else ran.exit_code == 137
     assert bench.sh("echo well").out == "well\n"
 
 
-def test_without_its_folder_a_command_has_failed(bench: Bench) -> None:
+def test_without_its_folder_a_command_has_failed(bench: ContainerBench) -> None:
     assert bench.sh("rm -rf /app").ran.exit_code == 0
     said = bench.sh("true")
     assert said.ran.exit_code == 126
@@ -55,20 +55,20 @@ def test_without_its_folder_a_command_has_failed(bench: Bench) -> None:
     assert bench.sh("pwd").out == "/app\n"
 
 
-def test_input_of_any_size_is_read_or_not(bench: Bench) -> None:
+def test_input_of_any_size_is_read_or_not(bench: ContainerBench) -> None:
     data = bytes(range(256)) * 20_000
     assert bench.sh("wc -c", stdin=data).out.strip() == str(len(data))
     assert bench.sh("exit 4", stdin=data).ran.exit_code == 4
     assert bench.sh("cat", stdin=b"").out == ""
 
 
-def test_quick_output_is_all_there(bench: Bench) -> None:
+def test_quick_output_is_all_there(bench: ContainerBench) -> None:
     for number in range(10):
         said = bench.sh(f"echo out {number}; echo err {number} >&2")
         assert (said.out, said.err) == (f"out {number}\n", f"err {number}\n")
 
 
-def test_output_is_kept_up_to_its_bound(bench: Bench) -> None:
+def test_output_is_kept_up_to_its_bound(bench: ContainerBench) -> None:
     said = bench.sh(f"yes | head -c 3000000; {LONG}", output=1000)
     assert said.ran.stopped == "output"
     assert len(said.out) + len(said.err) == 1000
@@ -78,16 +78,16 @@ def test_output_is_kept_up_to_its_bound(bench: Bench) -> None:
     assert bench.sh("yes | head -c 1000", output=1000).ran.stopped is None
 
 
-def test_closing_its_output_does_not_end_a_command(bench: Bench) -> None:
+def test_closing_its_output_does_not_end_a_command(bench: ContainerBench) -> None:
     assert bench.sh("exec >&- 2>&- <&-; sleep 2; exit 5").ran.exit_code == 5
 
 
-def test_who_keeps_the_output_open_does_not_keep_a_command_alive(bench: Bench) -> None:
+def test_who_keeps_the_output_open_does_not_keep_a_command_alive(bench: ContainerBench) -> None:
     said = bench.sh(f"(trap '' HUP TERM; {LONG}) & echo before; exit 6")
     assert (said.ran.exit_code, said.out) == (6, "before\n")
 
 
-def test_the_bound_on_time_holds(bench: Bench) -> None:
+def test_the_bound_on_time_holds(bench: ContainerBench) -> None:
     assert bench.sh(f"trap '' TERM INT HUP; {LONG}; {LONG}", seconds=2).ran.stopped == "time"
     assert bench.sh("echo well").out == "well\n"
 
@@ -103,19 +103,19 @@ WRITES: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("what", "script"), WRITES, ids=[what for what, _ in WRITES])
-def test_the_bound_on_what_is_written_holds(bench: Bench, what: str, script: str) -> None:
+def test_the_bound_on_what_is_written_holds(bench: ContainerBench, what: str, script: str) -> None:
     # What was written and is not on the disk yet is in memory, so that may be met first.
     assert bench.sh(f"{script}; {LONG}").ran.stopped in {"disk", "memory"}
 
 
-def test_what_was_put_in_does_not_count_as_written(bench: Bench, tmp_path: Path) -> None:
+def test_what_was_put_in_does_not_count_as_written(bench: ContainerBench, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(BIG))
     bench.box.put(tmp_path / "large", "/srv/large")
     said = bench.sh("wc -c < /srv/large; echo x > /srv/small; sleep 1")
     assert (said.ran.stopped, said.out.strip()) == (None, str(BIG))
 
 
-def test_what_was_written_at_the_last_moment_counts(bench: Bench) -> None:
+def test_what_was_written_at_the_last_moment_counts(bench: ContainerBench) -> None:
     assert bench.sh(f"head -c {BIG} /dev/zero > /srv/file").ran.stopped in {"disk", "memory"}
 
 
@@ -130,7 +130,7 @@ BOMBS: list[tuple[str, str, set[Bound]]] = [
 
 
 @pytest.mark.parametrize(("what", "script", "bounds"), BOMBS, ids=[one[0] for one in BOMBS])
-def test_a_bomb_meets_its_bound(bench: Bench, what: str, script: str, bounds: set[Bound]) -> None:
+def test_a_bomb_meets_its_bound(bench: ContainerBench, what: str, script: str, bounds: set[Bound]) -> None:
     if what == "memory in files":
         # Those file systems have bounds of their own, smaller than the box's: either is fine, if the box lives on.
         assert bench.python(script).ran.exit_code != 0
@@ -140,7 +140,7 @@ def test_a_bomb_meets_its_bound(bench: Bench, what: str, script: str, bounds: se
     assert bench.sh("echo well").out == "well\n"
 
 
-def test_limits_may_change_from_command_to_command(bench: Bench) -> None:
+def test_limits_may_change_from_command_to_command(bench: ContainerBench) -> None:
     script = "x = bytearray(300_000_000); print(len(x))"
     large = replace(LIMITS, memory=1 << 30, processes=100)
     assert sh(bench.box, bench.folder, script, command=("python3", "-c"), limits=large).out == "300000000\n"
@@ -148,7 +148,7 @@ def test_limits_may_change_from_command_to_command(bench: Bench) -> None:
     assert sh(bench.box, bench.folder, script, command=("python3", "-c"), limits=large).out == "300000000\n"
 
 
-def test_nothing_outlives_its_command(bench: Bench) -> None:
+def test_nothing_outlives_its_command(bench: ContainerBench) -> None:
     token = f"assay{uuid.uuid4().hex}"
     leave = (
         f"import os, signal, sys, time\n"
@@ -168,7 +168,7 @@ def test_nothing_outlives_its_command(bench: Bench) -> None:
     assert int(seen[0]) <= 4  # ours, the shell, ls and wc
 
 
-def test_an_agent_cannot_replace_what_clears_up(bench: Bench) -> None:
+def test_an_agent_cannot_replace_what_clears_up(bench: ContainerBench) -> None:
     token = f"assay{uuid.uuid4().hex}"
     evil = f"#!/usr/bin/python3\nimport os\nos.execvp('python3', ['python3', '-c', 'import time; time.sleep(900)', '{token}'])\n"
     script = (
@@ -181,7 +181,7 @@ def test_an_agent_cannot_replace_what_clears_up(bench: Bench) -> None:
     assert bench.python("print('well')").out == "well\n"
 
 
-def test_signals_do_not_reach_the_first_process(bench: Bench) -> None:
+def test_signals_do_not_reach_the_first_process(bench: ContainerBench) -> None:
     said = bench.sh("kill -STOP 1; kill -KILL 1; kill -TERM 1; kill -SEGV 1; sleep 1; echo alive")
     assert said.out == "alive\n"
     # The one that it waits for makes it do what it is there for: the agent has killed itself.
@@ -190,7 +190,7 @@ def test_signals_do_not_reach_the_first_process(bench: Bench) -> None:
     assert bench.sh("echo well").out == "well\n"
 
 
-def test_nobody_looks_into_the_first_process(bench: Bench) -> None:
+def test_nobody_looks_into_the_first_process(bench: ContainerBench) -> None:
     for name in ("mem", "environ", "maps", "fd/1", "root/etc"):
         assert bench.sh(f"cat /proc/1/{name} || ls /proc/1/{name}/").ran.exit_code != 0, name
     assert bench.sh("echo x > /proc/1/mem").ran.exit_code != 0
@@ -209,7 +209,7 @@ FIFOS = [
 
 
 @pytest.mark.parametrize("script", FIFOS)
-def test_files_that_the_engine_reads_do_not_stop_it(containers: Containers, bench: Bench, script: str) -> None:
+def test_files_that_the_engine_reads_do_not_stop_it(containers: Containers, bench: ContainerBench, script: str) -> None:
     assert bench.sh(f"{script}; true").ran.exit_code == 0
     assert bench.python("print('well')").out == "well\n"
     bench.box.put(bench.folder, "/srv/put")

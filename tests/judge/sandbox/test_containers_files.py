@@ -17,7 +17,7 @@ from assay.judge.sandbox import InfrastructureError
 from assay.judge.sandbox.containers import Containers
 from assay.judge.sandbox.containers.archive import Incoming, pack, unpack
 from assay.judge.tree import Bounds, TooMuch, digest
-from container_kit import Bench, plain
+from container_kit import ContainerBench, plain
 from podman import sandbox
 
 containers = pytest.fixture(scope="module")(sandbox)
@@ -38,7 +38,7 @@ def given_tree(tmp_path: Path) -> Path:
     return top
 
 
-def test_what_goes_in_comes_out_the_same(bench: Bench, given_tree: Path) -> None:
+def test_what_goes_in_comes_out_the_same(bench: ContainerBench, given_tree: Path) -> None:
     bench.box.put(given_tree, "/srv/a/b/tree")
     assert bench.sh("sh /srv/a/b/tree/test.sh; wc -c < /srv/a/b/tree/link").out == "tests\n256\n"
     assert bench.box.take("/srv/a/b/tree", bench.folder / "back", most_bytes=1 << 20, most_files=10)
@@ -48,7 +48,7 @@ def test_what_goes_in_comes_out_the_same(bench: Bench, given_tree: Path) -> None
 
 
 def test_an_engine_that_breaks_off_is_sent_everything_again(
-    bench: Bench, given_tree: Path, monkeypatch: pytest.MonkeyPatch
+    bench: ContainerBench, given_tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, sent = bench.box._client.put, []
 
@@ -74,7 +74,7 @@ def test_an_engine_that_breaks_off_is_sent_everything_again(
 
 
 def test_an_engine_that_never_takes_anything_is_trouble_in_the_end(
-    bench: Bench, given_tree: Path, monkeypatch: pytest.MonkeyPatch
+    bench: ContainerBench, given_tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
 
@@ -89,12 +89,12 @@ def test_an_engine_that_never_takes_anything_is_trouble_in_the_end(
     assert len(calls) == 3
 
 
-def test_a_file_is_put_with_a_mode(bench: Bench, given_tree: Path) -> None:
+def test_a_file_is_put_with_a_mode(bench: ContainerBench, given_tree: Path) -> None:
     bench.box.put(given_tree / "sub" / "data", "/srv/data", mode=0o400)
     assert bench.sh("stat -c '%a %u' /srv/data").out == "400 0\n"
 
 
-def test_names_of_any_kind_go_in_and_out(bench: Bench, tmp_path: Path) -> None:
+def test_names_of_any_kind_go_in_and_out(bench: ContainerBench, tmp_path: Path) -> None:
     top = tmp_path / "names"
     top.mkdir()
     for name in (b"-rf", b" ", b"new\nline", b"\xff\xfe", "größe".encode(), b"x" * 255, b".wh.x"):
@@ -122,7 +122,7 @@ STANDING = {
 
 
 @pytest.mark.parametrize("what", STANDING)
-def test_what_is_put_takes_the_place_of_whatever_stood_there(bench: Bench, given_tree: Path, what: str) -> None:
+def test_what_is_put_takes_the_place_of_whatever_stood_there(bench: ContainerBench, given_tree: Path, what: str) -> None:
     script = f"mkdir -p /srv/place; cd /srv/place; {STANDING[what]}"
     after = (
         "ls -A /srv/place/tests | sort | tr '\\n' ' '; ls -ld /srv/place/tests | cut -c1; cat /srv/place/target 2>/dev/null; true"
@@ -151,7 +151,7 @@ ON_THE_WAY = {
 
 
 @pytest.mark.parametrize("what", ON_THE_WAY)
-def test_a_way_that_is_no_folder_becomes_one(bench: Bench, given_tree: Path, what: str) -> None:
+def test_a_way_that_is_no_folder_becomes_one(bench: ContainerBench, given_tree: Path, what: str) -> None:
     assert bench.sh(f"mkdir -p /srv; {ON_THE_WAY[what]}").ran.exit_code == 0
     assert not bench.box.take("/srv/logs/verifier", bench.folder / "none", most_bytes=1000, most_files=10)
     bench.box.fresh("/srv/logs/verifier")
@@ -160,12 +160,12 @@ def test_a_way_that_is_no_folder_becomes_one(bench: Bench, given_tree: Path, wha
     assert said.out == "directory\n" * 3
 
 
-def test_the_systems_own_links_stay(bench: Bench, given_tree: Path) -> None:
+def test_the_systems_own_links_stay(bench: ContainerBench, given_tree: Path) -> None:
     bench.box.put(given_tree / "test.sh", "/bin/mine")
     assert bench.sh("readlink /bin; /usr/bin/mine").out == "usr/bin\ntests\n"
 
 
-def test_only_plain_things_come_out(bench: Bench) -> None:
+def test_only_plain_things_come_out(bench: ContainerBench) -> None:
     script = """
         mkdir /srv/work; cd /srv/work
         echo data > file; ln file hard; ln -s file inner; ln -s /srv/work/file absolute; ln -s /etc/passwd out; ln -s ../../etc up
@@ -185,13 +185,13 @@ def test_only_plain_things_come_out(bench: Bench) -> None:
     "script",
     ["ln -s /etc /srv/x", "ln -s /etc/passwd /srv/x", "mkfifo /srv/x", "ln -s /proc/self /srv/x", "ln -s /dev/zero /srv/x", ":"],
 )
-def test_what_is_neither_file_nor_folder_is_not_there(bench: Bench, script: str) -> None:
+def test_what_is_neither_file_nor_folder_is_not_there(bench: ContainerBench, script: str) -> None:
     bench.sh(script)
     assert not bench.box.take("/srv/x", bench.folder / "x", most_bytes=1 << 30, most_files=100)
     assert not (bench.folder / "x").exists()
 
 
-def test_a_take_is_bounded(bench: Bench) -> None:
+def test_a_take_is_bounded(bench: ContainerBench) -> None:
     bench.sh("mkdir -p /srv/n; cd /srv/n; seq 200 | xargs touch; truncate -s 1T hole")
     with pytest.raises(TooMuch):
         bench.box.take("/srv/n", bench.folder / "x", most_bytes=1 << 30, most_files=1000)
@@ -204,12 +204,12 @@ def test_a_take_is_bounded(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("place", ["relative", "/", "/srv/../etc", "", "/srv/\0"])
-def test_a_path_must_be_one_of_something_in_the_box(bench: Bench, place: str) -> None:
+def test_a_path_must_be_one_of_something_in_the_box(bench: ContainerBench, place: str) -> None:
     with pytest.raises(ValueError, match="not an absolute path"):
         bench.box.fresh(place)
 
 
-def test_set_user_bits_neither_go_in_nor_come_out(containers: Containers, bench: Bench, tmp_path: Path) -> None:
+def test_set_user_bits_neither_go_in_nor_come_out(containers: Containers, bench: ContainerBench, tmp_path: Path) -> None:
     source = tmp_path / "program"
     source.write_text("x")
     source.chmod(0o6755)

@@ -21,7 +21,7 @@ QUICK = replace(LIMITS, pause=0.01)
 
 
 @dataclass
-class Asked:
+class ProxyRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -29,11 +29,11 @@ class Asked:
 
 
 @dataclass
-class Service:
+class ModelService:
     """A real HTTP server on the loopback that remembers what it was asked and answers as told."""
 
     answer: Callable[[BaseHTTPRequestHandler], None]
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ProxyRequest] = field(default_factory=list)
     port: int = 0
 
     @property
@@ -53,13 +53,13 @@ def say(status: int = 200, body: bytes = b'{"ok": true}', **headers: str) -> Cal
 
 
 @contextmanager
-def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[Service]:
-    found = Service(answer)
+def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[ModelService]:
+    found = ModelService(answer)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found.asked.append(Asked(self.command, self.path, dict(self.headers.items()), body))
+            found.asked.append(ProxyRequest(self.command, self.path, dict(self.headers.items()), body))
             found.answer(self)
 
         def do_GET(self) -> None:
@@ -126,6 +126,6 @@ def raw(door: Path, data: bytes) -> bytes:
 @contextmanager
 def proxied(
     door: Path, answer: Callable[[BaseHTTPRequestHandler], None], limits: ProxyLimits = QUICK
-) -> Iterator[tuple[Service, ModelTraffic]]:
+) -> Iterator[tuple[ModelService, ModelTraffic]]:
     with service(answer) as behind, open_proxy(ModelAccess(behind.url, KEY), door, limits) as seen:
         yield behind, seen

@@ -21,8 +21,8 @@ from judge_kit import bubblewrap, make_agent, make_task
 RUNNER = CliRunner()
 
 
-def run(*words: str | Path, code: int = 0) -> Any:
-    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": "100"}, prog_name="assay")
+def run(*words: str | Path, columns: int = 100, code: int = 0) -> Any:
+    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)}, prog_name="assay")
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 
@@ -72,7 +72,8 @@ def test_what_cannot_be_tried_is_refused_before_anything_runs(tasks: Path, tmp_p
     assert "tests/test.sh" in refused.stderr
     assert refused.stdout == ""
     (tmp_path / "empty").mkdir()
-    assert "has no tasks" in run("trial", tmp_path / "empty", tmp_path / "good", columns=1000, code=2).stderr
+    said = run("trial", tmp_path / "empty", tmp_path / "good", code=2).stderr
+    assert "has no tasks" in " ".join(said.split())  # where the line is broken depends on the length of the folder's name
 
 
 def test_ctrl_c_ends_with_what_there_is(tasks: Path, tmp_path: Path) -> None:

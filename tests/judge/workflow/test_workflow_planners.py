@@ -18,7 +18,7 @@ from assay.judge.sandbox import InfrastructureError
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.competition import Desk, submit_plans
 from judge_kit import bubblewrap
-from workflow_chaos import Handler, Reply, hangs, said, serving, well
+from workflow_chaos import ChaosHandler, Reply, hangs, said, serving, well
 from workflow_run_kit import competition, documents, outcomes, plan, planner, run
 
 DONE = well("done")
@@ -40,7 +40,7 @@ DONE = well("done")
 def test_a_planner_is_asked_by_http(tmp_path: Path, reply: Reply, outcome: str, why: str) -> None:
     packages: list[bytes] = []
 
-    def planned(handler: Handler) -> None:
+    def planned(handler: ChaosHandler) -> None:
         packages.append(json.dumps(handler.asked, sort_keys=True).encode())
         reply(handler)
 

@@ -21,7 +21,7 @@ from assay.judge.run_files import RunBusy, evidence_file
 from assay.judge.running import RunEvent
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.record import RunStore
-from workflow_chaos import Handler, said, serving, well
+from workflow_chaos import ChaosHandler, said, serving, well
 from workflow_run_kit import competition, documents, lines, outcomes, plan, run
 
 DONE = well("done")
@@ -103,7 +103,7 @@ def test_a_run_may_be_narrowed(tmp_path: Path) -> None:
 def test_a_broken_service_takes_the_task_from_everybody(tmp_path: Path) -> None:
     asked = 0
 
-    def breaks(handler: Handler) -> None:
+    def breaks(handler: ChaosHandler) -> None:
         nonlocal asked
         asked += 1
         handler.reply({"output": "done", "cost": "0"}, 200 if asked <= 2 or asked > 3 else 500)

@@ -21,8 +21,8 @@ from assay.judge.workflow.record import PlanRun
 from assay.judge.workflow.services import Services
 from judge_kit import bubblewrap
 from workflow_chaos import (
+    ChaosServer,
     Reply,
-    Server,
     closes_amid_the_body,
     drips,
     floods,
@@ -39,7 +39,7 @@ LATENCY, MORE = 2, 1
 """Seconds: the bound of the runs here, and how much longer they may take whatever services do."""
 
 
-def http(server: Server, **more: Any) -> Services:
+def http(server: ChaosServer, **more: Any) -> Services:
     common = {"kind": "http", "url": server.url, "actions": ["do", "ping"], "health": "ping", "max_cost": "0.01"}
     return Services.model_validate({"services": {"s": common | more}})
 

@@ -26,7 +26,7 @@ def metadata(shared: object) -> None:
         pytest.skip(str(e))
 
 
-class Line:
+class RpcLine:
     """A bare JSON-RPC connection. news: the notifications that came while an answer was awaited."""
 
     def __init__(self, url: str) -> None:
@@ -68,16 +68,16 @@ class Line:
 
 
 @contextmanager
-def line(url: str) -> Iterator[Line]:
+def line(url: str) -> Iterator[RpcLine]:
     """A bare connection for a while."""
-    made = Line(url)
+    made = RpcLine(url)
     try:
         yield made
     finally:
         made.socket.close()
 
 
-class Signer:
+class CallSigner:
     """Somebody who signs calls, as a client would from what the node says."""
 
     def __init__(self, simulator: Simulator, uri: str) -> None:

@@ -26,7 +26,7 @@ SECRET = ("wss://user:secret@ho℀st", "wss://[secret", f"wss://user:secret@{'a'
 Answer = Callable[[ServerConnection, dict[str, Any]], None]
 
 
-class Scripted:
+class ScriptedWire:
     """A server that does with each question what the next answer says, and the last again and again."""
 
     def __init__(self, *answers: Answer, status: int = 101) -> None:
@@ -56,8 +56,8 @@ class Scripted:
 
 
 @contextmanager
-def scripted(*answers: Answer, status: int = 101, seconds: float = 20.0) -> Iterator[tuple[Scripted, WebSocketRpc]]:
-    server = Scripted(*answers, status=status)
+def scripted(*answers: Answer, status: int = 101, seconds: float = 20.0) -> Iterator[tuple[ScriptedWire, WebSocketRpc]]:
+    server = ScriptedWire(*answers, status=status)
     made = WebSocketRpc(server.url, seconds=seconds)
     try:
         yield server, made

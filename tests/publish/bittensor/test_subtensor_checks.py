@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from subtensor import RpcError, Simulator
-from subtensor_kit import Line, Signer, events, line, metadata, outcome
+from subtensor_kit import CallSigner, RpcLine, events, line, metadata, outcome
 
 __all__ = ["metadata"]
 pytestmark = pytest.mark.usefixtures("metadata")
@@ -24,7 +24,7 @@ def simulator() -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def asked(simulator: Simulator) -> Iterator[Line]:
+def asked(simulator: Simulator) -> Iterator[RpcLine]:
     with line(simulator.url) as made:
         yield made
 
@@ -70,7 +70,7 @@ def refusals(simulator: Simulator, function: str, args: dict[str, Any], changes:
     """What becomes of a call before each of the changes, and after the last."""
     found = []
     for _, change in [*changes, ("", say())]:
-        signer = Signer(simulator, args["signer"])
+        signer = CallSigner(simulator, args["signer"])
         simulator.chain.pool.submit(bytes.fromhex(signer.signed(function, {k: v for k, v in args.items() if k != "signer"})[2:]))
         simulator.step()
         found.append(outcome(simulator))
@@ -104,12 +104,14 @@ def test_commits_are_checked_in_the_order_of_the_chain(simulator: Simulator) -> 
     simulator.fund("//Eve")
     simulator.set("WeightsSetRateLimit", 1, value=1000)
     simulator.set("LastUpdate", 1, value=[1, 1, 1])
-    alice = Signer(simulator, "//Alice").key.public_key
+    alice = CallSigner(simulator, "//Alice").key.public_key
     simulator.set("TimelockedWeightCommits", 1, 0, value=[(alice, 1, b"x", 5)] * 10)
     args = {"signer": "//Eve", "netuid": 1, "mecid": 1, "commit": b"\1", "reveal_round": 10**6, "commit_reveal_version": 3}
     wanted = [*(name for name, _ in COMMITTING), "ExtrinsicSuccess"]
     assert refusals(simulator, "commit_timelocked_mechanism_weights", args, COMMITTING) == wanted
-    assert [one[0] for one in simulator.get("TimelockedWeightCommits", 1, 0)] == [Signer(simulator, "//Alice").key.ss58_address]
+    assert [one[0] for one in simulator.get("TimelockedWeightCommits", 1, 0)] == [
+        CallSigner(simulator, "//Alice").key.ss58_address
+    ]
 
 
 def test_owners_and_those_who_weigh_themselves_need_no_permit(simulator: Simulator) -> None:
@@ -121,35 +123,35 @@ def test_owners_and_those_who_weigh_themselves_need_no_permit(simulator: Simulat
         ("//Owner", [0, 1, 2], "ExtrinsicSuccess"),
         ("//Alice", [1], "NotEnoughStakeToSetWeights"),
     ):
-        simulator.chain.pool.submit(bytes.fromhex(Signer(simulator, uri).weights(uids, [1] * len(uids))[2:]))
+        simulator.chain.pool.submit(bytes.fromhex(CallSigner(simulator, uri).weights(uids, [1] * len(uids))[2:]))
         simulator.step()
         assert outcome(simulator) == wanted
     simulator.set("StakeThreshold", value=0)
-    simulator.chain.pool.submit(bytes.fromhex(Signer(simulator, "//Alice").weights([1], [1])[2:]))
+    simulator.chain.pool.submit(bytes.fromhex(CallSigner(simulator, "//Alice").weights([1], [1])[2:]))
     simulator.step()
     assert outcome(simulator) == "ExtrinsicSuccess"
 
 
-def test_zeros_are_stored_as_they_are(simulator: Simulator, asked: Line) -> None:
-    asked.ask("author_submitExtrinsic", Signer(simulator, "//Alice").weights([0, 1, 2], [0, 1, 3]))
+def test_zeros_are_stored_as_they_are(simulator: Simulator, asked: RpcLine) -> None:
+    asked.ask("author_submitExtrinsic", CallSigner(simulator, "//Alice").weights([0, 1, 2], [0, 1, 3]))
     simulator.step()
     assert simulator.weights(1, 1) == {0: 0, 1: 21845, 2: 65535}
 
 
-def test_a_uid_that_changes_hands_leaves_nothing_behind(simulator: Simulator, asked: Line) -> None:
+def test_a_uid_that_changes_hands_leaves_nothing_behind(simulator: Simulator, asked: RpcLine) -> None:
     for uri, uids in (("//Alice", [1, 2]), ("//Bob", [1, 2])):
-        asked.ask("author_submitExtrinsic", Signer(simulator, uri).weights(uids, [1, 1]))
+        asked.ask("author_submitExtrinsic", CallSigner(simulator, uri).weights(uids, [1, 1]))
     simulator.step()
     simulator.register(1, "//New", uid=1)
     assert simulator.weights(1, 1) == {}
     assert simulator.weights(1, 2) == {1: 0, 2: 65535}
     assert simulator.get("LastUpdate", 1)[1] == simulator.chain.head.number
-    assert simulator.get("Uids", 1, Signer(simulator, "//Alice").key.public_key) is None
+    assert simulator.get("Uids", 1, CallSigner(simulator, "//Alice").key.public_key) is None
     with pytest.raises(ValueError, match="the next uid of subnet 1 is 3"):
         simulator.register(1, "//Other", uid=4)
 
 
-def refused(asked: Line, raw: str, code: int, data: str | None = None) -> None:
+def refused(asked: RpcLine, raw: str, code: int, data: str | None = None) -> None:
     """See a submission refused with this code, and this in its data."""
     with pytest.raises(RpcError) as caught:
         asked.ask("author_submitExtrinsic", raw)
@@ -157,11 +159,11 @@ def refused(asked: Line, raw: str, code: int, data: str | None = None) -> None:
     assert data is None or data in str(caught.value.data)
 
 
-def test_the_pool_turns_away_what_the_runtime_does_not_want(simulator: Simulator, asked: Line) -> None:
-    alice = Signer(simulator, "//Alice")
+def test_the_pool_turns_away_what_the_runtime_does_not_want(simulator: Simulator, asked: RpcLine) -> None:
+    alice = CallSigner(simulator, "//Alice")
     simulator.set("StakeThreshold", value=10**13)
     refused(asked, alice.weights([0], [1]), 1010, "Custom error: 1")
-    asked.ask("author_submitExtrinsic", Signer(simulator, "//Owner").weights([0], [1]))  # the owner needs no stake
+    asked.ask("author_submitExtrinsic", CallSigner(simulator, "//Owner").weights([0], [1]))  # the owner needs no stake
     simulator.set("StakeThreshold", value=0)
     simulator.set("WeightsSetRateLimit", 1, value=100)
     simulator.set("LastUpdate", 1, value=[1, 1, 1])
@@ -173,15 +175,15 @@ def test_the_pool_turns_away_what_the_runtime_does_not_want(simulator: Simulator
     refused(asked, alice.commit(), 1010, "Custom error: 15")
 
 
-def test_the_pool_turns_away_what_is_not_signed_as_it_must_be(simulator: Simulator, asked: Line) -> None:
-    alice = Signer(simulator, "//Alice")
+def test_the_pool_turns_away_what_is_not_signed_as_it_must_be(simulator: Simulator, asked: RpcLine) -> None:
+    alice = CallSigner(simulator, "//Alice")
     simulator.step(9)
     good = alice.weights([0], [1])
     refused(asked, good[:-2] + "01", 1010, "bad signature")  # another version key than was signed
     refused(asked, alice.weights([0], [1], genesis=bytes(32)), 1010, "bad signature")
     # Its era is over: the hash of the next one's first block is not what was signed.
     refused(asked, alice.weights([0], [1], period=4, at=4), 1010, "bad signature")
-    refused(asked, Signer(simulator, "//Nobody").weights([0], [1]), 1010, "Inability to pay")
+    refused(asked, CallSigner(simulator, "//Nobody").weights([0], [1]), 1010, "Inability to pay")
     refused(asked, "0x0400", 1002)
     asked.ask("author_submitExtrinsic", alice.weights([0], [1], period=None))
     simulator.step()
@@ -189,20 +191,20 @@ def test_the_pool_turns_away_what_is_not_signed_as_it_must_be(simulator: Simulat
     refused(asked, alice.weights([0], [1], nonce=0), 1010, "outdated")
 
 
-def test_a_birth_that_is_longer_ago_than_hashes_are_kept_is_ancient(simulator: Simulator, asked: Line) -> None:
-    signed = Signer(simulator, "//Alice").weights([0], [1], period=4096)
+def test_a_birth_that_is_longer_ago_than_hashes_are_kept_is_ancient(simulator: Simulator, asked: RpcLine) -> None:
+    signed = CallSigner(simulator, "//Alice").weights([0], [1], period=4096)
     simulator.step(2450)
     refused(asked, signed, 1010, "ancient birth block")
 
 
-def test_a_commit_that_is_too_long_does_not_decode(simulator: Simulator, asked: Line) -> None:
+def test_a_commit_that_is_too_long_does_not_decode(simulator: Simulator, asked: RpcLine) -> None:
     simulator.set("CommitRevealWeightsEnabled", 1, value=True)
-    refused(asked, Signer(simulator, "//Alice").commit(bytes(5001)), 1002)
-    asked.ask("author_submitExtrinsic", Signer(simulator, "//Alice").commit(bytes([200]) * 5000))
+    refused(asked, CallSigner(simulator, "//Alice").commit(bytes(5001)), 1002)
+    asked.ask("author_submitExtrinsic", CallSigner(simulator, "//Alice").commit(bytes([200]) * 5000))
 
 
-def test_one_of_two_with_the_same_nonce_stays(simulator: Simulator, asked: Line) -> None:
-    alice = Signer(simulator, "//Alice")
+def test_one_of_two_with_the_same_nonce_stays(simulator: Simulator, asked: RpcLine) -> None:
+    alice = CallSigner(simulator, "//Alice")
     first = alice.weights([0], [1])
     watched = asked.ask("author_submitAndWatchExtrinsic", first)
     assert (bool(watched), asked.status()) == (True, "ready")
@@ -215,22 +217,22 @@ def test_one_of_two_with_the_same_nonce_stays(simulator: Simulator, asked: Line)
     refused(asked, better, 1012)  # it was in a block
 
 
-def test_two_commits_that_share_a_rate_limit_share_a_place_in_the_pool(simulator: Simulator, asked: Line) -> None:
+def test_two_commits_that_share_a_rate_limit_share_a_place_in_the_pool(simulator: Simulator, asked: RpcLine) -> None:
     simulator.set("CommitRevealWeightsEnabled", 1, value=True)
     simulator.set("WeightsSetRateLimit", 1, value=10)
-    alice = Signer(simulator, "//Alice")
+    alice = CallSigner(simulator, "//Alice")
     asked.ask("author_submitExtrinsic", alice.commit())
     refused(asked, alice.commit(b"\2", nonce=1), 1014)
 
 
-def test_a_full_pool_takes_no_more(simulator: Simulator, asked: Line) -> None:
+def test_a_full_pool_takes_no_more(simulator: Simulator, asked: RpcLine) -> None:
     simulator.chain.pool.limit = 1
-    asked.ask("author_submitExtrinsic", Signer(simulator, "//Alice").weights([0], [1]))
-    refused(asked, Signer(simulator, "//Bob").weights([0], [1]), 1016)
+    asked.ask("author_submitExtrinsic", CallSigner(simulator, "//Alice").weights([0], [1]))
+    refused(asked, CallSigner(simulator, "//Bob").weights([0], [1]), 1016)
 
 
-def test_a_nonce_ahead_waits_until_its_turn(simulator: Simulator, asked: Line) -> None:
-    alice = Signer(simulator, "//Alice")
+def test_a_nonce_ahead_waits_until_its_turn(simulator: Simulator, asked: RpcLine) -> None:
+    alice = CallSigner(simulator, "//Alice")
     asked.ask("author_submitAndWatchExtrinsic", alice.weights([0], [1], nonce=1))
     assert asked.status() == "future"
     simulator.step()
@@ -244,16 +246,16 @@ def test_a_nonce_ahead_waits_until_its_turn(simulator: Simulator, asked: Line) -
     assert (alice.nonce, asked.ask("author_pendingExtrinsics")) == (2, [])
 
 
-def test_what_waits_beyond_its_era_is_put_out(simulator: Simulator, asked: Line) -> None:
-    asked.ask("author_submitAndWatchExtrinsic", Signer(simulator, "//Alice").weights([0], [1], nonce=1, period=8))
+def test_what_waits_beyond_its_era_is_put_out(simulator: Simulator, asked: RpcLine) -> None:
+    asked.ask("author_submitAndWatchExtrinsic", CallSigner(simulator, "//Alice").weights([0], [1], nonce=1, period=8))
     assert asked.status() == "future"
     simulator.step(8)
     assert asked.status() == "invalid"
     assert asked.ask("author_pendingExtrinsics") == []
 
 
-def test_what_has_become_too_early_by_the_time_of_its_block_is_put_out(simulator: Simulator, asked: Line) -> None:
-    asked.ask("author_submitAndWatchExtrinsic", Signer(simulator, "//Alice").weights([0], [1]))
+def test_what_has_become_too_early_by_the_time_of_its_block_is_put_out(simulator: Simulator, asked: RpcLine) -> None:
+    asked.ask("author_submitAndWatchExtrinsic", CallSigner(simulator, "//Alice").weights([0], [1]))
     simulator.set("WeightsSetRateLimit", 1, value=100)
     simulator.set("LastUpdate", 1, value=[1, 1, 1])
     simulator.step()

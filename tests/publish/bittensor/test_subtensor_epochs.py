@@ -9,7 +9,7 @@ import bittensor_core
 import pytest
 
 from subtensor import Simulator
-from subtensor_kit import Signer, events, metadata, outcome
+from subtensor_kit import CallSigner, events, metadata, outcome
 
 __all__ = ["metadata"]
 pytestmark = pytest.mark.usefixtures("metadata")
@@ -29,7 +29,7 @@ def simulator() -> Iterator[Simulator]:
 def commit(simulator: Simulator, uri: str = "//Alice", commit: bytes = b"\1", **args: int) -> int:
     """A commit in a block of its own; its number."""
     called = {"netuid": 1, "mecid": 0, "commit": commit, "reveal_round": 10**6, "commit_reveal_version": 4} | args
-    signed = Signer(simulator, uri).signed("commit_timelocked_mechanism_weights", called)
+    signed = CallSigner(simulator, uri).signed("commit_timelocked_mechanism_weights", called)
     simulator.chain.pool.submit(bytes.fromhex(signed[2:]))
     simulator.step()
     assert outcome(simulator) == "ExtrinsicSuccess"
@@ -67,7 +67,7 @@ def test_a_commit_is_revealed_in_the_epoch_after_its_own(simulator: Simulator) -
     assert simulator.weights(1, 1) == {}
     simulator.step()
     assert simulator.weights(1, 1) == {0: 21845, 2: 65535}
-    alice = Signer(simulator, "//Alice").key.ss58_address
+    alice = CallSigner(simulator, "//Alice").key.ss58_address
     assert events(simulator, TEMPO + 3) == [("WeightsSet", (1, 1)), ("TimelockedWeightsRevealed", (1, alice))]
     assert simulator.get("LastUpdate", 1)[1] == number  # a reveal is no update
     assert simulator.get("TimelockedWeightCommits", 1, 0) == []
@@ -113,7 +113,7 @@ def test_what_the_chain_refuses_to_store_leaves_no_event(simulator: Simulator) -
 
 def sealed(simulator: Simulator, hotkey: str, uids: list[int], values: list[int], version_key: int = 0) -> bytes:
     """A commit as the chain opens it, locked to a round of the past whose signature everybody knows."""
-    payload = (bytes(Signer(simulator, hotkey).key.public_key), uids, values, version_key)
+    payload = (bytes(CallSigner(simulator, hotkey).key.public_key), uids, values, version_key)
     made, _ = bittensor_core.encrypt_at_round(simulator.state.encode("(Vec<u8>, Vec<u16>, Vec<u16>, u64)", payload), ROUND)
     return bytes(made)[2:-8]  # without its length before it and the round behind it
 
@@ -193,7 +193,7 @@ def client_commit(simulator: Simulator) -> tuple[bytes, int]:
     """
     head = simulator.chain.head.number
     asked = {"uids": list(range(256)), "weights": [65535] * 256, "version_key": 0, "current_block": head, "block_time": 3000.0}
-    key = bytes(Signer(simulator, "//Alice").key.public_key)
+    key = bytes(CallSigner(simulator, "//Alice").key.public_key)
     state = {
         "last_epoch_block": simulator.get("LastEpochBlock", 1),
         "pending_epoch_at": simulator.get("PendingEpochAt", 1),

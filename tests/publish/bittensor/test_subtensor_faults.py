@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from subtensor import NODE, WIRE, RpcError, Simulator
-from subtensor_kit import Line, Signer, line, metadata, outcome
+from subtensor_kit import CallSigner, RpcLine, line, metadata, outcome
 
 __all__ = ["metadata"]
 pytestmark = pytest.mark.usefixtures("metadata")
@@ -27,14 +27,14 @@ def simulator() -> Iterator[Simulator]:
 
 
 @pytest.fixture
-def asked(simulator: Simulator) -> Iterator[Line]:
+def asked(simulator: Simulator) -> Iterator[RpcLine]:
     with line(simulator.url) as made:
         yield made
 
 
 @pytest.fixture
 def signed(simulator: Simulator) -> str:
-    return Signer(simulator, "//Alice").weights([0], [1])
+    return CallSigner(simulator, "//Alice").weights([0], [1])
 
 
 def waiting(simulator: Simulator) -> int:
@@ -56,7 +56,7 @@ def test_a_connection_is_dropped_before_or_after_it_is_done(simulator: Simulator
 
 
 @pytest.mark.parametrize(("kind", "left"), [("silent", 0), ("silent-after", 1)])
-def test_a_question_is_never_answered(simulator: Simulator, asked: Line, signed: str, kind: str, left: int) -> None:
+def test_a_question_is_never_answered(simulator: Simulator, asked: RpcLine, signed: str, kind: str, left: int) -> None:
     simulator.fault(kind, SUBMIT)
     asked.send(SUBMIT, signed)
     assert asked.silent()
@@ -64,7 +64,7 @@ def test_a_question_is_never_answered(simulator: Simulator, asked: Line, signed:
     assert asked.ask("system_chain") == "simulated"
 
 
-def test_an_answer_comes_late_twice_or_as_something_else(simulator: Simulator, asked: Line) -> None:
+def test_an_answer_comes_late_twice_or_as_something_else(simulator: Simulator, asked: RpcLine) -> None:
     simulator.fault("slow", "system_chain", seconds=0.01)
     assert asked.ask("system_chain") == "simulated"
     simulator.fault("duplicate")
@@ -87,7 +87,7 @@ def test_an_answer_comes_late_twice_or_as_something_else(simulator: Simulator, a
         asked.ask("system_chain")
 
 
-def test_a_fault_happens_as_often_as_asked_or_until_it_is_cleared(simulator: Simulator, asked: Line) -> None:
+def test_a_fault_happens_as_often_as_asked_or_until_it_is_cleared(simulator: Simulator, asked: RpcLine) -> None:
     def fails() -> bool:
         try:
             asked.ask("system_chain")
@@ -104,7 +104,7 @@ def test_a_fault_happens_as_often_as_asked_or_until_it_is_cleared(simulator: Sim
     assert not fails()
 
 
-def test_a_half_open_node_takes_connections_and_answers_nothing(simulator: Simulator, asked: Line) -> None:
+def test_a_half_open_node_takes_connections_and_answers_nothing(simulator: Simulator, asked: RpcLine) -> None:
     simulator.fault("half-open", times=None)
     asked.send("system_chain")
     assert asked.silent()
@@ -138,7 +138,7 @@ def test_a_node_that_is_gone_refuses_connections_and_may_come_back(simulator: Si
         assert asked.ask("system_chain") == "simulated"
 
 
-def test_every_connection_is_dropped_at_once(simulator: Simulator, asked: Line, signed: str) -> None:
+def test_every_connection_is_dropped_at_once(simulator: Simulator, asked: RpcLine, signed: str) -> None:
     asked.ask(WATCH, signed)
     simulator.step()
     assert [asked.status(), list(asked.status())] == ["ready", ["inBlock"]]
@@ -149,14 +149,14 @@ def test_every_connection_is_dropped_at_once(simulator: Simulator, asked: Line, 
         assert again.ask("system_chain") == "simulated"
 
 
-def test_a_node_says_a_wrong_nonce(simulator: Simulator, asked: Line) -> None:
-    alice = Signer(simulator, "//Alice").key.ss58_address
+def test_a_node_says_a_wrong_nonce(simulator: Simulator, asked: RpcLine) -> None:
+    alice = CallSigner(simulator, "//Alice").key.ss58_address
     simulator.fault("nonce", offset=3)
     assert asked.ask("system_accountNextIndex", alice) == 3
     assert asked.ask("system_accountNextIndex", alice) == 0
 
 
-def test_a_node_lies_about_inclusion(simulator: Simulator, asked: Line, signed: str) -> None:
+def test_a_node_lies_about_inclusion(simulator: Simulator, asked: RpcLine, signed: str) -> None:
     simulator.fault("lie", WATCH)
     asked.ask(WATCH, signed)
     head = asked.ask("chain_getBlockHash")
@@ -166,7 +166,7 @@ def test_a_node_lies_about_inclusion(simulator: Simulator, asked: Line, signed: 
 
 
 @pytest.mark.parametrize("method", [SUBMIT, WATCH])
-def test_a_pool_forgets(simulator: Simulator, asked: Line, signed: str, method: str) -> None:
+def test_a_pool_forgets(simulator: Simulator, asked: RpcLine, signed: str, method: str) -> None:
     simulator.fault("forget", method)
     assert asked.ask(method, signed)
     simulator.step(6)
@@ -176,7 +176,7 @@ def test_a_pool_forgets(simulator: Simulator, asked: Line, signed: str, method: 
     assert outcome(simulator) == "ExtrinsicSuccess"
 
 
-def test_one_of_two_nodes_lags(simulator: Simulator, asked: Line, signed: str) -> None:
+def test_one_of_two_nodes_lags(simulator: Simulator, asked: RpcLine, signed: str) -> None:
     other = simulator.another()
     other.faults.add("stale", times=None, blocks=3)
     asked.ask(SUBMIT, signed)
@@ -191,7 +191,7 @@ def test_one_of_two_nodes_lags(simulator: Simulator, asked: Line, signed: str) -
         assert late.ask("state_getStorage", key) == "0x040000ffff"
 
 
-def test_finality_stalls_and_goes_on(simulator: Simulator, asked: Line, signed: str) -> None:
+def test_finality_stalls_and_goes_on(simulator: Simulator, asked: RpcLine, signed: str) -> None:
     simulator.finality(True)
     asked.ask(WATCH, signed)
     before = asked.ask("chain_getFinalizedHead")
@@ -205,15 +205,15 @@ def test_finality_stalls_and_goes_on(simulator: Simulator, asked: Line, signed: 
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_reorganisation_takes_blocks_back(simulator: Simulator, asked: Line, keep: bool) -> None:
-    asked.ask(WATCH, Signer(simulator, "//Alice").weights([0], [1]))
+def test_a_reorganisation_takes_blocks_back(simulator: Simulator, asked: RpcLine, keep: bool) -> None:
+    asked.ask(WATCH, CallSigner(simulator, "//Alice").weights([0], [1]))
     simulator.step(2)
     ready, found = asked.status(), asked.status()
     assert (ready, asked.ask("chain_getHeader", found["inBlock"])["number"]) == ("ready", "0x6")
     simulator.reorg(2, keep=keep)
     assert (simulator.chain.head.number, simulator.weights(1, 1), waiting(simulator)) == (7, {}, int(keep))
     assert asked.ask("chain_getHeader", found["inBlock"]) is None
-    assert Signer(simulator, "//Alice").nonce == 0
+    assert CallSigner(simulator, "//Alice").nonce == 0
     assert list(asked.status()) == ["retracted"]
     assert asked.status() == ("ready" if keep else "dropped")
     simulator.step()
@@ -224,15 +224,15 @@ def test_a_reorganisation_takes_blocks_back(simulator: Simulator, asked: Line, k
         simulator.reorg(8)
 
 
-def test_what_was_signed_upon_a_block_that_is_gone_is_signed_for_nothing(simulator: Simulator, asked: Line) -> None:
+def test_what_was_signed_upon_a_block_that_is_gone_is_signed_for_nothing(simulator: Simulator, asked: RpcLine) -> None:
     simulator.step(2)
-    upon_head = Signer(simulator, "//Alice").weights([0], [1], period=4, at=simulator.chain.head.number - 1)
+    upon_head = CallSigner(simulator, "//Alice").weights([0], [1], period=4, at=simulator.chain.head.number - 1)
     simulator.reorg(3)
     with pytest.raises(RpcError, match="bad signature"):
         asked.ask(SUBMIT, upon_head)
 
 
-def test_news_of_heads_come_after_the_name_of_their_subscription(simulator: Simulator, asked: Line) -> None:
+def test_news_of_heads_come_after_the_name_of_their_subscription(simulator: Simulator, asked: RpcLine) -> None:
     asked.send("chain_subscribeNewHeads")
     name = asked.receive()["result"]
     first = asked.receive()["params"]

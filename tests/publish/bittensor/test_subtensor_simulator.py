@@ -25,7 +25,7 @@ OPEN = {"CommitRevealWeightsEnabled": False, "WeightsSetRateLimit": 5}
 ALICE = bittensor_core.Keypair.create_from_uri("//Alice")
 
 
-class Key:
+class LibraryKey:
     """A key as the client library wants it: it hands a bytearray over to be signed."""
 
     def __init__(self, uri: str) -> None:
@@ -81,7 +81,7 @@ def test_the_client_calls_a_function_of_the_runtime(client: Any, simulator: Simu
 def test_the_client_signs_submits_and_sees_the_weights(client: Any, simulator: Simulator) -> None:
     args = {"netuid": 1, "dests": [0, 2], "weights": [100, 200], "version_key": 0}
     call = client.compose_call("SubtensorModule", "set_weights", args)
-    signed = client.create_signed_extrinsic(call, keypair=Key("//Alice"), era={"period": 64})
+    signed = client.create_signed_extrinsic(call, keypair=LibraryKey("//Alice"), era={"period": 64})
     receipt = client.submit_extrinsic(signed, wait_for_finalization=True)
     assert receipt.is_success
     assert ("SubtensorModule", "WeightsSet") in [
@@ -95,7 +95,7 @@ def test_the_client_signs_submits_and_sees_the_weights(client: Any, simulator: S
 def test_the_client_sees_what_a_module_refused(client: Any) -> None:
     args = {"netuid": 1, "dests": [0, 0], "weights": [1, 1], "version_key": 0}
     call = client.compose_call("SubtensorModule", "set_weights", args)
-    signed = client.create_signed_extrinsic(call, keypair=Key("//Alice"), era={"period": 64})
+    signed = client.create_signed_extrinsic(call, keypair=LibraryKey("//Alice"), era={"period": 64})
     receipt = client.submit_extrinsic(signed, wait_for_inclusion=True)
     assert not receipt.is_success
     assert receipt.error_message["name"] == "DuplicateUids"
@@ -105,7 +105,7 @@ def test_the_client_sees_what_the_pool_refused(client: Any) -> None:
     args = {"netuid": 1, "dests": [0], "weights": [1], "version_key": 0}
     call = client.compose_call("SubtensorModule", "set_weights", args)
     for _ in range(2):
-        signed = client.create_signed_extrinsic(call, keypair=Key("//Bob"), era={"period": 64})
+        signed = client.create_signed_extrinsic(call, keypair=LibraryKey("//Bob"), era={"period": 64})
         if _ == 0:
             client.submit_extrinsic(signed, wait_for_inclusion=True)
     with pytest.raises(SubstrateRequestException, match="Custom error: 6"):
@@ -120,7 +120,7 @@ def test_the_plain_runtime_has_neither_mechanisms_nor_timelocks() -> None:
             assert client.runtime.runtime_version == 218
             args = {"netuid": 1, "dests": [0], "weights": [9], "version_key": 0}
             call = client.compose_call("SubtensorModule", "set_weights", args)
-            signed = client.create_signed_extrinsic(call, keypair=Key("//Alice"), era={"period": 64})
+            signed = client.create_signed_extrinsic(call, keypair=LibraryKey("//Alice"), era={"period": 64})
             assert client.submit_extrinsic(signed, wait_for_inclusion=True).is_success
             state = client.query("SubtensorModule", "Weights", [1, 1]).value
         assert state == [(0, 65535)]

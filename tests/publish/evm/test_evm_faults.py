@@ -107,11 +107,11 @@ def test_an_address_is_never_shown_whole(proxy: Proxy, monkeypatch: pytest.Monke
     assert "secret" not in str(caught.value)
     seen = list[str]()
 
-    def note(handler: faults.Handler) -> None:
+    def note(handler: faults.ProxyHandler) -> None:
         seen.append(f"{handler.path} {handler.headers['Authorization']}")
         handler.close()
 
-    monkeypatch.setattr(faults.Handler, "do_POST", note)
+    monkeypatch.setattr(faults.ProxyHandler, "do_POST", note)
     with pytest.raises(Unreachable):
         HttpRpc(secret, tries=1).ask("eth_chainId")
     assert seen == ["/v3/secret?key=secret Basic dXNlcjpzZWNyZXQ="]
@@ -230,7 +230,7 @@ def test_whatever_question_is_lost_it_is_there_once(place: Path, world: World, p
 def test_a_node_that_goes_away_after_it_took_it(place: Path, world: World, proxy: Proxy) -> None:
     """It is sent; then nobody answers. What became of it is not known, until somebody answers again."""
 
-    def gone(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+    def gone(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         proxy.always[""] = faults.cut_before
         handler.close()
 
@@ -272,7 +272,7 @@ def test_a_node_that_says_it_took_it_and_did_not(place: Path, world: World, prox
 
 
 def _dropping(world: World, answer: Fault) -> Fault:
-    def drop(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+    def drop(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         world.chain.ask("anvil_dropAllTransactions")
         answer(handler, question, data)
 

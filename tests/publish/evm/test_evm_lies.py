@@ -64,7 +64,7 @@ def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world:
     """The node took it, and says to that and to all that is asked then that it is too much."""
     busy = faults.error(-32005, f"limit exceeded {UGLY}")
 
-    def all_busy(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+    def all_busy(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         proxy.always[""] = busy
         busy(handler, question, data)
 
@@ -97,7 +97,7 @@ def test_a_state_that_no_round_has(place: Path, world: World, proxy: Proxy, stat
     """The node says so: no contract of ours does."""
     selector = world.round.encode_abi("state", [])
 
-    def lying(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+    def lying(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         asked = question["params"][0].get("data")
         (faults.result(f"0x{state:064x}") if asked == selector else faults.plain)(handler, question, data)
 
@@ -121,7 +121,7 @@ def test_a_number_of_a_rounds_that_cannot_be_shown(
     """A time after the year 9999, and more than a number of JSON's: neither is a traceback."""
     selector = world.round.encode_abi(name, [])
 
-    def lying(handler: faults.Handler, question: dict[str, Any], data: bytes) -> None:
+    def lying(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         asked = question["params"][0].get("data")
         (faults.result(f"0x{value:064x}") if asked == selector else faults.plain)(handler, question, data)
 

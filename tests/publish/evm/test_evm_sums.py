@@ -127,7 +127,7 @@ def test_thousands_of_rounds_come_out_to_the_wei(chain: Chain) -> None:
             ]
 
 
-class Run:
+class RoundRun:
     """A round in which things happen in some order, some of them refused; what it should hold is kept count of beside it."""
 
     def __init__(self, chain: Chain, draw: random.Random) -> None:
@@ -214,7 +214,7 @@ def runs(chain: Chain, count: int, steps: int, seed: int) -> None:
     settled = 0
     for number in range(count):
         begun = chain.ask("evm_snapshot")
-        run = Run(chain, random.Random(seed + number))
+        run = RoundRun(chain, random.Random(seed + number))
         for _ in range(steps):
             run.step()
         run.finish()
