@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import disks
 import judge_kit
 import ledger_kit
 import node_kit
+from assay.errors import BadInput
 from assay.folder.files import write_text
 from assay.node import NodeOptions, round, status
 from assay.node.round import Round
@@ -204,6 +206,24 @@ def _held(folder: Path) -> bool:
     finally:
         os.close(number)
     return False
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_path: Path) -> None:
+    theirs = service.site.competition("small").folder
+    with disks.mounted(tmp_path / "disk", "16m") as disk:
+        mine = disk / "mine"
+        mine.mkdir()
+        with disks.filled(disk), pytest.raises((BadInput, OSError), match="space"):
+            one_round(service, mine)
+        assert node_kit.stored(theirs) == []
+        assert one_round(service, mine)
+        assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
+        node_kit.submit(theirs, "m1", f"true\n{RIGHT}")
+        node_kit.settle(theirs, 1)
+        with disks.filled(disk), pytest.raises((BadInput, OSError), match="space"):
+            one_round(service, mine)
+        assert one_round(service, mine)
+        assert node_kit.stored(theirs) == [(1, "t1", "pass", 1), (2, "t1", "pass", 1)]
 
 
 def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
