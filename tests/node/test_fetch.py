@@ -68,6 +68,17 @@ def test_a_pull_brings_all_that_a_run_needs_and_then_nothing(service: Running, t
     assert listing(mine) == before
 
 
+def test_a_run_by_hand_stands_between_a_pull_and_a_push(service: Running, tmp_path: Path) -> None:
+    judge_kit.bubblewrap()
+    mine = tmp_path / "mine"
+    pulled(service, mine)
+    said = run("run", mine, "--validator", "val-1", "--epoch", "1", "--quiet")
+    assert "4 trials judged (2 fail, 2 pass)." in said.stdout
+    assert "It counts once it is signed and sent" in said.stdout
+    assert json.loads(output("push", mine, *address(service), "--json"))["new"] == 4
+    assert len(node_kit.stored(desk(service))) == 4
+
+
 def test_only_what_is_new_is_fetched_and_what_was_damaged_here(service: Running, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", desk(service)
     pulled(service, mine)

@@ -225,10 +225,12 @@ def _conclude(folder: Path, summary: RunSummary, signing: Signing | None, asked:
         show(signing.add(asked), "")
     if summary.stopped:
         raise typer.Exit(STOPPED)
-    if signing is not None and signing.away is not None:  # what it would settle as, only the ledger can say
+    if (signing is None and _is_elsewhere(folder)) or (signing is not None and signing.away is not None):
+        if signing is None and summary.judged:
+            show(command("It counts once it is signed and sent", "assay", "push", folder, "--url", "URL", "--key", "KEY"))
         if summary.errors:
             raise typer.Exit(MISSING)
-        return
+        return  # what it would settle as, only the ledger can say
     epoch = _settle(folder)
     if signing is None and summary.judged and (folder / "ledger.toml").exists():
         show(command("It counts once it is signed and added to the ledger", "assay", "evidence", "sign", folder, "--key", "KEY"))
@@ -236,6 +238,13 @@ def _conclude(folder: Path, summary: RunSummary, signing: Signing | None, asked:
         show(command("The epoch is open for others; to close it", "assay", "settle", folder))
     if summary.errors:
         raise typer.Exit(MISSING)
+
+
+def _is_elsewhere(folder: Path) -> bool:
+    """Whether the competition's ledger is on another machine, as it is in a folder that was pulled."""
+    from assay.ledger import config
+
+    return config.exists(folder) and not config.read(folder).is_here
 
 
 def _document(summary: RunSummary) -> dict[str, Any]:
