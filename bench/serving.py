@@ -55,6 +55,8 @@ class Kept:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self.opened = self.used = time.monotonic()
         """When the connection was opened, and when its last answer was read."""
+        self.sent = 0.0
+        """When the last request was sent, as a whole or in part: on a busy machine long after it was asked for."""
 
     def signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
         """The headers that sign a request."""
@@ -68,7 +70,10 @@ class Kept:
         if self._connection.sock is None:
             self.opened = self.used = time.monotonic()
         begun = time.perf_counter()
-        self._connection.request(method, path, body, dict(headers))
+        try:
+            self._connection.request(method, path, body, dict(headers))
+        finally:
+            self.sent = time.monotonic()
         given = self._connection.getresponse()
         first = time.perf_counter() - begun
         answer = Answer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)

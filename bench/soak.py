@@ -135,7 +135,7 @@ class Client:
             try:
                 answer = self._kept.ask(method, path, body)
             except (OSError, http.client.HTTPException) as error:
-                idle, opened = begun - self._kept.used, self._kept.opened
+                idle, opened = self._kept.sent - self._kept.used, self._kept.opened
                 self._kept.close()
                 if not load.killed(opened, time.monotonic()) and idle < IDLE:
                     load.wrong.append(f"{kind}: {method} {path}: {type(error).__name__}: {error}, and no worker was killed")

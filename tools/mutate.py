@@ -30,8 +30,12 @@ CHECK = ("tests/ledger/test_ledger_check_*.py", "tests/ledger/test_ledger_note.p
 TESTS = {"assay/settle/**/*.py": PURE, "assay/exact.py": PURE, "assay/ledger/check.py": CHECK}
 """Files → the tests that have to notice; a third of the mutants is of each row."""
 SHIFT = "shift = -min((exponent for p in powers.values() if isinstance(exponent := p.as_tuple().exponent, int)), default={})"
+TOP = "top = max(scores, default={})"
+CONTEXT = "return decimal.Context(digits, decimal.ROUND_HALF_EVEN, emin, emax, capitals=1, clamp={}, flags=[], traps=_TRAPS)"
 ALLOWED: dict[tuple[str, str, str], str] = {
     ("assay/exact.py", SHIFT.format("0"), SHIFT.format("(1)")): "Without scores there are no powers, so nothing is shifted.",
+    ("assay/exact.py", TOP.format("0"), TOP.format("(1)")): "Without scores nothing is subtracted from it.",
+    ("assay/exact.py", CONTEXT.format("0"), CONTEXT.format("(1)")): "Exponents stay below 500; clamping begins near 10^18.",
 }
 """(file, line of code before, after) → why the program does the same."""
 

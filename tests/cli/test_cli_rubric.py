@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import ledger_kit
 from assay.errors import BadInput
 from assay.judge.rubric.scripted import ScriptedFault, ScriptedSolution
 from assay.ledger import keys
+from assay.serve import pages, season
 from bounty_kit import make_bounty
 from bounty_run_kit import JUDGE, KEY, SOLVED, TEXTS, VALIDATOR, judged, lines, make_run, outcomes, scripted
 from cli_kit import files_under, narrow, output, refused, rewrite, run
@@ -130,6 +132,22 @@ def test_a_replay_comes_out_as_it_was(folder: Path) -> None:
     assert (found["bps"], found["asked"], found["validator"]) == (6000, [], VALIDATOR)
     assert found["answers"]["checks"] == {"C1": True, "C2": False}
     assert files_under(folder) == before
+
+
+def test_published_quotes_are_on_the_page_of_the_bounty(folder: Path) -> None:
+    assert "committed by digest, and not released." in shown(folder)
+    text = json.loads(output("rejudge", folder, "ann", "--publish-quotes", "--json"))
+    (record,) = [line for line in lines(folder) if line["participant"] == "ann"]
+    quotes = json.loads(Path(text["quotes"]).read_text())["quotes"]
+    assert quotes.keys() == record["quotes"].keys()
+    for quote in quotes.values():
+        assert html.escape(quote) in shown(folder)
+        assert quote in TEXTS["ann"]
+    assert f"{len(quotes)} quotes published in" in " ".join(output("rejudge", folder, "ann", "--publish-quotes").split())
+
+
+def shown(folder: Path) -> str:
+    return pages.page(season.read(folder), "bounty.html").decode()
 
 
 def test_asked_again_every_changed_answer_is_told(folder: Path) -> None:

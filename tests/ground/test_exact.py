@@ -138,6 +138,11 @@ def test_softmax_is_the_exponential_to_fifty_digits(scores: list[int], temperatu
             assert abs(Decimal(part) / Decimal(max(parts)) - exact_power) < Decimal("1e-47")
 
 
+def test_softmax_has_fifty_digits_and_no_more() -> None:
+    """The digits of 1/e as tables have them; the 51st is 7."""
+    assert softmax([NANO, 0], NANO) == [10**50, 36787944117144232159552377016146086744581113103177]
+
+
 def test_equal_scores_have_equal_softmax() -> None:
     assert softmax([NANO // 3] * 3, NANO) == [1, 1, 1]
     assert softmax([], NANO) == []

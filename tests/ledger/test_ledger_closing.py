@@ -40,7 +40,7 @@ def made(tmp_path: Path, *epochs: int, **changes: Any) -> Path:
     return place
 
 
-def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.EpochResult:
+def settle(place: Path, epoch: int | None = None, **meant: Any) -> settling.EpochResult:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch, **meant)
 

@@ -27,7 +27,7 @@ from ledger_kit import SIGNER, V1, V2, V3
 Json = dict[str, Any]
 
 
-def settle(place: Path, epoch: int | None = None, **meant: bool) -> settling.EpochResult:
+def settle(place: Path, epoch: int | None = None, **meant: Any) -> settling.EpochResult:
     with ledger_kit.opened(place) as ledger:
         return settling.settle(ledger, SIGNER, epoch, **meant)
 

@@ -9,6 +9,7 @@ import mimetypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ import small_folder
 from assay.ledger import batch, intake, keys, settling
 from assay.records import record
 from assay.serve import pages
+from assay.serve.live import Judging, LiveState
 from assay.serve.season import Season
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)
 ORIGIN = "http://pages.test"
 AXE = Path(__file__).parents[2] / "contracts" / "node_modules" / "axe-core" / "axe.min.js"
 CHROMIUM = Path("/usr/bin/chromium")
@@ -96,12 +99,25 @@ def large(place: Path, *, people: int = 300, validators: int = 40, tasks: int = 
     )
 
 
+def judged_now(season: Season) -> LiveState:
+    """Two validators that judge, a third that is silent, and somebody who waits."""
+    people, judges, tasks = [*season.participants], [*season.validators], season.tasks.names or ("",)
+    heard = (timedelta(seconds=4), timedelta(seconds=20), timedelta(hours=1))
+    judging = tuple(
+        Judging(judge, who, f"s{done}", tasks[done % len(tasks)], done, 10, NOW - timedelta(hours=2), NOW - ago)
+        for done, (judge, who, ago) in enumerate(zip(judges, people, heard, strict=False), start=3)
+    )
+    return LiveState(season.settlement.epoch + 1, judging, 5000, tuple(people[-1:]))
+
+
 class PagesOfSeason:
     """The files of a season by their names, each drawn when it is first asked for. query: as `pages.page` has it."""
 
     def __init__(self, season: Season, query: Mapping[str, str] | None = None) -> None:
         self.season, self.query = season, query
         self._drawn = dict(pages.assets())
+        if season.scheme.stakes:
+            self._drawn["live.html"] = pages.live_page(season.scheme, season, judged_now(season), "events", NOW)
 
     @property
     def names(self) -> list[str]:
@@ -152,7 +168,9 @@ def visiting(browser: Browser, site: PagesOfSeason, *, width: int = 1280, script
             asked = {name: value for name, _, value in (part.partition("=") for part in query.split("&")) if value}
             name = address.removeprefix(f"{ORIGIN}/")
             body = site.read(name or "index.html", asked) if address.startswith(f"{ORIGIN}/") else None
-            if body is None:
+            if name == "events":
+                route.fulfill(status=204)  # so that a browser does not ask again
+            elif body is None:
                 visit.wrong.append(f"{visit.page.url} asks for {route.request.url}")
                 route.abort()
             else:

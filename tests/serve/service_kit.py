@@ -15,7 +15,7 @@ import ledger_kit
 from assay.ledger import settling
 from assay.ledger.keys import PrivateKey
 from assay.peers.guard import CONNECTION_LIMITS, ConnectionGuard, ConnectionLimits
-from assay.serve.run import ServeOptions, addresses, listen, server
+from assay.serve.run import ServeOptions, addresses, listen, networks, server
 from assay.serve.signed import sign_request
 from assay.serve.site import Site, open_site
 
@@ -61,13 +61,13 @@ class Running:
 
 
 @contextmanager
-def running(place: Path, limits: ConnectionLimits = CONNECTION_LIMITS) -> Iterator[Running]:
+def running(place: Path, limits: ConnectionLimits = CONNECTION_LIMITS, *proxies: str) -> Iterator[Running]:
     """A service of a folder or a subnet file, in a thread, on a free port."""
     options = ServeOptions(place, port=0)
     opened: socket.socket = listen(options)
     port = opened.getsockname()[1]
     with opened, open_site(place, addresses(options, port)) as site:
-        serving = server(site, ConnectionGuard(limits))
+        serving = server(site, ConnectionGuard(limits, proxies=networks(proxies)))
         thread = threading.Thread(target=serving.run, kwargs={"sockets": [opened]})
         thread.start()
         try:

@@ -1,12 +1,13 @@
 """What a service bounds, over real sockets: silent connections, slow readers and writers, large heads, too much at once."""
 
+import http.client as http_client
 import os
 import select
 import socket
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 
 import ledger_kit
 from assay.ledger.keys import PrivateKey
-from assay.peers.guard import CONNECTION_LIMITS, ConnectionLimits
-from assay.serve import http
+from assay.peers.guard import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
+from assay.serve import bodies, http
+from assay.serve.bodies import PART
+from assay.serve.run import networks
 from assay.serve.signed import sign_request
 from service_kit import Running, running
 
@@ -27,9 +30,9 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def served(tmp_path: Path, limits: ConnectionLimits = CONNECTION_LIMITS) -> Iterator[Running]:
+def served(tmp_path: Path, limits: ConnectionLimits = CONNECTION_LIMITS, *proxies: str) -> Iterator[Running]:
     folder = ledger_kit.once(tmp_path / "small", ("guarded",), ledger_kit.made)
-    with running(folder, limits) as service:
+    with running(folder, limits, *proxies) as service:
         yield service
 
 
@@ -125,7 +128,7 @@ def test_a_reader_that_hardly_reads_is_dropped(tmp_path: Path) -> None:
 
 
 def test_a_body_that_drips_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.5)
     body = bytes(1000)
     with served(tmp_path) as service, begun(service, ONE, body, 1) as slow:
         slow.settimeout(0.05)
@@ -185,7 +188,7 @@ def test_waiting_uploads_are_on_the_disk_and_not_in_memory(tmp_path: Path) -> No
         stack.callback(tracemalloc.stop)
         for body in bodies:
             stack.enter_context(begun(service, ONE, body, sent))
-        eventually(lambda: spooled(sent) == count)
+        eventually(lambda: spooled(sent - PART) == count)  # the rest waits in memory for the part to be full
         assert tracemalloc.get_traced_memory()[1] < count * sent / 3
 
 
@@ -198,3 +201,46 @@ def spooled(size: int) -> int:
         except OSError:  # closed meanwhile
             continue
     return count
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "address"),
+    [
+        ("8.8.3.3", ["9.9.9.9"], "8.8.3.3"),  # whoever connects without the proxy says nothing
+        ("10.0.0.1", ["8.8.1.1"], "8.8.1.1"),
+        ("10.0.0.1", ["9.9.9.9, 8.8.1.1"], "8.8.1.1"),  # the client wrote the first
+        ("10.0.0.1", ["9.9.9.9", "8.8.1.1:4711"], "8.8.1.1"),
+        ("10.0.0.1", ["9.9.9.9, 8.8.1.1, 10.0.0.2"], "8.8.1.1"),  # two proxies
+        ("::ffff:10.0.0.1", ["9.9.9.9, [2606:4700::1]:4711"], "2606:4700::/64"),
+        ("10.0.0.1", ["2606:4700::1"], "2606:4700::/64"),
+        ("10.0.0.1", [], None),
+        ("10.0.0.1", ["10.0.0.2"], None),
+        ("10.0.0.1", ["9.9.9.9, unknown"], None),
+    ],
+)
+def test_a_proxy_names_the_client_and_nobody_else_does(peer: str, forwarded: list[str], address: str | None) -> None:
+    guard = ConnectionGuard(proxies=networks(["10.0.0.0/8"]))
+    guest = Connection(peer, lambda: None, lambda: False)
+    assert guard.arrive(guest)
+    guard.names(guest, forwarded)
+    assert (None if guest.shared else guest.address) == address
+    guard.names(guest, ["8.8.4.4"])  # the next request on this connection
+    assert guest.address == (peer if peer == "8.8.3.3" else "8.8.4.4")
+
+
+def test_clients_behind_a_proxy_have_limits_of_their_own(tmp_path: Path) -> None:
+    def ask(*forwarded: str, source: str = "127.0.0.1") -> int:
+        connection = http_client.HTTPConnection("127.0.0.1", service.port, timeout=PATIENCE, source_address=(source, 0))
+        with closing(connection):
+            connection.request("GET", "/healthz", headers={"X-Forwarded-For": ", ".join(forwarded)} if forwarded else {})
+            return connection.getresponse().status
+
+    body = bytes(1000)
+    with served(tmp_path, replace(CONNECTION_LIMITS, address_requests=1), "127.0.0.1") as service:
+        lines = head(service, ONE, "PUT", object_path(body), body).replace(b"\r\n", b"\r\nX-Forwarded-For: 8.8.1.1\r\n", 1)
+        with connected(service, lines + body[:10]):
+            until = time.monotonic() + PATIENCE
+            while ask("8.8.1.1") == 200:
+                assert time.monotonic() < until
+            assert [ask("9.9.9.9", "8.8.1.1"), ask("8.8.1.1", "8.8.2.2"), ask()] == [429, 200, 200]
+            assert ask("8.8.1.1", source="127.0.0.3") == 200  # no proxy: what it says counts for nothing

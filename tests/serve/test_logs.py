@@ -362,7 +362,8 @@ def test_everybody_reads_released_logs_on_a_page(tmp_path: Path) -> None:
         assert "&lt;script&gt;" in of_task
         assert "<script>alert" not in of_task
         assert "begin" not in of_task, "only the end is shown"
-        (href,) = set(re.findall(r'href="\.\./(v1/[^"]+)"', of_task))
+        beside, href = sorted(set(re.findall(r'href="\.\./(v1/[^"]+)"', of_task)), key=lambda link: "/logs/" in link)
+        assert [trial["task"] for trial in service.ask("GET", f"/{beside}").json["trials"]] == ["t1"]
         assert service.ask("GET", f"/{href}").body == printed.read_bytes()
         for hidden in ("t2", "t3"):
             assert f"task={hidden}" not in all_of_it

@@ -15,7 +15,7 @@ import postgres
 from assay.errors import BadInput
 from assay.ledger import config, keys, store
 from assay.scheme.fields import instant_text
-from assay.serve.notebook import TURN, Invitation, Notebook, SubmissionCommitment, Upload
+from assay.serve.notebook import TURN, Invitation, Notebook, SubmissionCommitment, TrialLogs, Upload
 from assay.serve.registration import code_digest
 from cli_kit import output
 from service_kit import running
@@ -139,6 +139,20 @@ def test_uploads_are_listed_the_newest_first(notebook: Notebook) -> None:
     assert notebook.uploads(last=1) == [rows[2]]
 
 
+def test_the_first_logs_of_a_record_count(notebook: Notebook, place: str) -> None:
+    first = TrialLogs("sha256:r1", "sha256:s1", b"{}", {"agent/stdout.txt": "a" * 64})
+    other = TrialLogs("sha256:r1", "sha256:s1", b"{}", {"agent/stdout.txt": "b" * 64})
+    assert notebook.log(first) == first
+    assert notebook.log(other) == first
+    second = notebook.log(TrialLogs("sha256:r2", "sha256:s2", b"{}", {}))
+    again = Notebook(place)
+    try:
+        assert again.logged(["sha256:r1", "sha256:r2", "sha256:r3"]) == {"sha256:r1": first, "sha256:r2": second}
+        assert (again.logs("sha256:s1"), again.logs("sha256:s3"), again.logged([])) == ([first], [], {})
+    finally:
+        again.close()
+
+
 def test_services_that_start_at_once_on_an_empty_database_make_its_tables_once(place: str) -> None:
     at_once = threading.Barrier(8)
 
@@ -162,6 +176,7 @@ def test_a_season_goes_on_from_a_backup(database: str, tmp_path: Path, request: 
         before.upload(upload)
         before.commit(SubmissionCommitment("m1", "sha256:a", 1, "2026-11-23T11:00:00Z"))
         before.invite(Invitation(code_digest("code"), None, 1, "2100-01-01T00:00:00Z"))
+        logs = before.log(TrialLogs("sha256:r", "s1", b"{}", {"agent/stdout.txt": "a" * 64}))
     output("ledger", "backup", place, tmp_path / "backup.zip")
     if "://" in database:
         cluster: postgres.Cluster = request.getfixturevalue("postgresql")
@@ -178,5 +193,6 @@ def test_a_season_goes_on_from_a_backup(database: str, tmp_path: Path, request: 
         body = json.dumps({"code": "code"}).encode()
         assert service.signed(newcomer, "POST", "/v1/small/participants", body).status == 201
         _, after = service.site.competition("small").books()
+        assert after.logs("s1") == [logs]
         after.upload(upload)  # its number follows
         assert after.uploads() == [upload, upload]

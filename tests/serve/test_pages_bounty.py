@@ -8,6 +8,8 @@ import pytest
 
 import bounty_kit
 import small_folder
+from assay.judge.rubric.judgement import quote_digest
+from assay.judge.rubric.stored import publish_quotes
 from assay.publish.journal import journal_of
 from assay.serve import report
 from assay.serve.bounty import bounty
@@ -17,6 +19,8 @@ from test_report import Page, standing_alone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "<script>alert(1)</script>"
+BLIND = b"b" * 32
+ATTESTATION = {"m1": "sha256:" + "1a" * 32, "m2": "sha256:" + "2b" * 32}
 NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)
 
 
@@ -35,7 +39,7 @@ def paid(folder: Path, *edits: tuple[str, str], **changes: str) -> Path:
     evidence = small_folder.lines(
         [
             small_folder.record("rubric", participant=who, submission=submission, verdict=verdict, checks={"C1": True, "C2": yes})
-            | {"quotes": {"C1": "sha256:" + "12" * 32}}
+            | {"quotes": {"C1": quote_digest(f"a line of {who}", BLIND)}, "attestation": ATTESTATION[who]}
             for who, (submission, yes, verdict) in answers.items()
         ]
     )
@@ -85,9 +89,14 @@ def test_a_bounty_says_what_is_asked_by_when_and_shows_a_quote_only_if_it_is_rel
     assert "2 quotes from the solutions are committed by digest, and not released." in closed
     assert "1 Dec 2026, 12:00 UTC" in closed
     assert closed.count(HOSTILE) >= 3
-    view = bounty(season, {("m1", "C1"): "a line of it"})
+    publish_quotes(folder, ATTESTATION["m1"], {"C1": "a line of m1", "C2": "nobody committed to this"}, BLIND)
+    publish_quotes(folder, ATTESTATION["m2"], {"C1": "another line"}, BLIND)
+    view = bounty(season)
     assert view["rubric"]["quotes"] == "1 quote is released, below the questions that they answer."
-    assert [row["quotes"] for row in view["rubric"]["rows"] if row["quotes"]] == [[(HOSTILE, "a line of it")]]
+    assert [row["quotes"] for row in view["rubric"]["rows"] if row["quotes"]] == [[(HOSTILE, "a line of m1")]]
+    assert "a line of m1" in words(season, "bounty.html")
+    (folder / "quotes" / f"{ATTESTATION['m1'][7:]}.json").write_text("{}")
+    assert "not released" in words(season, "bounty.html"), "what is damaged is not shown"
     report.write_folder(season, tmp_path / "site")
     standing_alone(tmp_path / "site")
 

@@ -26,7 +26,7 @@ from pages_kit import ARGUMENTS, AXE, CHROMIUM, EXAMPLES, ORIGIN, PagesOfSeason,
 WIDTHS, COLOURS = (1280, 390), ("light", "dark")
 SOME = {
     "season": "index.html participant-borealis.html participant-fjord.html validators.html epoch.html tasks.html start.html "
-    "task-train-spam-filter.html",
+    "live.html task-train-spam-filter.html",
     "window": "index.html",
     "verdicts": "index.html bounty.html",
     "large": "index.html board-2.html participant-m000.html",
@@ -49,6 +49,8 @@ FOCUSED = """() => {
   };
 }"""
 TABS = 60
+PICTURES = Path(__file__).parents[2] / "build" / "pages"
+DARK = "() => matchMedia('(prefers-color-scheme: dark)').matches"
 MOST = 40
 """Pages of a season that the long run looks at."""
 
@@ -86,14 +88,24 @@ def site(name: str, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequ
     return sites[name]
 
 
-def looked_at(visit: Visit, names: list[str], *, script: bool) -> None:
-    """Load pages; nothing may go wrong, stand out of the page or move."""
+def keep(visit: Visit, season: str, name: str) -> None:
+    """Keep a picture of the page that a visit shows, for people to look at: `build/pages/WIDTH-COLOUR/SEASON-PAGE.png`."""
+    size = visit.page.viewport_size
+    place = PICTURES / f"{0 if size is None else size['width']}-{'dark' if visit.page.evaluate(DARK) else 'light'}"
+    place.mkdir(parents=True, exist_ok=True)
+    visit.page.screenshot(path=place / f"{season}-{name.removesuffix('.html')}.png", full_page=True)
+
+
+def looked_at(visit: Visit, season: str, names: list[str], *, script: bool) -> None:
+    """Load pages; nothing may go wrong, stand out of the page or move. Of two seasons a picture is kept."""
     for name in names:
         visit.open(name)
         wide = visit.page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{name} is {wide} px wider than the window"
         if script:
             assert visit.page.evaluate("() => window.shifted") == 0, name
+        if season in ("season", "verdicts") and name in SOME[season].split():
+            keep(visit, season, name)
     assert visit.wrong == []
 
 
@@ -124,7 +136,8 @@ def test_nothing_goes_wrong_or_elsewhere(
     drawn = site(season, sites, request)
     every = request.node.get_closest_marker("full") is not None
     with visiting(browser, drawn, width=width, script=script, color_scheme=colour) as visit:
-        looked_at(visit, drawn.names[:MOST] if every else SOME[season].split(), script=script)
+        names = dict.fromkeys([*SOME[season].split(), *(drawn.names[:MOST] if every else ())])
+        looked_at(visit, season, [*names], script=script)
 
 
 @pytest.mark.parametrize("season", SOME)

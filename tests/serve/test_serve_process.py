@@ -191,6 +191,7 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
         (["--host", "0.0.0.0"], "does not know its own"),
         (["--certificate", "x.pem"], "come together"),
         (["--address", "example.org"], "is not an address"),
+        (["--proxy", "proxy.example.org"], "'proxy.example.org' is not an address"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: str) -> None:

@@ -26,7 +26,7 @@ from assay.ledger.batch import Batch, StoredRecord
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import Damaged, DatabaseUnreachable, View
 from assay.peers.guard import ConnectionGuard
-from assay.serve import downloads, http, pages, season, site, watching
+from assay.serve import bodies, downloads, http, pages, season, site, watching
 from assay.serve.epochs import EpochReader
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Notebook
@@ -372,7 +372,7 @@ def test_a_broken_request_is_no_line_in_the_log(service: Running, caplog: pytest
 
 
 def test_a_full_disk_is_no_fault_of_who_sends(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SPOOL", 1)
+    monkeypatch.setattr(bodies, "SPOOL", 1)
     key, batch = first_batch(service)
 
     class Full(tempfile.SpooledTemporaryFile[bytes]):

@@ -25,7 +25,7 @@ from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal import agent as agents
 from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
-from assay.serve import submissions, uploads
+from assay.serve import taking, uploads
 from assay.serve.archives import pack, unpack
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.signed import sign_request
@@ -270,9 +270,9 @@ def test_all_workers_and_hosts_share_the_turns(service: Running, tmp_path: Path,
         unpack(archive, target, *args, **more)
 
     monkeypatch.setattr(uploads, "unpack", slow)
-    monkeypatch.setattr(submissions, "BOXES", 1)
-    monkeypatch.setattr(submissions, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(submissions, "KEEP_SECONDS", 0.01)
+    monkeypatch.setattr(taking, "BOXES", 1)
+    monkeypatch.setattr(taking, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(taking, "KEEP_SECONDS", 0.01)
     first, second = (packed(agent(tmp_path / name, f"echo {name}")) for name in ("first", "second"))
     with running(folder_of(service)) as other, ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(service.signed, ONE, "PUT", PUT, first)

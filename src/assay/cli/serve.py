@@ -27,31 +27,36 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The certificate's PEM key.", show_default=False)
     ] = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve.")] = 1,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For names the client.", show_default=False),
+    ] = None,
 ) -> None:
     """Serve a season: its pages, and the API with which people hand in and validators send evidence.
 
     One process and the competition's folder are the whole season. It listens on loopback; put a reverse proxy before it and
-    name the public address with --address (docs/service.md has the lines for Caddy and nginx). Ctrl-C ends it; what was
-    acknowledged is on the disk.
+    name the public address with --address (docs/service.md has the lines for Caddy and nginx), and the proxy's own address with
+    --proxy, so that each client has its own limits. Ctrl-C ends it; what was acknowledged is on the disk.
 
     \b
     Examples:
       assay serve my-competition
-      assay serve my-subnet.toml --address https://assay.example.org
+      assay serve my-subnet.toml --address https://assay.example.org --proxy 127.0.0.1
     """
     from assay.cli.errors import printable, warn
     from assay.errors import BadInput
     from assay.serve import installed
 
     installed()
-    from assay.serve.run import ServeOptions, addresses, listen, run
+    from assay.serve.run import ServeOptions, addresses, listen, networks, run
     from assay.serve.site import open_site
 
     if (certificate is None) != (certificate_key is None):
         raise BadInput("a certificate and its key come together", field="--certificate", hint="give --certificate-key too")
     if place.name == "scheme.toml":
         raise BadInput("this file is a competition's rules, and no subnet file", file=place, hint=f"assay serve {place.parent}")
-    options = ServeOptions(place, host, port, address, certificate, certificate_key, workers)
+    networks(proxy or ())
+    options = ServeOptions(place, host, port, address, certificate, certificate_key, workers, tuple(proxy or ()))
     with listen(options) as opened:
         known = addresses(options, opened.getsockname()[1])
         with open_site(place, known) as site:  # what is wrong is said before anybody is served

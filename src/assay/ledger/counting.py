@@ -103,9 +103,10 @@ class BatchVerdicts:
         return self._judged[number]
 
     def why(self, stored: StoredBatch) -> str:
-        """Why a batch does not count; "" if it does. That the same batch is there twice is not looked for here."""
-        if stored.id <= self.before.batches:
-            return self.before.aside.get(stored.id, "")
+        """Why a batch that came after the last signed verdict does not count; "" if it does.
+
+        That the same batch is there twice is not looked for here.
+        """
         try:
             wrong = self._wrong(stored)
         except NotInstalled:

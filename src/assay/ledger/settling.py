@@ -91,17 +91,24 @@ class Draft:
 
 
 def settle(
-    ledger: Ledger, signer: PrivateKey, epoch: int | None = None, *, skip: bool = False, without_scores: bool = False
+    ledger: Ledger,
+    signer: PrivateKey,
+    epoch: int | None = None,
+    *,
+    skip: bool = False,
+    without_scores: bool = False,
+    drafted: Draft | None = None,
 ) -> EpochResult:
     """Settle an epoch (None: the next, as `to_settle` finds it), or return it if it was settled before. SPEC 6, Epochs.
 
     skip: earlier epochs that are not settled may be skipped for good. without_scores: the epoch may be closed though no
-    participant has an agreed score. Raises BadInput for what SPEC refuses, for a signer that is not the log's, and for an epoch
-    before the last settled one; CannotSettle if there is no evidence, or if `skip` or `without_scores` is needed; StoreError.
+    participant has an agreed score. drafted: what `draft` gave for this epoch just now. Raises BadInput for what SPEC refuses,
+    for a signer that is not the log's, and for an epoch before the last settled one; CannotSettle if there is no evidence, or if
+    `skip` or `without_scores` is needed; StoreError.
     """
     ledger.check_signer(signer)
     ledger.store.check_home()
-    plan = draft(ledger, epoch)
+    plan = draft(ledger, epoch) if drafted is None else drafted
     if isinstance(plan, EpochResult):
         ledger.bring_up()
         return plan

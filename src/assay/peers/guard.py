@@ -6,6 +6,8 @@
   they have no share of their own.
 - Some requests are reserved for known addresses: those from which something was accepted. Each accepted thing
   reserves only a few, because it can be sent again from anywhere.
+- Behind a reverse proxy that is trusted, a request is of the client that the proxy names (X-Forwarded-For). What others write
+  into that header counts for nothing.
 - A request whose body takes long is closed when there is no room for another one. So is an incomplete request of a network that
   has several, in favour of a network that has fewer. An answer that the client does not read is dropped.
 
@@ -20,7 +22,7 @@ import socket
 import struct
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -28,9 +30,10 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["CONNECTION_LIMITS", "Asgi", "Connection", "ConnectionGuard", "ConnectionLimits"]
+__all__ = ["CONNECTION_LIMITS", "Asgi", "Connection", "ConnectionGuard", "ConnectionLimits", "Network"]
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,58 @@ class Connection:
     network: str = field(init=False)
     """The wider network of the address: its owner has many addresses."""
     shared: bool = field(init=False)
+    peer: str = field(init=False)
+    """The address at the other end of the connection: the client's, or a proxy's."""
 
     def __post_init__(self) -> None:
-        self.address, self.network, self.shared = _network_of(self.address)
+        self.peer = self.address
+        self.is_of(self.address)
+
+    def is_of(self, address: str, *, shared: bool = False) -> None:
+        """Note whose request it has now. shared: many clients have this address."""
+        self.address, self.network, private = _network_of(address)
+        self.shared = shared or private
 
 
 class ConnectionGuard:
-    """The connections of one service, in the order of their arrival."""
+    """The connections of one service, in the order of their arrival. proxies: whose X-Forwarded-For is believed."""
 
-    def __init__(self, bounds: ConnectionLimits = CONNECTION_LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
-        self.bounds, self._clock = bounds, clock
+    def __init__(
+        self,
+        bounds: ConnectionLimits = CONNECTION_LIMITS,
+        clock: Callable[[], float] = time.monotonic,
+        proxies: Iterable[Network] = (),
+    ) -> None:
+        self.bounds, self._clock, self.proxies = bounds, clock, tuple(proxies)
         self.guests: dict[Connection, None] = {}
         self._known: OrderedDict[str, bytes] = OrderedDict()
 
+    def names(self, guest: Connection, forwarded: Iterable[str]) -> None:
+        """Note whose request a connection has. forwarded: the values of X-Forwarded-For, in their order.
+
+        Each proxy appends the address from which it has the request. So the last address that is not a trusted proxy's is true,
+        and what stands before it may be forged. Who cannot be told from others shares the proxy's address with them.
+        """
+        if self._is_proxy(guest.peer):
+            for hop in reversed([hop.strip() for value in forwarded for hop in value.split(",")]):
+                address = _without_port(hop)
+                if not self._is_proxy(address):
+                    guest.is_of(address)
+                    return
+            guest.is_of(guest.peer, shared=True)
+
+    def _is_proxy(self, address: str) -> bool:
+        try:
+            parsed = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+            parsed = parsed.ipv4_mapped
+        return any(parsed in network for network in self.proxies)
+
     def arrive(self, guest: Connection) -> bool:
         """Accept a connection, and close another one if there are too many; False if none can be closed."""
+        self.names(guest, ())
         self.guests[guest] = None
         while not guest.shared and self._of(guest.address) > self.bounds.address_connections:
             if not self._one_leaves([other for other in self.guests if other.address == guest.address], guest):
@@ -178,6 +218,7 @@ class ConnectionGuard:
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             guest: Connection = scope["state"]["guest"]
+            self.names(guest, [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"])
             if not self.ask(guest):
                 await busy(scope, receive, send)
                 return
@@ -185,6 +226,7 @@ class ConnectionGuard:
                 await inner(scope, receive, send)
             finally:
                 self.answered(guest)
+                self.names(guest, ())
 
         return application
 
@@ -280,6 +322,13 @@ class _GuardedProtocol(H11Protocol):
             self.transport.abort()
         else:
             self._look(left)
+
+
+def _without_port(hop: str) -> str:
+    """An address as proxies write it: `192.0.2.7`, `192.0.2.7:4711`, `2001:db8::7`, `[2001:db8::7]:4711`."""
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 def _network_of(address: str) -> tuple[str, str, bool]:

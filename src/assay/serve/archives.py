@@ -2,7 +2,8 @@
 
 `pack` makes a .tar.gz that is the same for the same files. `unpack` never reads an archive itself: a small program (`unpacker`)
 does so in a box of the sandbox, with no network and with limits. Then the host copies out plain files and folders, follows no
-link, and checks every name a second time.
+link, and checks every name a second time. An archive may still be coming while it is unpacked (`ComingArchive`); nothing of it
+leaves the box before it is whole and is the one that was signed.
 
 A bad archive is a BadInput, with one sentence for its author. A sandbox that does not work is an InfrastructureError: it says
 nothing about the archive, and the same archive can be sent again.
@@ -16,8 +17,11 @@ import os
 import stat
 import tarfile
 import tempfile
-from contextlib import closing, nullcontext
-from dataclasses import asdict
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,15 +31,36 @@ from assay.judge import tree
 from assay.judge.sandbox import Box, InfrastructureError, Limits, Ran, Sandbox, choose
 from assay.judge.tree.handles import FOLDER, PLAIN, holding, names, opened
 from assay.serve import unpacker
-from assay.serve.unpacker import ArchiveBounds, EntryNames, RefusedEntry
+from assay.serve.unpacker import EntryNames, RefusedEntry
 
-__all__ = ["BOUNDS", "ArchiveBounds", "pack", "unpack"]
+__all__ = ["BOUNDS", "ArchiveBounds", "ComingArchive", "Withdrawn", "pack", "unpack"]
+
+
+@dataclass(frozen=True)
+class ArchiveBounds:
+    """How large an archive and its content may be."""
+
+    packed: int = 64_000_000
+    """Bytes of the archive itself."""
+    bytes: int = 256_000_000
+    """Bytes of all files together."""
+    files: int = 20_000
+    """Files and folders, with folders that are only named in a file's path."""
+    depth: int = 32
+    """EntryNames in a path."""
+    name: int = 255
+    """Bytes of one name."""
+    path: int = 1000
+    """Bytes of a path."""
+    ratio: int = 200
+    """How many times larger the content may be than the archive, once it is larger than 10 MB."""
+
 
 BOUNDS = ArchiveBounds()
 """The bounds where nothing else is said."""
 
 _PYTHON = "/usr/bin/python3"
-_ARCHIVE, _PROGRAM, _OUT = "/srv/archive", "/srv/unpacker.py", "/srv/out"
+_SPOOL, _PROGRAM, _OUT = "/srv/archive", "/srv/unpacker.py", "/srv/out"
 """Paths in the box."""
 _SECONDS = 120.0
 _MEMORY = 512 << 20
@@ -43,6 +68,8 @@ _BROKEN = (128 + 4, 128 + 6, 128 + 7, 128 + 8, 128 + 11)
 """Exit codes of a program that broke over its input: illegal instruction, abort, bus error, arithmetic, segmentation fault."""
 _SENTENCE = 400
 """Characters of a sentence from the box."""
+_PIPE = 1 << 20
+"""Bytes of a pipe that a box reads an archive from."""
 
 
 def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, compressed: bool = True) -> None:
@@ -94,25 +121,131 @@ def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, found: 
             _pack_entry(tar, folder, last, f"{path}/{last}" if path else last, found, source)
 
 
-def unpack(archive: Path, target: Path, bounds: ArchiveBounds = BOUNDS, *, sandbox: Sandbox | None = None) -> None:
+class Withdrawn(Exception):
+    """The archive did not come whole, came too slowly, or is not the one that was signed; nothing of it was kept."""
+
+
+class ComingArchive:
+    """An archive that comes into a file, and that a box reads from there meanwhile. Threads share it.
+
+    size: the bytes that it will have. seconds: how long a box waits for the whole of it; None: it is there already.
+    """
+
+    def __init__(self, size: int, seconds: float | None = None) -> None:
+        self.size = size
+        self._until = None if seconds is None else time.monotonic() + seconds
+        self._file: int | None = None
+        self._there, self._closed = 0, False
+        self._whole: bool | None = None
+        self._news = threading.Condition()
+
+    def opened(self, file: int) -> None:
+        """The archive comes into this file; a duplicate of it is kept until `close`."""
+        with self._news:
+            if not self._closed:
+                self._file = os.dup(file)
+
+    def close(self) -> None:
+        """Nobody reads the archive any more."""
+        with self._news:
+            self._closed = True
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+    def grew(self, there: int) -> None:
+        """So many bytes are in the file now."""
+        with self._news:
+            self._there = there
+            self._news.notify_all()
+
+    def end(self, *, whole: bool) -> None:
+        """Nothing more comes. whole: it is complete, and the one that was signed. The first call counts."""
+        with self._news:
+            if self._whole is None:
+                self._whole = whole
+                self._news.notify_all()
+
+    def is_whole(self) -> bool:
+        """Waits until the archive has ended or is late, and returns whether it may be taken."""
+        with self._news:
+            self._wait(-1)
+            return bool(self._whole)
+
+    def _wait(self, at: int) -> None:
+        """Waits until there is more than this, or the archive has ended. It ends when it is late."""
+        left = None if self._until is None else self._until - time.monotonic()
+        if not self._news.wait_for(lambda: 0 <= at < self._there or self._whole is not None, left):
+            self._whole = False
+
+    def pump(self, into: int) -> None:
+        """Writes the archive to a pipe while it comes, and closes the pipe. A reader that ends early is no error."""
+        at = 0
+        try:
+            while True:
+                with self._news:
+                    self._wait(at)
+                    there = self._there
+                    if at == there or self._whole is False:
+                        return
+                while at < there and self._file is not None:
+                    at += os.sendfile(into, self._file, at, there - at)
+        except OSError:  # the unpacker refused it already, and ended
+            return
+        finally:
+            os.close(into)
+
+
+def unpack(
+    archive: Path | ComingArchive,
+    target: Path,
+    bounds: ArchiveBounds = BOUNDS,
+    *,
+    sandbox: Sandbox | None = None,
+    done: Callable[[], None] = lambda: None,
+) -> None:
     """Unpacks a tar (plain, gz, xz, or zst if the box's Python has it) or a zip into a folder, which must not exist.
 
-    sandbox: where it is unpacked; by default a new bubblewrap. Raises BadInput for a bad archive, and InfrastructureError;
-    there is no target afterwards.
+    sandbox: where it is unpacked; by default a new bubblewrap. done: is called when the files are there and were checked; then
+    only the box is removed. Raises BadInput for a bad archive, InfrastructureError, and Withdrawn; there is no target afterwards,
+    unless only the box could not be removed.
     """
-    size = archive.stat().st_size
-    if size > bounds.packed:
-        raise BadInput(f"the archive has {size} bytes, and {bounds.packed} are the most", hint="leave out what is not needed")
+    with closing(archive if isinstance(archive, ComingArchive) else _there(archive)) as coming:
+        _unpack(coming, target, bounds, sandbox, done)
+
+
+def _there(archive: Path) -> ComingArchive:
+    with open(archive, "rb") as file:
+        whole = ComingArchive(os.fstat(file.fileno()).st_size)
+        whole.opened(file.fileno())
+    whole.grew(whole.size)
+    whole.end(whole=True)
+    return whole
+
+
+def _unpack(
+    archive: ComingArchive, target: Path, bounds: ArchiveBounds, sandbox: Sandbox | None, done: Callable[[], None]
+) -> None:
+    if archive.size > bounds.packed:
+        raise BadInput(
+            f"the archive has {archive.size} bytes, and {bounds.packed} are the most", hint="leave out what is not needed"
+        )
     limits = Limits(
         seconds=_SECONDS, memory=_MEMORY, processes=8, output=64_000, files=2 * bounds.files + 10_000,
-        disk=size + 2 * bounds.bytes + 16_384 * bounds.files,
+        disk=archive.size + bounds.bytes + 16_384 * bounds.files,
     )  # fmt: skip
     boxes = sandbox or choose()
     with tempfile.TemporaryDirectory(prefix="assay-unpack-") as beside, boxes.open(boxes.image(), limits) as box:
-        box.put(archive, _ARCHIVE, mode=0o444)
         box.put(Path(unpacker.__file__), _PROGRAM, mode=0o444)
         box.fresh(_OUT)
-        listed = _run(box, limits, bounds, Path(beside))
+        try:
+            listed = _run(box, limits, archive, bounds, Path(beside))
+        except (BadInput, InfrastructureError):
+            if not archive.is_whole():  # so nothing follows from how the unpacker ended
+                raise Withdrawn from None
+            raise
+        if not archive.is_whole():
+            raise Withdrawn
         try:
             if not box.take(_OUT, target, most_bytes=bounds.bytes, most_files=bounds.files + 1):
                 raise InfrastructureError("the unpacked files are not in the box")
@@ -122,18 +255,37 @@ def unpack(archive: Path, target: Path, bounds: ArchiveBounds = BOUNDS, *, sandb
             if isinstance(error, tree.TooMuch):
                 raise BadInput(f"the archive {error.what}", hint="leave out what is not needed") from None
             raise
+        done()
 
 
-def _run(box: Box, limits: Limits, bounds: ArchiveBounds, beside: Path) -> tuple[object, object]:
+@contextmanager
+def _piped(archive: ComingArchive) -> Iterator[int]:
+    """The end of a pipe from which the archive can be read."""
+    import fcntl  # Windows has none, and packs
+
+    out, into = os.pipe2(os.O_CLOEXEC)
+    with suppress(OSError):  # a user may have too many pipes for a large one
+        fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE)
+    pumping = threading.Thread(target=archive.pump, args=(into,))
+    pumping.start()
+    try:
+        yield out
+    finally:
+        os.close(out)
+        pumping.join()
+
+
+def _run(box: Box, limits: Limits, archive: ComingArchive, bounds: ArchiveBounds, beside: Path) -> tuple[object, object]:
     """Runs the unpacker, and returns how many files and bytes it says it wrote.
 
     Raises BadInput for what it says about the archive, and InfrastructureError.
     """
-    request = json.dumps({"bounds": asdict(bounds), "refused": PATTERN}).encode()
+    request = json.dumps({"size": archive.size, "bounds": asdict(bounds), "refused": PATTERN})
     stdout, stderr = beside / "stdout", beside / "stderr"
     python = _PYTHON if os.path.exists(_PYTHON) else "python3"
-    command = [python, "-I", "-B", _PROGRAM, _ARCHIVE, _OUT]
-    ran = box.run(command, limits=limits, stdout=stdout, stderr=stderr, stdin=request, cwd="/")
+    command = [python, "-I", "-S", "-B", _PROGRAM, _SPOOL, _OUT, request]
+    with _piped(archive) as stdin:
+        ran = box.run(command, limits=limits, stdout=stdout, stderr=stderr, stdin=stdin, cwd="/")
     _check_end(ran, stderr)
     try:
         answer: Any = json.loads(stdout.read_bytes())

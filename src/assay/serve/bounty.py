@@ -1,7 +1,7 @@
 """A bounty's page as a view: what is asked, by when, how each solution was judged, and where the deposit goes. SPEC 2.3, 5.
 
-Judges' quotes are committed by digest and released to the sponsor alone. A page shows the text of a quote only if whoever serves
-the page gives it as released.
+Judges' quotes are committed by digest and released to the sponsor alone. A page shows the text of a quote only if the sponsor
+published it (`assay rejudge --publish-quotes`), and the text has the digest that the evidence names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC
 
 from assay.exact import BPS, NANO, WEI, coins, half_even
+from assay.judge.rubric.stored import published_quotes
 from assay.records import Evidence, Rubric
 from assay.scheme.advice import deadlines
 from assay.scheme.bounty import Bounty, read_bounty
@@ -24,7 +25,6 @@ from assay.settle.story.telling import named, ordinal, plural
 
 __all__ = [
     "Money",
-    "Released",
     "bounty",
     "bounty_document",
     "has_bounty",
@@ -34,8 +34,6 @@ __all__ = [
     "verdict_bars",
 ]
 
-Released = Mapping[tuple[str, str], str]
-"""(participant, check) → the text of a quote that may be shown."""
 COLUMNS = 12
 """Solutions whose answers stand side by side: the best ones."""
 LINES = 14
@@ -54,7 +52,7 @@ def has_bounty(season: Season) -> bool:
     return season.scheme.payout is not None and isinstance(season.scheme.score, RubricScore)
 
 
-def bounty(season: Season, released: Released | None = None) -> Json:
+def bounty(season: Season) -> Json:
     """Everything that a bounty's page prints. Raises BadInput if bounty.toml is there and wrong."""
     rules, payout = season.scheme.score, season.scheme.payout
     assert isinstance(rules, RubricScore)
@@ -75,7 +73,7 @@ def bounty(season: Season, released: Released | None = None) -> Json:
         "digest": "" if terms is None else terms.digest,
         "rows": [*_rows(season, money)],
         "unscored": [*_unscored(season)],
-        "rubric": _rubric(season, rules, released or {}),
+        "rubric": _rubric(season, rules),
         "flow": [*_flow(season, payout, money)],
         "strip": [*_strip(season, payout)],
         "heading": payout_heading(season, payout, money),
@@ -232,10 +230,21 @@ def _judgements(season: Season, key: str) -> dict[str, Rubric]:
     return {record.validator: record for record in found if isinstance(record, Rubric)}
 
 
-def _rubric(season: Season, rules: RubricScore, released: Released) -> Json:
+def _released(season: Season, judged: Mapping[str, Mapping[str, Rubric]]) -> dict[tuple[str, str], str]:
+    """(participant, check) → a quote that was published; of several validators' quotes the first one's."""
+    found: dict[tuple[str, str], str] = {}
+    for key, records in judged.items():
+        for record in records.values():
+            for name, text in published_quotes(season.folder, record).items():
+                found.setdefault((key, name), text)
+    return found
+
+
+def _rubric(season: Season, rules: RubricScore) -> Json:
     """Every question with its weight, and what the judges answered for each of the best solutions."""
     shown = season.document["ranking"][:COLUMNS]
     judged = {key: _judgements(season, key) for key in shown}
+    released = _released(season, judged)
     questions = [(name, GATE[name], "", "", "one NO makes the score 0") for name in BASELINE]
     questions += [
         (check.id, check.label, check.description, f"{check.weight} BPS",

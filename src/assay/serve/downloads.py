@@ -29,7 +29,8 @@ from starlette.responses import Response
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.tree.handles import PLAIN, holding, opened
-from assay.serve.http import BODY_RATE, HttpProblem, extend, known_tag
+from assay.serve.bodies import BODY_RATE
+from assay.serve.http import HttpProblem, extend, known_tag
 
 __all__ = ["DOWNLOADS", "MadeFile", "Workshop", "file_answer", "open_made", "tar_of"]
 

@@ -175,25 +175,24 @@ def _chain(season: Season, links: Sequence[Link]) -> Iterator[Json]:
 
 def _files(season: Season) -> Iterator[Json]:
     """Yield what can be taken home, and how large it is; of a settled epoch at a service, also what the API makes of it."""
+    proof, served = season.proof, season.address
+    number = season.settlement.epoch
+    if proof is not None and served is not None:
+        yield _file(f"epoch-{number}.tar", "the bundle: all that a verifier needs", href=api_address(served, number, "bundle"))
+    if proof is not None:
+        yield _file("epoch.receipt", "signed, with its proof in the log", len(canonical(proof.receipt)))
     yield _file("board.json", "the settlement, every intermediate number", len(canonical(season.document)))
     yield _file("board.csv", "the ranking, exact numbers")
     for name in table_names(season.document):
         yield _file(f"{name}.csv", ABOUT[name])
     if season.tasks.names:
         yield _file("tasks.json", "who passed which task, by validator")
-    if season.proof is None:
-        return
-    yield _file("epoch.receipt", "signed, with its proof in the log", len(canonical(season.proof.receipt)))
-    if season.address is None:
-        return
-    epoch = season.settlement.epoch
-    offered = [(f"epoch-{epoch}.tar", "bundle", "the bundle: everything that a verifier needs")]
-    offered.append(("records.json", "records", "the evidence, in pages"))
-    if season.scheme.kind.in_bulk and find_spec("pyarrow") is not None:
-        offered.append(("evidence.parquet", "evidence.parquet", "the evidence, for DuckDB, polars and pandas"))
-    for name, what, about in offered:
-        yield _file(name, about, href=api_address(season.address, epoch, what))
-    yield _file("checkpoint", "the log’s newest: its size and root, signed", href=f"{season.address}/log/checkpoint")
+    if proof is not None and served is not None:
+        yield _file("records.json", "the evidence, in pages", href=api_address(served, number, "records"))
+        if season.scheme.kind.in_bulk and find_spec("pyarrow") is not None:
+            href = api_address(served, number, "evidence.parquet")
+            yield _file("evidence.parquet", "the evidence, for DuckDB, polars and pandas", href=href)
+        yield _file("checkpoint", "the log’s newest: its size and root, signed", href=f"{served}/log/checkpoint")
 
 
 def _file(name: str, what: str, size: int = 0, href: str = "") -> Json:

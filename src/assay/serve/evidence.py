@@ -19,7 +19,8 @@ from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.ledger.store import Store, StoredRecord
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, receive, signed
+from assay.serve.bodies import receive
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
 from assay.serve.shapes import DIGEST, described, example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 
@@ -86,7 +87,11 @@ class EvidenceOutcome(BaseModel):
     """What became of each batch, in the order in which they were sent."""
 
     model_config = described(
-        {"batches": [{"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0}]}
+        {
+            "batches": [
+                {"batch": DIGEST, "outcome": "accepted", "epoch": 13, "records": 4, "new": 4, "conflicts": 0, "conflicting": []}
+            ]
+        }
     )
 
     batches: list[BatchOutcome]

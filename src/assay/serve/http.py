@@ -6,11 +6,9 @@ import asyncio
 import gzip
 import os
 import re
-import tempfile
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from http import HTTPStatus
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import zstandard
 from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from assay.errors import AssayError, BadInput, CannotSettle, Refused, Unreachable, printable
@@ -39,14 +37,12 @@ __all__ = [
     "HttpProblem",
     "KeyTurns",
     "Readers",
-    "Received",
     "answer",
     "extend",
     "known_tag",
     "look",
     "of_operator",
     "problem",
-    "receive",
     "signed",
     "status_of",
     "words",
@@ -363,78 +359,3 @@ async def look(request: Request, make: Callable[..., Name], *args: Any) -> Name:
     """Call `make` in a thread, in the line of those who only read, and return the result. Raises HttpProblem (429)."""
     readers: Readers = request.state.readers
     return await readers.look(make, *args)
-
-
-SPOOL = 2**20
-"""Bytes of a body that stay in memory; the rest goes to the disk."""
-BODY_RATE = 16_384
-"""Bytes a second that a client must send at least, after the first BODY_SECONDS."""
-BODY_SECONDS = 20.0
-
-
-class Received:
-    """A body as it came, with its SHA-256; a context manager that removes the temporary file."""
-
-    def __init__(self, file: tempfile.SpooledTemporaryFile[bytes], size: int, digest: bytes) -> None:
-        self.file, self.size, self.sha256 = file, size, digest
-
-    def read(self) -> bytes:
-        """The whole body."""
-        self.file.seek(0)
-        return self.file.read()
-
-    def path(self) -> Path:
-        """A path under which the body can be opened as long as this is open (Linux)."""
-        self.file.rollover()
-        self.file.flush()
-        return Path(f"/proc/self/fd/{self.file.fileno()}")
-
-    def __enter__(self) -> Received:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-
-async def receive(request: Request, most: int, sha: bytes | None = None) -> Received:
-    """The body of a request, streamed to a file without a name. most: bytes; sha: the SHA-256 that it must have.
-
-    Raises HttpProblem: 413 if it is larger, 408 if it comes too slowly or not whole, 400 if it is another one than was signed.
-    """
-    declared = request.headers.get("content-length", "")
-    if re.fullmatch("[0-9]{1,18}", declared, re.ASCII) is not None and int(declared) > most:
-        raise HttpProblem(413, f"the body is larger than {most} bytes", hint="send less at once", field="body")
-    file: tempfile.SpooledTemporaryFile[bytes] = tempfile.SpooledTemporaryFile(max_size=SPOOL)  # noqa: SIM115  (closed by Received)
-    hasher, size, loop = sha256(), 0, asyncio.get_running_loop()
-    extend(request, 2 * BODY_SECONDS + most / BODY_RATE)
-    begun = loop.time()
-    pieces = aiter(request.stream())
-    try:
-        while True:
-            left = begun + BODY_SECONDS + size / BODY_RATE - loop.time()
-            async with asyncio.timeout(max(left, 0.0)):
-                piece = await anext(pieces, None)
-            if piece is None:
-                break
-            size += len(piece)
-            if size > most:
-                raise HttpProblem(413, f"the body is larger than {most} bytes", hint="send less at once", field="body")
-            hasher.update(piece)
-            if size > SPOOL:
-                await asyncio.to_thread(file.write, piece)
-            else:
-                file.write(piece)
-        if sha is not None and hasher.digest() != sha:
-            what = "the body is not the one that was signed: its digest differs"
-            raise HttpProblem(400, what, field="body", hint="send it again")
-    except TimeoutError:
-        file.close()
-        raise HttpProblem(408, "the body came too slowly", hint="send it again", field="body") from None
-    except ClientDisconnect:
-        file.close()
-        raise HttpProblem(408, "the body did not come whole", hint="send it again", field="body") from None
-    except BaseException:
-        with suppress(OSError):
-            file.close()
-        raise
-    return Received(file, size, hasher.digest())

@@ -5,7 +5,7 @@ A worker process keeps it, and reads each batch of evidence once:
 - Only submissions that count now are kept. For a new submission, the validator's records about it are looked up by the index of
   slots, so nothing must be kept of a submission that may come back.
 - The trials of a submission are the bits of an integer. 64 validators, 4,096 submissions and 80 tasks of 5 trials take about
-  80 MB; sets of numbers took 6 GB.
+  50 MB; sets of numbers took 6 GB.
 - A validator waits only for its own evidence to be read: there is a lock for each.
 """
 

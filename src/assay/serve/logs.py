@@ -275,12 +275,14 @@ def open_released(
 def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | None) -> Json:
     """The page of the released logs of a submission: which tasks have some, or what the trials of a task printed."""
     address = season.address or ""
+    api = f"../v1/{address.rpartition('/')[2]}/submissions/{quote(submission)}/logs"
     command = f"assay logs --url {address} --submission {submission}"
     keys = dict.fromkeys(trial.about.participant for trial in found.trials)
     view: Json = {
         "submission": submission,
         "task": task or "",
         "all": logs_page(submission),
+        "json": api if task is None else f"{api}?task={quote(task, safe='')}",
         "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
         "command": command if task is None else f"{command} --task {shlex.quote(task)}",
         "hidden": plural(found.hidden, "more trial") if found.hidden else "",
@@ -294,8 +296,7 @@ def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | N
     else:
         left_out = found.left_out + max(0, len(found.trials) - ON_A_PAGE)
         view["left_out"] = plural(left_out, "trial") if left_out else ""
-        files = f"../v1/{address.rpartition('/')[2]}/submissions/{quote(submission)}/logs"
-        view["trials"] = [_shown(trial, season, files) for trial in found.trials[:ON_A_PAGE]]
+        view["trials"] = [_shown(trial, season, api) for trial in found.trials[:ON_A_PAGE]]
     return view
 
 

@@ -40,6 +40,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from assay.errors import BadInput
@@ -228,8 +229,6 @@ class Notebook:
         """Note that a key used a nonce; False if it was used within the window before. Older nonces are forgotten."""
         with self._changing(self._quick) as connection:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
-            if connection.execute(select(_nonces.c.nonce).where(_nonces.c.key == key, _nonces.c.nonce == nonce)).first():
-                return False
             return _insert(connection, _nonces, key=key, nonce=nonce, until=int((now + window).timestamp()))
 
     def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
@@ -395,12 +394,9 @@ def _trial_logs(row: Any) -> TrialLogs:
 
 def _insert(connection: Connection, table: Table, **row: Any) -> bool:
     """Insert a row; False if there is one with its key: another process was faster."""
-    try:
-        with connection.begin_nested():
-            connection.execute(insert(table).values(row))
-    except IntegrityError:
-        return False
-    return True
+    new = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    counted = connection.execution_options(preserve_rowcount=True)
+    return counted.execute(new(table).values(row).on_conflict_do_nothing()).rowcount == 1
 
 
 def _make_tables(connection: Connection, tables: MetaData) -> None:

@@ -186,7 +186,7 @@ def _start(season: Season, query: Query | None) -> bytes:
 def logs_page(season: Season, view: Json) -> bytes:
     """Return the released logs of a submission, which only a service has. view: of `assay.serve.logs.log_view`."""
     title = f"{view['task'] or 'Logs'} · {season.scheme.name}"
-    return render("logs.html", _page(season, "participant", title, v=view))
+    return render("logs.html", _page(season, "participant", title, v=view, json=view["json"]))
 
 
 def _doors(season: Season) -> Json:

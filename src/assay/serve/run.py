@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,12 +18,12 @@ from urllib.parse import urlsplit
 import uvicorn
 from uvicorn.supervisors import Multiprocess
 
-from assay.errors import BadInput, Unreachable
-from assay.peers.guard import Asgi, ConnectionGuard
+from assay.errors import BadInput, Unreachable, brief
+from assay.peers.guard import Asgi, ConnectionGuard, Network
 from assay.serve.app import make_app
 from assay.serve.site import Site, open_site
 
-__all__ = ["ServeOptions", "addresses", "application", "listen", "run", "server"]
+__all__ = ["ServeOptions", "addresses", "application", "listen", "networks", "run", "server"]
 
 STOP_SECONDS = 20
 """How long requests that are under way may take after the signal to stop."""
@@ -46,6 +47,8 @@ class ServeOptions:
     certificate: Path | None = None
     key: Path | None = None
     workers: int = 1
+    proxies: tuple[str, ...] = ()
+    """Addresses or networks of reverse proxies, whose word about the client's address counts."""
 
     @property
     def is_loopback(self) -> bool:
@@ -54,6 +57,18 @@ class ServeOptions:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def networks(proxies: Iterable[str]) -> list[Network]:
+    """The networks of proxies. Raises BadInput for what is no address."""
+    found: list[Network] = []
+    for proxy in proxies:
+        try:
+            found.append(ipaddress.ip_network(proxy, strict=False))
+        except ValueError:
+            hint = "write the address from which the proxy connects: --proxy 127.0.0.1, or a network: --proxy 10.0.0.0/8"
+            raise BadInput(f"{brief(proxy, 80)} is not an address", field="--proxy", hint=hint) from None
+    return found
 
 
 def addresses(options: ServeOptions, port: int) -> list[str]:
@@ -117,7 +132,8 @@ def run(options: ServeOptions, opened: socket.socket) -> None:
     """Serve until a signal comes. Several workers are processes of their own; one that dies is started again."""
     for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn catches them, stops, and raises them again for whoever waits
         signal.signal(number, lambda *_: None)
-    settings = [str(options.place), addresses(options, opened.getsockname()[1])]
+    GUARD.proxies = tuple(networks(options.proxies))
+    settings = [str(options.place), addresses(options, opened.getsockname()[1]), options.proxies]
     if options.workers == 1:
         with open_site(options.place, addresses(options, opened.getsockname()[1])) as site:
             app = make_app(site, guard=GUARD, tell=_tell)
@@ -131,7 +147,8 @@ def run(options: ServeOptions, opened: socket.socket) -> None:
 
 def application() -> Asgi:
     """The application of a worker process, which has its settings from the process that started it."""
-    place, known, counts = json.loads(os.environ[_SETTINGS])
+    place, known, proxies, counts = json.loads(os.environ[_SETTINGS])
+    GUARD.proxies = tuple(networks(proxies))
     return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell, counts=Path(counts))
 
 

@@ -13,7 +13,7 @@ from assay.conformance.schemas import schemas
 from assay.serve.downloads import DOWNLOADS
 from assay.serve.http import JSON
 
-__all__ = ["NULL", "described", "document", "download", "example", "inlined", "json_body", "with_nulls"]
+__all__ = ["NULL", "described", "document", "download", "example", "json_body", "with_nulls"]
 
 Json = dict[str, Any]
 DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -258,16 +258,16 @@ def _examples() -> Json:
 def document(name: str) -> dict[int | str, Json]:
     """The responses of a route that answers with a published document: `settlement`, `receipt`, `proof`, `explanation`."""
     schema = _EXPLANATION if name == "explanation" else _published()[name]
-    content = {JSON: {"schema": inlined(schema), "example": with_nulls(example(name))}}
+    content = {JSON: {"schema": _inlined(schema), "example": with_nulls(example(name))}}
     return {200: {"description": schema["title"], "content": content}}
 
 
 def json_body(model: type[BaseModel]) -> Json:
     """What `openapi_extra` says of a route that reads JSON itself, after it has checked the signature."""
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": inlined(model.model_json_schema())}}}}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": _inlined(model.model_json_schema())}}}}
 
 
-def inlined(schema: Json) -> Json:
+def _inlined(schema: Json) -> Json:
     """A schema without references: those of a document of its own mean another place inside of OpenAPI."""
 
     def plain(value: Any, whole: Json) -> Any:

@@ -49,7 +49,7 @@ FAILED_SECONDS = 5.0
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
 _PARTICIPANTS = "participants.csv"
-_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml")
+_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml", "quotes")
 
 
 def now() -> datetime:

@@ -7,11 +7,6 @@ the same answer.
 from __future__ import annotations
 
 import asyncio
-import platform
-import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
-from time import monotonic
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
@@ -21,19 +16,20 @@ from starlette.responses import Response
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.ledger.store import StoreError
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
+from assay.serve.bodies import receive
 from assay.serve.downloads import file_answer
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, look, receive, signed, status_of
-from assay.serve.notebook import Notebook, Upload
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, signed, status_of
+from assay.serve.notebook import Upload
 from assay.serve.progress import Progress
 from assay.serve.public import OCTETS, TEXT
 from assay.serve.registration import register
 from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.signed import SignedRequest
-from assay.serve.site import ServedCompetition, Site, now
+from assay.serve.site import ServedCompetition, Site
+from assay.serve.taking import BOXES, take_archive, turn
 
 __all__ = ["ARCHIVE", "SEALED", "routes"]
 
@@ -45,15 +41,6 @@ SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 OWN = {"Cache-Control": "private, no-cache"}
 """What a signed answer is: only the client that asked may keep it, and it asks again with the ETag."""
-BOXES = 2
-"""How many archives of a competition are unpacked at once on one host, by all its workers."""
-WAIT_SECONDS = 20.0
-"""How long an archive that came waits for its turn."""
-POLL_SECONDS = 0.25
-"""After so many seconds a waiting archive looks again whether it is its turn."""
-KEEP_SECONDS = 10.0
-"""A worker says so often that it still needs the turns that it holds."""
-
 _UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
 """What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
@@ -78,7 +65,7 @@ class RegistrationRequest(BaseModel):
 class RegistrationAnswer(BaseModel):
     """The participant that the key stands for, and whether the key was registered, or the name changed, just now."""
 
-    model_config = described({"participant": "atlas", "new": True})
+    model_config = described({"participant": "atlas", "new": True, "renamed": False})
 
     participant: str
     new: bool
@@ -148,6 +135,7 @@ class SubmissionsAnswer(BaseModel):
             "epoch": 13,
             "per_epoch": 3,
             "reveal": None,
+            "archive_bytes": 64_000_000,
             "submissions": [
                 {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
                 | {"state": "being-judged", "score": "", "validators": ["val-1"]}
@@ -276,7 +264,7 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
         _, notebook = served.books()
-        async with _turn(notebook, [f"submission of {participant}"]) as mine:  # nobody takes all boxes, or fills the disk
+        async with turn(notebook, [f"submission of {participant}"]) as mine:  # nobody takes all boxes, or fills the disk
             if not mine:
                 what = "another submission of this participant is being taken in"
                 raise HttpProblem(429, what, hint="wait for its answer, then send this one", retry=10)
@@ -296,86 +284,17 @@ def _handing_in(router: APIRouter, site: Site) -> None:
             with await receive(request, most):  # else the client would see a broken connection, not the sentence
                 raise
         try:
+            if permission.known is None and not sealed:
+                return _upload(await take_archive(request, served, permission, most, asked.body_sha256, waiting), 201)
             with await receive(request, most, asked.body_sha256) as body:
                 if permission.known is not None:
                     return _upload(permission.known, 200)
-                if sealed:
-                    return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
-                return _upload(await _unpacked(served, permission, body, waiting), 201)
+                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
         except (AssayError, OSError) as error:
             status = status_of(error)[0] if isinstance(error, AssayError) else 503
             if permission.known is None and (status == 429 or status >= 500):
                 await run_in_threadpool(uploads.forgive_attempt, served, permission)
             raise
-
-
-async def _unpacked(
-    served: ServedCompetition, permission: uploads.Permission, body: Received, waiting: asyncio.Semaphore
-) -> Upload:
-    """Store an upload when a box of this host is free. Raises HttpProblem (429) if none becomes free.
-
-    waiting: so few of this process ask the database for a box at once.
-    """
-    _, notebook = served.books()
-    busy = HttpProblem(429, "too many submissions come at once", hint="send it again later", retry=30)
-    until = monotonic() + WAIT_SECONDS
-    try:
-        async with asyncio.timeout(WAIT_SECONDS):
-            await waiting.acquire()
-    except TimeoutError:
-        raise busy from None
-    try:
-        boxes = [f"box {number} of {platform.node()}" for number in range(BOXES)]
-        async with _turn(notebook, boxes, until - monotonic()) as mine:
-            if not mine:
-                raise busy
-            return await _store(served, permission, body)
-    finally:
-        waiting.release()
-
-
-async def _store(served: ServedCompetition, permission: uploads.Permission, body: Received) -> Upload:
-    """Stores an upload to its end, even if the client goes away meanwhile: the thread still reads the body."""
-    storing = asyncio.ensure_future(run_in_threadpool(uploads.store, served, permission, body))
-    try:
-        return await asyncio.shield(storing)
-    except asyncio.CancelledError:
-        await asyncio.wait([storing])
-        storing.exception()
-        raise
-
-
-@asynccontextmanager
-async def _turn(notebook: Notebook, names: Sequence[str], wait: float = 0.0) -> AsyncIterator[bool]:
-    """Hold one of several turns while the block lasts; False if others hold all of them. wait: seconds to wait for one.
-
-    All workers and hosts share the turns. The turns of a worker that is killed end by themselves.
-    """
-    holder, until = secrets.token_hex(16), monotonic() + wait
-
-    def take() -> bool:
-        return any(notebook.take_turn(name, holder, now()) for name in names)
-
-    keeping = asyncio.create_task(_keep_turns(notebook, holder))
-    try:
-        while not (mine := await run_in_threadpool(take)) and monotonic() < until:
-            await asyncio.sleep(POLL_SECONDS)
-        yield mine
-    finally:
-        keeping.cancel()
-        await asyncio.shield(asyncio.ensure_future(run_in_threadpool(_end_turns, notebook, holder)))
-
-
-async def _keep_turns(notebook: Notebook, holder: str) -> None:
-    while True:
-        await asyncio.sleep(KEEP_SECONDS)
-        with suppress(StoreError):
-            await run_in_threadpool(notebook.keep_turns, holder, now())
-
-
-def _end_turns(notebook: Notebook, holder: str) -> None:
-    with suppress(StoreError):  # they end by themselves
-        notebook.end_turns(holder)
 
 
 def _check_sealed(served: ServedCompetition) -> None:

@@ -1,26 +1,26 @@
 """Unpacks an archive that a stranger handed in: a program of its own, which runs in a box with the standard library alone.
 
-    python3 -I unpacker.py ARCHIVE FOLDER < request
+    python3 -I unpacker.py SPOOL FOLDER REQUEST < archive
 
-The request is JSON: `{"bounds": {…}, "refused": "a regular expression of characters"}`. The answer is one line of JSON on stdout:
-`{"files": 3, "bytes": 120}`, or `{"refused": "what is wrong", "hint": "what to do"}`. Both end with exit code 0. Any other exit
-code means that the program did not work: nothing follows from it about the archive.
+The request is JSON: `{"size": 1024, "bounds": {…}, "refused": "a regular expression of characters"}`. The answer is one line of
+JSON on stdout: `{"files": 3, "bytes": 120}`, or `{"refused": "what is wrong", "hint": "what to do"}`. Both end with exit code 0.
+Any other exit code means that the program did not work: nothing follows from it about the archive.
 
-- EntryNames, types and sizes of all entries are checked before the first file is written.
+- The archive is read once, while it comes. Each name, type and size is checked before the first byte of its file is written. Of
+  a refused archive the caller takes nothing, so it does not matter what was written before. Only a zip is kept in SPOOL first,
+  because its list is at its end.
 - Only plain files and folders are taken: no link, no device, no hole, no encryption.
 - A file that several readers could understand in different ways is refused: data after the end, entries that overlap, two names
   for one place.
 
 `archives` starts this program, and checks the names once more outside of the box with `EntryNames`. The Python of the box may be
-older than Assay's, so this file uses nothing newer than Python 3.8.
+older than Assay's, so this file uses nothing newer than Python 3.8. An upload waits for its start, so it imports little.
 """
 
 from __future__ import annotations
 
 import errno
-import gzip
 import json
-import lzma
 import os
 import re
 import stat
@@ -28,13 +28,18 @@ import struct
 import sys
 import tarfile
 import unicodedata
-import zipfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import IO, Any
+from types import SimpleNamespace
 
-__all__ = ["ArchiveBounds", "EntryNames", "RefusedEntry", "unpack"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Iterable, Iterator
+    from typing import IO, Any
+
+    from assay.serve.archives import ArchiveBounds
+
+__all__ = ["EntryNames", "RefusedEntry", "unpack"]
 
 _CHUNK = 1 << 18
 _DICTIONARY = 128 << 20
@@ -45,27 +50,9 @@ _OVERHEAD = 4096
 """Bytes that an entry of a tar may have beside its data: headers, long names, padding."""
 _END = 1024
 """Bytes of zeros at the end of every tar."""
+_BLOCK = 512
+"""Bytes of a tar's header."""
 _PLAIN = "hand in plain files and folders only"
-
-
-@dataclass(frozen=True)
-class ArchiveBounds:
-    """How large an archive and its content may be."""
-
-    packed: int = 64_000_000
-    """Bytes of the archive itself."""
-    bytes: int = 256_000_000
-    """Bytes of all files together."""
-    files: int = 20_000
-    """Files and folders, with folders that are only named in a file's path."""
-    depth: int = 32
-    """EntryNames in a path."""
-    name: int = 255
-    """Bytes of one name."""
-    path: int = 1000
-    """Bytes of a path."""
-    ratio: int = 200
-    """How many times larger the content may be than the archive, once it is larger than 10 MB."""
 
 
 class RefusedEntry(Exception):
@@ -160,59 +147,117 @@ class EntryNames:
         self._folders[path] = folder
 
 
-def unpack(archive: str, folder: str, bounds: ArchiveBounds, refused: str) -> EntryNames:
-    """Unpacks an archive into a folder that exists and is empty. Raises RefusedEntry, `_DAMAGED` and OSError."""
-    names = EntryNames(bounds, refused)
-    with open(archive, "rb") as file:
-        head = file.read(6)
-        file.seek(0)
-        if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-            _unzip(file, folder, names)
-        elif head[:2] == b"\x1f\x8b":
-            _untar(_decompressed(file, _gunzip(file), archive, bounds), folder, names)
-        elif head == b"\xfd7zXZ\x00":
-            _untar(_decompressed(file, _unxz(file), archive, bounds), folder, names)
-        elif head[:4] == b"\x28\xb5\x2f\xfd":
-            _untar(_decompressed(file, _unzstd(file), archive, bounds), folder, names)
-        else:
-            file.seek(257)
-            if file.read(5) != b"ustar":
-                raise RefusedEntry("is neither a tar nor a zip", "pack it as .tar, .tar.gz, .tar.xz or .zip")
-            file.seek(0)
-            _untar(file, folder, names)
+class _Forward:
+    """A stream as `tarfile` wants to have it: a file that is only read forward, and a block backward."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks, self._ahead = chunks, memoryview(b"")
+        self._at, self._last = 0, b""
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int) -> bytes:
+        """The next bytes, fewer only at the end."""
+        if count < 0:
+            raise ValueError("a size is negative")
+        parts, left = [], count
+        while left:
+            if not self._ahead:
+                self._ahead = memoryview(next(self._chunks, b""))
+            if not self._ahead:
+                break
+            parts.append(self._ahead[:left])
+            self._ahead = self._ahead[left:]
+            left -= len(parts[-1])
+        data = b"".join(parts)
+        self._at += len(data)
+        self._last = data[-_BLOCK:] if len(data) >= _BLOCK else (self._last + data)[-_BLOCK:]
+        return data
+
+    def seek(self, to: int) -> None:
+        """Skips forward, or goes back within the last block."""
+        while self._at < to and self.read(min(to - self._at, _CHUNK)):
+            pass
+        back = self._at - to
+        if back > len(self._last):
+            raise ValueError("its parts are not in order")
+        if back > 0:
+            self._ahead = memoryview(self._last[-back:] + bytes(self._ahead))
+            self._at, self._last = to, self._last[:-back]
+
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """So many bytes, from here on."""
+        while size:
+            piece = self.read(min(size, _CHUNK))
+            if not piece:
+                raise EOFError("it ends too early")
+            size -= len(piece)
+            yield piece
+
+
+def unpack(chunks: Iterator[bytes], size: int, spool: str, folder: str, bounds: ArchiveBounds, refused: str) -> EntryNames:
+    """Unpacks an archive of so many bytes into a folder that exists and is empty. Raises RefusedEntry, `_damaged` and OSError.
+
+    spool: a path for a file that does not exist.
+    """
+    names, file = EntryNames(bounds, refused), _Forward(chunks)
+    head = file.read(_BLOCK)
+    file.seek(0)
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        with open(spool, "xb+") as kept:
+            for piece in iter(lambda: file.read(_CHUNK), b""):
+                kept.write(piece)
+            _unzip(kept, folder, names)
+    elif head[:2] == b"\x1f\x8b":
+        _untar(_decompressed(_gunzip(file), size, bounds), folder, names)
+    elif head[:6] == b"\xfd7zXZ\x00":
+        _untar(_decompressed(_unxz(file), size, bounds), folder, names)
+    elif head[:4] == b"\x28\xb5\x2f\xfd":
+        _untar(_decompressed(_unzstd(file), size, bounds), folder, names)
+    elif head[257:262] == b"ustar":
+        _untar(file, folder, names)
+    else:
+        raise RefusedEntry("is neither a tar nor a zip", "pack it as .tar, .tar.gz, .tar.xz or .zip")
     if names.files == 0:
         raise RefusedEntry("is empty", "pack the files that are to be handed in")
     return names
 
 
-def _decompressed(packed: IO[bytes], chunks: Iterator[bytes], beside: str, bounds: ArchiveBounds) -> IO[bytes]:
-    """The tar in a compressed file, as a file of its own beside it. Raises RefusedEntry for a bomb."""
+def _decompressed(chunks: Iterable[bytes], size: int, bounds: ArchiveBounds) -> _Forward:
+    """The tar in a compressed archive of so many bytes. Reading it raises RefusedEntry for a bomb."""
     most = bounds.bytes + _OVERHEAD * bounds.files
-    ratio = max(_HARMLESS, bounds.ratio * os.fstat(packed.fileno()).st_size)
-    written = 0
-    plain = open(f"{beside}.tar", "wb+")  # noqa: SIM115 - it is read until the program ends
-    for chunk in chunks:
-        written += len(chunk)
-        if written > ratio:
-            raise RefusedEntry(f"unpacks to more than {bounds.ratio} times its size", "pack no long runs of the same bytes")
-        if written > most:
-            raise RefusedEntry(f"unpacks to more than {bounds.bytes} bytes", "leave out what is not needed")
-        plain.write(chunk)
-    plain.seek(0)
-    return plain
+    ratio = max(_HARMLESS, bounds.ratio * size)
+
+    def counted() -> Iterator[bytes]:
+        written = 0
+        for chunk in chunks:
+            written += len(chunk)
+            if written > ratio:
+                raise RefusedEntry(f"unpacks to more than {bounds.ratio} times its size", "pack no long runs of the same bytes")
+            if written > most:
+                raise RefusedEntry(f"unpacks to more than {bounds.bytes} bytes", "leave out what is not needed")
+            if chunk:
+                yield chunk
+
+    return _Forward(counted())
 
 
-def _gunzip(file: IO[bytes]) -> Iterator[bytes]:
+def _gunzip(file: Any) -> Iterator[bytes]:
+    import gzip
+
     with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
         while chunk := unpacked.read(_CHUNK):
             yield chunk
 
 
-def _unxz(file: IO[bytes]) -> Iterator[bytes]:
+def _unxz(file: _Forward) -> Iterator[bytes]:
+    import lzma
+
     return _through(lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_DICTIONARY), file)
 
 
-def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
+def _unzstd(file: _Forward) -> Iterator[bytes]:
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]  # since Python 3.14
     except ImportError:
@@ -222,7 +267,7 @@ def _unzstd(file: IO[bytes]) -> Iterator[bytes]:
     return _through(zstd.ZstdDecompressor(), file)
 
 
-def _through(unpacker: Any, file: IO[bytes]) -> Iterator[bytes]:
+def _through(unpacker: Any, file: _Forward) -> Iterator[bytes]:
     """Yield what a decompressor makes of a file: the whole of it and nothing more, never much at one time."""
     while not unpacker.eof:
         data = file.read(_CHUNK) if unpacker.needs_input else b""
@@ -233,17 +278,17 @@ def _through(unpacker: Any, file: IO[bytes]) -> Iterator[bytes]:
         raise RefusedEntry("has data after its end", "pack it again, as one archive")
 
 
-def _untar(file: IO[bytes], folder: str, names: EntryNames) -> None:
-    with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
-        entries = [(_tar_entry(member, names), member) for member in tar]
-        _check_end(file, tar.offset)
-        for path, member in entries:
+def _untar(file: _Forward, folder: str, names: EntryNames) -> None:
+    readable: Any = file
+    with tarfile.open(fileobj=readable, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+        for member in tar:
+            path = _tar_entry(member, names)
             if member.isdir():
                 os.makedirs(os.path.join(folder, path), exist_ok=True)
                 continue
-            data = tar.extractfile(member)
-            assert data is not None
-            _write(data, folder, path, member.size, executable=bool(member.mode & 0o100))
+            file.seek(member.offset_data)
+            _write(file.pieces(member.size), folder, path, member.size, executable=bool(member.mode & 0o100))
+        _check_end(file, tar.offset)
 
 
 def _tar_entry(member: tarfile.TarInfo, names: EntryNames) -> str:
@@ -261,7 +306,7 @@ def _tar_entry(member: tarfile.TarInfo, names: EntryNames) -> str:
     return names.add(member.name, folder=member.isdir(), size=member.size)
 
 
-def _check_end(file: IO[bytes], offset: int) -> None:
+def _check_end(file: _Forward, offset: int) -> None:
     """Checks that a tar ends where its entries end, with zeros alone. Raises RefusedEntry."""
     file.seek(offset)
     rest = 0
@@ -275,10 +320,13 @@ def _check_end(file: IO[bytes], offset: int) -> None:
 
 _LISTED = 46
 """Bytes of an entry in the list of a zip, without its name."""
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_METHODS = (0, 8)
+"""Stored and deflated."""
 
 
 def _unzip(file: IO[bytes], folder: str, names: EntryNames) -> None:
+    import zipfile
+
     _check_list(file, names.bounds)
     with zipfile.ZipFile(file) as archive:
         entries = [(_zip_entry(info, names), info) for info in archive.infolist()]
@@ -291,7 +339,8 @@ def _unzip(file: IO[bytes], folder: str, names: EntryNames) -> None:
                 os.makedirs(os.path.join(folder, path), exist_ok=True)
                 continue
             with archive.open(info) as data:
-                _write(data, folder, path, info.file_size, executable=bool(_mode(info) & 0o100))
+                pieces = iter(lambda data=data: data.read(_CHUNK), b"")  # type: ignore[misc]
+                _write(pieces, folder, path, info.file_size, executable=bool(_mode(info) & 0o100))
 
 
 def _check_list(file: IO[bytes], bounds: ArchiveBounds) -> None:
@@ -351,42 +400,47 @@ def _check_apart(file: IO[bytes], entries: list[zipfile.ZipInfo], end: int) -> N
         raise RefusedEntry(f"{shown(last)} and the list of entries overlap", "pack it again with a usual program")
 
 
-def _write(data: IO[bytes], folder: str, path: str, size: int, *, executable: bool) -> None:
+def _write(pieces: Iterable[bytes], folder: str, path: str, size: int, *, executable: bool) -> None:
     """Writes a new file of exactly this size. Raises RefusedEntry and OSError."""
     place = os.path.join(folder, path)
     os.makedirs(os.path.dirname(place), exist_ok=True)
     number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with open(number, "wb") as file:
         written = 0
-        while chunk := data.read(_CHUNK):
-            written += len(chunk)
+        for piece in pieces:
+            written += len(piece)
             if written > size:
                 break
-            file.write(chunk)
+            file.write(piece)
         os.fchmod(file.fileno(), 0o755 if executable else 0o644)
     if written != size:
         raise RefusedEntry(f"{shown(path)} does not have the {size} bytes that the archive says", "pack it again")
 
 
-_DAMAGED = (
-    tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, ValueError, LookupError, OverflowError,
-    struct.error, RuntimeError,
-)  # fmt: skip
-"""What the libraries raise for archives that are damaged or made to confuse them. NotImplementedError is a RuntimeError."""
+def _damaged() -> tuple[type[Exception], ...]:
+    """What the libraries raise for archives that are damaged or made to confuse them. NotImplementedError is a RuntimeError."""
+    import lzma
+    import zipfile
+
+    own = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error)
+    return (*own, EOFError, ValueError, LookupError, OverflowError, struct.error, RuntimeError)
+
+
 _OF_NAMES = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 
 
 def main() -> int:
-    """Answers the request on stdin; returns the exit code."""
-    request = json.load(sys.stdin)
+    """Answers the request; returns the exit code."""
+    spool, folder, request = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    bounds: Any = SimpleNamespace(**request["bounds"])
     try:
-        names = unpack(sys.argv[1], sys.argv[2], ArchiveBounds(**request["bounds"]), request["refused"])
+        names = unpack(iter(lambda: os.read(0, _CHUNK), b""), request["size"], spool, folder, bounds, request["refused"])
         answer: dict[str, object] = {"files": names.files, "bytes": names.bytes}
     except RefusedEntry as error:
         answer = {"refused": error.what, "hint": error.hint}
     except MemoryError:
         answer = {"refused": "needs too much memory to be unpacked", "hint": "pack it with gzip"}
-    except _DAMAGED as error:
+    except _damaged() as error:
         answer = {"refused": f"cannot be read: {str(error)[:200] or type(error).__name__}", "hint": "pack it again, as .tar.gz"}
     except OSError as error:
         if error.errno is not None and error.errno not in _OF_NAMES:

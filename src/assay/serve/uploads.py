@@ -1,8 +1,9 @@
 """What a participant may hand in to a service, and what becomes of it: quotas, commitments, submissions, their states.
 
-A submission is accepted in this order: the rules are asked before the body is read; the body is on the disk, with the digest
-that was signed; a box unpacks it; the kind checks it and makes it the submission of the participant; the notebook has it. Each
-step can be repeated: the same archive once more gets the same answer.
+A submission is accepted in this order: the rules are asked before the body is read; the body comes, while a box begins to unpack
+it if one is free; when the body is whole and has the digest that was signed, its files leave the box; the kind checks them and
+makes them the submission of the participant; the notebook has it. Each step can be repeated: the same archive once more gets the
+same answer.
 
 Commit and reveal (`[submission] reveal`): a participant commits to the SHA-256 of an archive, and sends the archive some epochs
 later. Its time is the time of the commitment, so nobody gains by copying what others reveal.
@@ -13,13 +14,13 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from math import ceil
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from assay.enclave import delivery
 from assay.errors import AssayError, BadInput
@@ -30,8 +31,9 @@ from assay.ledger.intake import open_epoch
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
-from assay.serve.archives import BOUNDS, ArchiveBounds, unpack
-from assay.serve.http import HttpProblem, Received
+from assay.serve.archives import BOUNDS, ArchiveBounds, ComingArchive, unpack
+from assay.serve.bodies import Received
+from assay.serve.http import HttpProblem
 from assay.serve.live import closes_at
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
@@ -47,6 +49,7 @@ __all__ = [
     "permit",
     "seal",
     "store",
+    "unpacked",
 ]
 
 PER_EPOCH = 100
@@ -190,35 +193,49 @@ def _boxes() -> Sandbox:
 _FIRST = threading.Lock()
 
 
-def store(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
-    """Unpacks an archive in a box, and makes its content the submission of the participant. What is returned is on the disk.
+def unpacked(
+    served: ServedCompetition, archive: Path | ComingArchive, files: Path, done: Callable[[], None] = lambda: None
+) -> None:
+    """Unpacks an archive in a box into a folder of `submitting.staging`. Nothing of the competition has changed.
 
-    Raises BadInput for an archive or a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
+    done: is called when the files are there and were checked; then only the box is removed.
+
+    Raises BadInput for an archive that is refused, Withdrawn, and HttpProblem (503).
     """
-    scheme = served.scheme
     try:
-        with TemporaryDirectory(prefix="assay-upload-") as made:
-            archive, files = Path(made) / "archive", Path(made) / "files"
-            body.file.seek(0)
-            with open(archive, "wb") as copy:
-                shutil.copyfileobj(body.file, copy, 1 << 20)
-            with _FIRST:
-                boxes = _boxes()
-            unpack(archive, files, archive_bounds(scheme), sandbox=boxes)
-            try:
-                return _enter(served, scheme, permission, files)
-            except BadInput as error:
-                raise _seen_from(error, files) from None
+        with _FIRST:
+            boxes = _boxes()
+        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes, done=done)
     except InfrastructureError as error:
         what = f"the archive could not be unpacked: {error.what}"
         raise HttpProblem(503, what, hint="nothing was accepted; send it again later", stage="sandbox", retry=30) from error
 
 
+def store(served: ServedCompetition, permission: Permission, files: Path) -> Upload:
+    """Makes unpacked files the submission of the participant. What is returned is on the disk.
+
+    Raises BadInput for a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
+    """
+    flushing = threading.Thread(target=_flush, args=(files,))  # so that `placed` need not wait for the disk after the digest
+    flushing.start()
+    try:
+        return _enter(served, served.scheme, permission, files)
+    except BadInput as error:
+        raise _seen_from(error, files) from None
+    finally:
+        flushing.join()
+
+
+def _flush(files: Path) -> None:
+    with suppress(OSError):  # whoever places the files flushes them too, and says what is wrong
+        submitting.flush(files)
+
+
 def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
     """One process at a time changes participants.csv, and counts what a participant handed in."""
-    _desk, notebook = served.books()
+    desk, notebook = served.books()
     participant, rules = permission.participant, scheme.submission or SubmissionRules()
-    with alone(served.folder):
+    with alone(served.folder), submitting.opened(served.folder, desk):
         epochs = [upload.epoch for upload in notebook.uploads(participant)]
         _check_quota(served, rules, permission.epoch, epochs, "submissions")
         if permission.at is None:

@@ -29,13 +29,14 @@ from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.serve.bodies import Received, receive
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
-from assay.serve.http import JSON, PROBLEMS, HttpProblem, Received, answer, receive, signed
+from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
 from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
-from assay.serve.shapes import DIGEST, described, download, inlined
+from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -249,13 +250,7 @@ def _objects(router: APIRouter, site: Site) -> None:
             size = received.size
         return answer(request, canonical({"sha256": sha256, "size": size, "new": new}), JSON, headers=_PRIVATE)
 
-    @router.post(
-        "/{segment}/logs",
-        response_model=LogsOutcomes,
-        openapi_extra={
-            "requestBody": {"required": True, "content": {JSON: {"schema": inlined(LogsRequest.model_json_schema())}}}
-        },
-    )
+    @router.post("/{segment}/logs", response_model=LogsOutcomes, openapi_extra=json_body(LogsRequest))
     async def logs(request: Request, segment: Segment) -> Response:
         """Say which objects are the logs of one's own records. It may be said again; the first files count."""
         served = site.competition(segment)

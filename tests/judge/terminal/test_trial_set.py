@@ -21,8 +21,8 @@ from judge_kit import bubblewrap, make_agent, make_task
 RUNNER = CliRunner()
 
 
-def run(*words: str | Path, code: int = 0) -> Any:
-    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": "100"}, prog_name="assay")
+def run(*words: str | Path, columns: int = 100, code: int = 0) -> Any:
+    result = RUNNER.invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)}, prog_name="assay")
     assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
     return result
 

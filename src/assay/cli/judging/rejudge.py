@@ -39,6 +39,9 @@ _Key = Annotated[
 ]
 _Ask = Annotated[bool, typer.Option("--ask", help="Ask the models again, instead of replaying alone.")]
 _Times = Annotated[int, typer.Option(metavar="N", help="How often to ask: to measure how often it is the same.", min=1)]
+_Publish = Annotated[
+    bool, typer.Option("--publish-quotes", help="Show everybody what the judge quoted from the solution: on the bounty's page.")
+]
 _AsJson = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
 
 
@@ -53,6 +56,7 @@ def rejudge(
     model: ModelOption = None,
     fallback: FallbackOption = None,
     price: PriceOption = None,
+    publish: _Publish = False,
     as_json: _AsJson = False,
 ) -> None:
     """Replay a judgement from its kept transcript, or ask the models again.
@@ -65,29 +69,40 @@ def rejudge(
 
     A judgement of an enclave can be replayed after its release: `assay enclave release`. Then its evidence is in the ledger.
 
+    --publish-quotes writes the judge's quotes into DIR/quotes, if the replay holds. The evidence has the digest of each quote,
+    which proves it. Parts of the solution become public.
+
     Ends with 0, also if answers changed; 1 if the transcript does not fit, or no model answers.
 
     \b
     Examples:
       assay rejudge my-bounty agent-7
       assay rejudge my-bounty agent-7 --ask --times 10
+      assay rejudge my-bounty agent-7 --publish-quotes
     """
     from assay.cli.keys import find, validator_of
     from assay.cli.ledger.keys import asking
-    from assay.cli.show import show
+    from assay.cli.show import sentence, show
     from assay.judge.rubric import replay
     from assay.judge.rubric.run import RubricOptions, models_of
-    from assay.judge.rubric.stored import document_of, transcript_keys
+    from assay.judge.rubric.stored import document_of, publish_quotes, transcript_keys
+    from assay.settle.story.telling import plural
 
     named = None if validator is None else validator_of(folder, validator)
     stored = replay.find_judgement(folder, lambda everybody: find(participant, everybody), named)
     before = replay.replay_stored(folder, stored, *transcript_keys(key, asking()))
+    published: Path | None = None
+    if publish:
+        published = publish_quotes(folder, str(stored.record.attestation), before.judgement.quotes, before.blind)
     rounds: list[JudgementRound] = []
     if ask:
         given = {"model_url": model_url, "model": model, "fallback": fallback, "price": price}
         rounds = _ask_again(stored, before, models_of(stored.bounty, RubricOptions.of(given)), times, quiet=as_json)
-    if not emit(_document(stored, before, rounds), as_json):
+    document = _document(stored, before, rounds) | ({} if published is None else {"quotes": str(published)})
+    if not emit(document, as_json):
         show(*_report(stored, before, rounds, document_of(folder, str(stored.record.attestation))))
+        if published is not None:
+            show(sentence(f"{plural(len(before.judgement.quotes), 'quote')} published in {published}."))
 
 
 def _ask_again(

@@ -62,7 +62,12 @@ def settled(
         meant.check(drafted.closing)
         with Working(f"settling {folder}"):
             settled_epoch = settling.settle(
-                ledger, signer, drafted.settlement.epoch, skip=meant.skip, without_scores=meant.without_scores
+                ledger,
+                signer,
+                drafted.settlement.epoch,
+                skip=meant.skip,
+                without_scores=meant.without_scores,
+                drafted=drafted,
             )
         _warn(settled_epoch.aside)
         costs = [] if [*drafted.closing.costs()] else _told(drafted)  # the costs were shown before the epoch was closed

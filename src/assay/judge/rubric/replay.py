@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -211,6 +211,8 @@ class JudgementRound:
     changes: tuple[ChangedAnswer, ...]
     bps: int | None
     """The score in BPS; None if it is unjudged."""
+    blind: bytes = field(default=b"", repr=False)
+    """Of a replay: what proves its quotes against their digests."""
 
 
 def find_judgement(
@@ -283,7 +285,7 @@ def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKe
     if document.get("transcript") != replayed.transcript_digest:
         raise Refused("transcript", "it is not the one that the judgement names", file=file)
     _check_same(original.record, replayed, transcript)
-    return JudgementRound(replayed, (), judgement_bps(replayed, original.bounty))
+    return JudgementRound(replayed, (), judgement_bps(replayed, original.bounty), transcript.blind)
 
 
 def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> None:

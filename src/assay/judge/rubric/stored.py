@@ -4,6 +4,7 @@
     judging/<validator>/.lock, <hex>.json    the running run; judgements that are being stored, by submission
     judgements/<hex>.json                    the document of a judgement, under its digest, which evidence names as `attestation`
     transcripts/<hex>.sealed                 the judgement's transcript, sealed
+    quotes/<hex>.json                        the quotes of a judgement that were published, with the blind of their digests
     evidence/run-<validator>.jsonl           one line for each judged or unjudged solution; none if the judgement is missing
 
 First the transcript is written, then one file with the document and the record. The rest can be made from that file, so the next
@@ -21,7 +22,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -36,7 +37,7 @@ from assay.folder import strict
 from assay.folder.files import clear, decode, load, write_bytes
 from assay.judge import run_files, submitting
 from assay.judge.rubric import asking
-from assay.judge.rubric.judgement import TRANSCRIPT_BYTES, Judgement, make_record, why_fallback
+from assay.judge.rubric.judgement import TRANSCRIPT_BYTES, Judgement, make_record, quote_digest, why_fallback
 from assay.judge.rubric.solution import SOLUTION_BYTES, Solution, parse_solution, read_solution
 from assay.ledger import keys
 from assay.ledger.keys import X25519, PrivateKey, PublicKey, open_sealed, seal
@@ -344,6 +345,43 @@ def by_fallback(competition: Path, participants: Iterable[Participant], records:
         if why:
             judgements.append(ByFallback(record.participant, record.validator, str(document["model"]), why))
     return judgements
+
+
+QUOTES = "quotes"
+QUOTES_SCHEMA = "assay.quotes/1"
+QUOTES_BYTES = 4_000_000
+
+
+class _PublishedQuotes(Section):
+    schema_: Annotated[Literal["assay.quotes/1"], Field(alias="schema")]
+    judgement: Digest
+    blind: Annotated[str, Field(pattern="^([0-9a-f]{2}){0,64}$")]
+    quotes: dict[str, str]
+
+
+def publish_quotes(competition: Path, judgement: str, quotes: Mapping[str, str], blind: bytes) -> Path:
+    """Write the quotes of a judgement (by its digest) for everybody, with what proves them. Returns the file; raises BadInput."""
+    path = competition / QUOTES / f"{digest_hex(judgement)}.json"
+    document = {"schema": QUOTES_SCHEMA, "judgement": judgement, "blind": blind.hex(), "quotes": dict(quotes)}
+    try:
+        path.parent.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", file=path.parent, hint="check the folder's permissions") from None
+    write_bytes(path, canonical(document) + b"\n")
+    return path
+
+
+def published_quotes(competition: Path, record: Rubric) -> dict[str, str]:
+    """Check → the quote that was published for a record of evidence; only those whose digest the record has."""
+    path = competition / QUOTES / f"{digest_hex(record.attestation or '')}.json"
+    if not path.is_file() or not record.quotes:
+        return {}
+    try:
+        published = validate(_PublishedQuotes, strict.parse(decode(load(path, QUOTES_BYTES, hint=""), path)))
+    except BadInput:
+        return {}
+    blind = bytes.fromhex(published.blind)
+    return {name: text for name, text in published.quotes.items() if quote_digest(text, blind) == record.quotes.get(name)}
 
 
 def document_of(competition: Path, attestation: str) -> dict[str, Any]:

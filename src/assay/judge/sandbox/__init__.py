@@ -95,13 +95,14 @@ class Box(Protocol):
         limits: Limits,
         stdout: Path,
         stderr: Path,
-        stdin: bytes = b"",
+        stdin: bytes | int = b"",
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         door: Path | None = None,
     ) -> Ran:
         """Runs a command until it ends or reaches a limit, then kills everything it started. Raises InfrastructureError.
 
+        stdin: bytes, or an open descriptor, such as a pipe, that the command reads to its end; it stays the caller's.
         stdout, stderr: files on the host; together they hold at most `limits.output` bytes. cwd: in the box; the image's workdir
         by default. door: a Unix socket of the host, which `127.0.0.1:8080` in the box leads to; None: no network at all.
         """

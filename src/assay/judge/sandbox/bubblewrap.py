@@ -156,7 +156,7 @@ class BubbleBox:
         limits: Limits,
         stdout: Path,
         stderr: Path,
-        stdin: bytes = b"",
+        stdin: bytes | int = b"",
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         door: Path | None = None,

@@ -64,15 +64,23 @@ class Bench:
         with self.sandbox.open(self.image, LIMITS) as box:
             yield box
 
-    def sh(self, box: Box, script: str, *, limits: Limits = LIMITS, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-           door: Path | None = None) -> ScriptResult:  # fmt: skip
+    def sh(
+        self,
+        box: Box,
+        script: str,
+        *,
+        limits: Limits = LIMITS,
+        stdin: bytes | int = b"",
+        env: Mapping[str, str] | None = None,
+        door: Path | None = None,
+    ) -> ScriptResult:
         """Runs a shell script in a box."""
         out, err = self.folder / "stdout", self.folder / "stderr"
         ran = box.run(["sh", "-c", script], limits=limits, stdout=out, stderr=err, stdin=stdin, env=env, door=door)
         return ScriptResult(ran, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
     def once(
-        self, script: str, *, limits: Limits = LIMITS, stdin: bytes = b"", env: Mapping[str, str] | None = None
+        self, script: str, *, limits: Limits = LIMITS, stdin: bytes | int = b"", env: Mapping[str, str] | None = None
     ) -> ScriptResult:
         """Runs a shell script in a new box."""
         with self.box() as box:
@@ -124,7 +132,14 @@ _ALLOWED = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 10))
 def _plain(bench: Bench) -> str:
     result = bench.once('cat; echo "$GIVEN"; echo wrong >&2; exit 7', stdin=b"in\n", env={"GIVEN": "given"})
     wanted = result.ran.exit_code == 7 and result.out == "in\ngiven\n" and result.err == "wrong\n"
-    return "" if wanted else f"the command returned {result}"
+    if not wanted:
+        return f"the command returned {result}"
+    out, into = os.pipe2(os.O_CLOEXEC)
+    with open(out, "rb") as pipe:
+        with open(into, "wb") as written:
+            written.write(b"piped\n")
+        result = bench.once("cat", stdin=pipe.fileno())
+    return "" if result.out == "piped\n" else f"of what came through a pipe the command read {result.out!r}"
 
 
 @_holds("a command that a signal ended has the exit code 128 plus the signal's number")

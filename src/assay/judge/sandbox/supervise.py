@@ -117,8 +117,10 @@ def append(file: int, data: bytes) -> None:
             raise InfrastructureError(f"the output cannot be written: {what}") from error
 
 
-def input_of(data: bytes) -> int:
-    """A descriptor from which a command can read these bytes, and to which it cannot write."""
+def input_of(data: bytes | int) -> int:
+    """A descriptor from which a command can read these bytes, and to which it cannot write; a descriptor is duplicated."""
+    if isinstance(data, int):
+        return os.dup(data)
     if not data:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     memory = os.memfd_create("stdin", os.MFD_CLOEXEC)
@@ -158,7 +160,7 @@ class BoxCommand:
     limits: Limits
     group: Group
     watch: DiskWatch
-    stdin: bytes
+    stdin: bytes | int
     stdout: Path
     stderr: Path
     door: Path | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -306,13 +306,13 @@ def submit_agent(
 def _placed(competition: Path, agent: Agent) -> Agent:
     """The agent with its files in agents/."""
     assert agent.folder is not None
-    return agents.load_agent(
-        submitting.placed(
-            competition / AGENTS,
-            agent.folder,
-            agent.digest,
-            lambda folder: agents.load_agent(folder).digest,
-            bounds=agents.BOUNDS,
-            refused="an agent is files, folders, and links that stay inside",
-        )
+    folder = submitting.placed(
+        competition / AGENTS,
+        agent.folder,
+        agent.digest,
+        lambda folder: agents.load_agent(folder).digest,
+        bounds=agents.BOUNDS,
+        refused="an agent is files, folders, and links that stay inside",
     )
+    # A folder of somebody else may have changed while it was copied.
+    return replace(agent, folder=folder) if submitting.is_staged(competition, agent.folder) else agents.load_agent(folder)

@@ -46,6 +46,11 @@ _SHARED = 64 << 20
 _NO_SCORE = b"-1000"
 
 
+def _whole(number: int) -> bytes:
+    with open(number, "rb", closefd=False) as file:
+        return file.read()
+
+
 class ContainerBox:
     """A `Box` that is a container."""
 
@@ -98,7 +103,7 @@ class ContainerBox:
         limits: Limits,
         stdout: Path,
         stderr: Path,
-        stdin: bytes = b"",
+        stdin: bytes | int = b"",
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         door: Path | None = None,
@@ -114,7 +119,8 @@ class ContainerBox:
             watched = ContainerCommand(self._engine, self._client, self.id, limits, self._meter, written, self.clear)
             if door is not None:
                 stack.callback(_open_door(self._pid, door).close)
-            return watched.run(command, stdout=stdout, stderr=stderr, stdin=stdin, env=dict(env or {}), cwd=where, user=USER)
+            given = stdin if isinstance(stdin, bytes) else _whole(stdin)
+            return watched.run(command, stdout=stdout, stderr=stderr, stdin=given, env=dict(env or {}), cwd=where, user=USER)
 
     def clear(self, meanwhile: Callable[[], None]) -> None:
         """Kills every process in the box except the first, and waits until the first reports that. Raises InfrastructureError.
