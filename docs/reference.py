@@ -51,6 +51,7 @@ DIFFERING = (
     (re.compile(r"(epoch-\d+)-[0-9a-f]{12}"), r"\1-…"),
     (re.compile(r"\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}"), "+…"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "…"),
+    (re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "20…Z"),
 )
 """What is another each time, and how it is shown."""
 TRACEBACK = "Traceback (most recent call last)"

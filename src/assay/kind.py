@@ -87,6 +87,8 @@ class Kind:
     """Whether evidence may be Parquet, which is counted and not read record by record."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Further files of the folder that all validators must have alike, if they are there."""
     archive_bytes: ClassVar[int] = 64_000_000
     """Bytes of an archive with a submission, as a service takes it."""
     jobs: ClassVar[int] = 1
@@ -167,6 +169,18 @@ class Kind:
     def files(self, folder: Path, submission: str) -> Path | None:
         """Where the files of a submission are; None if they are not here. Raises BadInput if they are others than submitted."""
         return None
+
+    def has(self, folder: Path, submission: str) -> bool:
+        """Whether a submission can be judged here. Raises BadInput if its files are others than submitted."""
+        return self.files(folder, submission) is not None
+
+    def put(self, folder: Path, submission: str, source: Path) -> None:
+        """Copy a submission to its place, whole or not at all; source: a folder with what `files` led to elsewhere.
+
+        Raises BadInput if it is another submission, or cannot be written.
+        """
+        hint = "copy them from whoever has them"
+        raise BadInput(f"the files of submissions of the kind {self.name!r} cannot be fetched", field="score.kind", hint=hint)
 
     def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
         """What its judge kept here of what a record is about, for people to read: name → a file, or a folder of files."""

@@ -49,6 +49,12 @@ def _agent_files(folder: Path, submission: str) -> Path | None:
     return None if agent is None else agent.folder
 
 
+def _put_agent(folder: Path, submission: str, source: Path) -> None:
+    from assay.judge.terminal.competition import put_agent
+
+    put_agent(folder, source, submission)
+
+
 class _TaskKind(Kind):
     """A kind whose judge tries tasks in sandboxes."""
 
@@ -67,6 +73,14 @@ class _AgentKind(_TaskKind):
 
     def files(self, folder: Path, submission: str) -> Path | None:
         return _agent_files(folder, submission)
+
+    def has(self, folder: Path, submission: str) -> bool:
+        from assay.judge.terminal.competition import is_here
+
+        return is_here(folder, submission)
+
+    def put(self, folder: Path, submission: str, source: Path) -> None:
+        _put_agent(folder, submission, source)
 
     def cautions(self, settings: Any) -> Iterator[str]:
         model = settings.model
@@ -170,6 +184,7 @@ class _WorkflowKind(_TaskKind):
 
     name: ClassVar[str] = "workflow"
     judges = "workflows"
+    shared: ClassVar[tuple[str, ...]] = ("round.toml",)
     fields: ClassVar[Mapping[str, str]] = {
         "task": "the task's id",
         "quality`, `steps_completed`, `steps_total": "how good the output is (0 to 1), and how far the workflow came",
@@ -201,6 +216,11 @@ class _WorkflowKind(_TaskKind):
 
         planner = planner_of(folder, Participant("", submission=submission))
         return None if planner is None else planner.folder
+
+    def put(self, folder: Path, submission: str, source: Path) -> None:
+        from assay.judge.workflow.competition import placed
+
+        placed(folder, source, submission)
 
     def saw(self, work: Json) -> str:
         return f"mean of {work['tasks']} {'task' if work['tasks'] == 1 else 'tasks'}"
@@ -288,6 +308,11 @@ class _RubricKind(Kind):
         found = find_solution(folder, Participant("", submission=submission))
         return None if found is None else solution_file(folder, submission)
 
+    def put(self, folder: Path, submission: str, source: Path) -> None:
+        from assay.judge.rubric.stored import put_solution
+
+        put_solution(folder, submission, source)
+
     def saw(self, work: Json) -> str:
         if not work["gate"]:
             return "baseline not met"
@@ -352,6 +377,7 @@ class _PointsKind(Kind):
 
     name: ClassVar[str] = "points"
     judges = "issues"
+    shared: ClassVar[tuple[str, ...]] = ("issues.toml", "accounts.csv")
     fractions: ClassVar[frozenset[str]] = frozenset({"points"})
     fields: ClassVar[Mapping[str, str]] = {
         "repository": "`owner/name`, as in the scheme",

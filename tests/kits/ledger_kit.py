@@ -69,7 +69,7 @@ def once(place: Path, key: tuple[object, ...], make: Callable[[Path], object]) -
 
 def copied(source: Path, target: Path) -> Path:
     """A copy of a folder, each ledger in which is a ledger by itself: no copy, but at home where it is."""
-    shutil.copytree(source, target, dirs_exist_ok=True)
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
     for place in target.rglob("*.db"):
         with closing(sqlite3.connect(place)) as database:
             database.execute("DELETE FROM meta WHERE key = 'home'")

@@ -30,6 +30,15 @@ COMMANDS = {
         "List your own submissions to a competition that somebody serves, and how far they are.",
     ),
     "invite": ("participants:invite", "Let somebody register as a participant: print a code for them."),
+    "pull": (
+        "following:pull",
+        "Fetch what a validator judges: rules, registry, tasks and submissions of a competition that somebody serves.",
+    ),
+    "push": (
+        "following:push",
+        "Sign what was judged, and send all batches that the service of the competition does not have.",
+    ),
+    "node": ("node:app", "Leave a validator running: it follows a service, judges what is new, and sends what it saw."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues:app", "GitHub issues: link an account, and show which issues counted for whom."),
     "trial": (

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -25,6 +28,9 @@ RATE = 16_384
 """Bytes of a body that extend the deadline by one second."""
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each further attempt at what a service did not answer."""
+FILE_BYTES = 2**36
+"""The most bytes of a file that is fetched."""
+_KNOWN_TAG = re.compile('"[!#-~]{1,200}"')
 T = TypeVar("T")
 
 
@@ -91,19 +97,70 @@ class Client:
         """The bytes at a path below the competition's part of the API, at most so many; signed if there is a key."""
         return self._asked("GET", f"/v1/{self.segment}/{path}", None, {}, most).body
 
+    def fetch(self, path: str, target: Path) -> str:
+        """Download into a file, which is whole or not there; return the ETag that the service gave it, without quotes.
+
+        What an earlier download left is beside it (`.part`, `.etag`): the rest is asked for by Range, and only if the ETag is the
+        same. Call it with `patiently`: each call goes on where the last one broke off. Raises BadInput if it cannot be written.
+        """
+        part, note = (target.with_name(f"{target.name}.{ending}") for ending in ("part", "etag"))
+        try:
+            tag = self._fetch(path, part, note)
+            part.replace(target)
+            note.unlink(missing_ok=True)
+        except OSError as error:
+            raise BadInput(f"cannot be written ({error.strerror})", file=target, hint="check permissions and space") from None
+        return tag.strip('"')
+
+    def _fetch(self, path: str, part: Path, note: Path) -> str:
+        """Bring a part to its end. Raises OSError, Unreachable, BadInput."""
+        tag, size = "", 0
+        with suppress(OSError):
+            tag, size = note.read_text(), part.stat().st_size
+        method, url = "GET", f"{self.base}/v1/{self.segment}/{path}"
+        headers = {"Range": f"bytes={size}-", "If-Range": tag} if size and _KNOWN_TAG.fullmatch(tag) else {}
+        try:
+            with self._peer.exchange(method, url, headers=headers | self._signed(method, url, b""), most=FILE_BYTES) as opened:
+                answer = opened.answer
+                if answer.status == 416 and answer.header("content-range") == f"bytes */{size}":
+                    return tag  # it ended just before the last download was stopped
+                if answer.status not in (200, 206):
+                    note.unlink(missing_ok=True)
+                    raise self._refusal(PeerAnswer(answer.status, answer.headers, b"".join(iter(opened.read, b""))))
+                begin = size if answer.status == 206 else 0
+                new = answer.header("etag") or ""
+                if not _KNOWN_TAG.fullmatch(new) or (begin and new != tag):
+                    hint = "is it a service of Assay?"
+                    raise Unreachable(f"{self.base} does not say which file it sends", final=True, hint=hint)
+                with part.open("r+b" if begin else "wb") as file:
+                    note.write_text(new)  # when nothing of another file is in the part any more
+                    file.seek(begin)
+                    while piece := opened.read():
+                        file.write(piece)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except NoAnswer as error:
+            raise self._silent(error) from None
+        return new
+
+    def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
+        return {} if self.key is None else sign_request(self.key, method, url, sha256(body).digest())
+
+    def _silent(self, error: NoAnswer) -> Unreachable:
+        hint = "is it running there? try again later"
+        if "WRONG_VERSION_NUMBER" in str(error):
+            hint = f"if it has no TLS, write {self.base.replace('https', 'http', 1)}"
+        return Unreachable(f"{self.base} does not answer: {error}", hint=hint)
+
     def _asked(self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int = ANSWER_BYTES) -> PeerAnswer:
         url = f"{self.base}{path}"
-        if self.key is not None:
-            headers = headers | sign_request(self.key, method, url, sha256(body or b"").digest())
+        headers = headers | self._signed(method, url, body or b"")
         if body is not None:
             headers["Content-Length"] = str(len(body))
         try:
             answer = self._peer.ask(method, url, headers=headers, body=body, most=most)
         except NoAnswer as error:
-            hint = "is it running there? try again later"
-            if "WRONG_VERSION_NUMBER" in str(error):
-                hint = f"if it has no TLS, write {self.base.replace('https', 'http', 1)}"
-            raise Unreachable(f"{self.base} does not answer: {error}", hint=hint) from None
+            raise self._silent(error) from None
         if not 200 <= answer.status < 300:
             raise self._refusal(answer)
         return answer

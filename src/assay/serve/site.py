@@ -38,7 +38,7 @@ from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
 from assay.serve.signed import SKEW, WINDOW, SignedRequest
 
-__all__ = ["ServedCompetition", "Site", "now", "open_site"]
+__all__ = ["ServedCompetition", "Site", "now", "open_site", "stamp"]
 
 SEASONS = 4
 """EpochReader of a competition that stay in memory."""
@@ -129,7 +129,7 @@ class ServedCompetition:
             if config.exists(folder):
                 settings = config.read(folder)
                 if "://" not in settings.place:
-                    self.database, self._opened = Path(settings.place), _stamp(Path(settings.place))[-1]
+                    self.database, self._opened = Path(settings.place), stamp(Path(settings.place))[-1]
                 self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
             self._open = stack.pop_all()
@@ -156,7 +156,7 @@ class ServedCompetition:
         """
         if self.store is None or self.notebook is None:
             raise self._without_ledger()
-        if self.database is not None and _stamp(self.database)[-1] != self._opened:
+        if self.database is not None and stamp(self.database)[-1] != self._opened:
             what = f"the ledger's file {self.database.name} {'was replaced' if self.database.exists() else 'is gone'}"
             hint = "nothing is accepted until its operator puts the file back, or restores a backup and restarts the service"
             raise HttpProblem(503, what, hint=hint, stage="ledger", retry=60)
@@ -193,7 +193,7 @@ class ServedCompetition:
 
     def files(self) -> tuple[object, ...]:
         """Return what changes when a file of the folder does."""
-        return tuple(_stamp(self.folder / name) for name in _RULES)
+        return tuple(stamp(self.folder / name) for name in _RULES)
 
     def validator_of(self, key: PublicKey) -> str:
         """The validator with a key, as the registry spells it. Raises HttpProblem (403) for a stranger."""
@@ -230,13 +230,13 @@ class ServedCompetition:
         files = self.files()
         if self.store is None:
             evidence = self.folder / "evidence"
-            return (*files, _stamp(evidence), *sorted(map(_stamp, evidence.glob("*")))), ()
+            return (*files, stamp(evidence), *sorted(map(stamp, evidence.glob("*")))), ()
         with self.store.reading() as view:
             settled = view.settled_epoch()
             if settled is None:
                 return (*files, settled, view.highest_epoch(), view.last_seq()), ()
             ledger = (settled, view.highest_epoch())
-        rest = tuple(stamp for name, stamp in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
+        rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
         return (*files, *ledger), (*rest, *ledger)
 
     def _current(self) -> _Shelf:
@@ -447,7 +447,7 @@ def _no_epoch(epoch: int) -> HttpProblem:
     return HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
 
 
-def _stamp(path: Path) -> tuple[Any, ...]:
+def stamp(path: Path) -> tuple[Any, ...]:
     """Return what changes when a file does; also its name, so that stamps can be sorted."""
     try:
         status = path.stat()

@@ -30,6 +30,7 @@ from assay.ledger.closing_cost import next_epoch
 from assay.records import Participant
 from assay.scheme.fields import Digest
 from assay.serve.bodies import Received, receive
+from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
@@ -88,6 +89,7 @@ class Work(BaseModel):
             "kind": "tests",
             "scheme": DIGEST,
             "task_set": DIGEST,
+            "folder": DIGEST,
             "submissions": [
                 {
                     "participant": "atlas",
@@ -105,6 +107,7 @@ class Work(BaseModel):
     kind: str
     scheme: Annotated[str, Field(description="The digest of the rules")]
     task_set: str | None
+    folder: Annotated[str, Field(description="The digest of the rules and the registry, which `/folder` hands out")]
     submissions: list[WorkRow]
     seen: Annotated[str, Field(description="What to send as `seen` to wait for other work than this; own evidence is not news")]
 
@@ -185,6 +188,14 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
             with watch.place(validator, POLLS):
                 offer = await _news(request, watch, segment, wait, desk, offer)
         return answer(request, await run_in_threadpool(desk.document, offer), JSON, headers=_PRIVATE)
+
+    @router.get("/{segment}/folder", response_model=ValidatorFolder)
+    async def folder(request: Request, segment: Segment) -> Response:
+        """The rules and the registry as files, for a validator's copy of the competition's folder: without its ledger."""
+        served = site.competition(segment)
+        validator, _ = await signed(request, served, served.validator_of)
+        files = await run_in_threadpool(desks[segment].folder, validator)
+        return answer(request, canonical(files.document), JSON, headers=_PRIVATE)
 
     _contents(router, site, workshop)
     _objects(router, site)
@@ -298,11 +309,18 @@ class WorkDesk:
     """What validators have to judge in one competition. Threads share it."""
 
     def __init__(self, served: ServedCompetition) -> None:
-        self._served, self._epochs = served, EpochReader(served)
+        self._served, self._epochs, self._files = served, EpochReader(served), FolderDesk(served)
         self._judged = None if served.store is None else JudgedEvidence(served.store)
 
     def offer(self, validator: str) -> Offer:
         """Return what a validator has to judge now. Raises BadInput, HttpProblem (409 without a ledger), StoreError."""
+        return self._look(validator)[0]
+
+    def folder(self, validator: str) -> FolderFiles:
+        """Return the files whose digest `work` names. Raises as `work` does."""
+        return self._look(validator)[1]
+
+    def _look(self, validator: str) -> tuple[Offer, FolderFiles]:
         store, _ = self._served.books()
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
@@ -319,6 +337,8 @@ class WorkDesk:
         first = {one.submission: one.epoch for one in latest.values()}
         if scheme.consensus.assign is not None:
             self._add_first(first, people, counting)
+        before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
+        files = self._files.files(scheme, additions(people.participants.values(), here, latest, before))
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
         mine = {person.key for person in entries.drawn(seats, counting, first, epoch)}
         head: Json = {
@@ -327,11 +347,12 @@ class WorkDesk:
             "kind": scheme.score.kind,
             "scheme": scheme.digest,
             "task_set": people.task_set,
+            "folder": files.digest,
         }
         rows: list[Json] = [
             {"participant": person.key, "submission": person.submission, "assigned": person.key in mine} for person in counting
         ]
-        return Offer(validator, head, rows)
+        return Offer(validator, head, rows), files
 
     def _add_first(self, first: dict[str, int], people: People, counting: Sequence[Participant]) -> None:
         """Add the lowest epoch of anybody's evidence about each submission, where the registry does not say when it came."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.judge.running import RunSummary
     from assay.kind import Kind, Option
 
-__all__ = ["COMMAND", "run"]
+__all__ = ["COMMAND", "run", "settings_of"]
 
 MISSING, STOPPED = 1, 130
 _OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
@@ -157,7 +157,7 @@ def run(
     from assay.judge.running import RunOptions
 
     kind, judge = _judge_of(folder)
-    own = _settings(context, kind)
+    own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
     options = RunOptions(
@@ -179,7 +179,7 @@ def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:
     return rules.kind, judges.find(rules.kind.name, use, file=folder / "scheme.toml")
 
 
-def _settings(context: typer.Context, kind: Kind) -> Any:
+def settings_of(context: typer.Context, kind: Kind) -> Any:
     """What the judge gets of the options of its kind; refuses those that say nothing to it."""
     values: Mapping[str, Any] = context.meta.get(_VALUES, {})
     own = {option.key: values[option.key] for option in kind.options}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from assay.ledger.batch import Batch
     from assay.ledger.signing import Late
     from assay.serve.client import Client
-    from assay.serve.evidence import BatchOutcome
     from assay.serve.log_files import LogsSent
 
 Json = dict[str, Any]
@@ -114,7 +113,7 @@ def _pair(conflict: Conflict) -> tuple[Json, Json]:
     return json.loads(_line(conflict.first)), json.loads(_line(conflict.record))
 
 
-def _warn_of_conflicts(count: int, pairs: Sequence[tuple[Json, Json]]) -> None:
+def warn_of_conflicts(count: int, pairs: Sequence[tuple[Json, Json]]) -> None:
     """Say which of the records that were handed in contradict earlier ones, which of the two counts, and what to do."""
     from assay.cli.errors import warn
 
@@ -295,7 +294,7 @@ def add(
                 continue
             added.append((file, accepted))
             if not as_json:
-                typer.echo(_outcome(file, accepted.new, accepted.known, accepted.conflicting))
+                typer.echo(outcome_line(file, accepted.new, accepted.known, accepted.conflicting))
             if accepted.conflicting and len(conflicts) < CONFLICTS and accepted.first_seq and accepted.last_seq:
                 with database.reading() as view:
                     conflicts += map(_pair, view.conflicts_among(accepted.first_seq, accepted.last_seq, CONFLICTS)[1])
@@ -308,7 +307,7 @@ def add(
     else:
         summary = f"{plural(new, 'record')} added by {plural(len(added), 'batch', 'batches')}"
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
-    _warn_of_conflicts(sum(result.conflicting for _, result in added), conflicts)
+    warn_of_conflicts(sum(result.conflicting for _, result in added), conflicts)
     if refused:
         raise typer.Exit(BadInput.exit_code)
 
@@ -345,20 +344,20 @@ def send(
 
     installed()
     from assay.serve.client import Client
+    from assay.serve.sending import send_batches
 
     refused, sent, conflicts = 0, list[Json](), list[tuple[Json, Json]]()
     with Client(address, keys.load(key, asking())) as client:
-        for group in _groups(files):
-            for file, row in _sent(client, group):
-                if row.outcome == "refused":
-                    refused += 1
-                    tell("error", f"{file}: {row.detail}; {row.hint}" if row.hint else f"{file}: {row.detail}", typer.colors.RED)
-                    continue
-                known = row.records - row.new
-                sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
-                conflicts += ((pair.first, pair.later) for pair in row.conflicting)
-                if not as_json:
-                    typer.echo(_outcome(file, row.new, known, row.conflicts))
+        for file, row in send_batches(client, files):
+            if row.outcome == "refused":
+                refused += 1
+                tell("error", f"{file}: {row.detail}; {row.hint}" if row.hint else f"{file}: {row.detail}", typer.colors.RED)
+                continue
+            known = row.records - row.new
+            sent.append({"file": str(file), "new": row.new, "known": known, "conflicting": row.conflicts})
+            conflicts += ((pair.first, pair.later) for pair in row.conflicting)
+            if not as_json:
+                typer.echo(outcome_line(file, row.new, known, row.conflicts))
         handed_over = _send_logs(client, [Path(row["file"]) for row in sent], folder) if logs else None
     new = sum(row["new"] for row in sent)
     if as_json:
@@ -367,17 +366,15 @@ def send(
     else:
         summary = f"{plural(new, 'record')} accepted by the service, in {plural(len(sent), 'batch', 'batches')}"
         show(sentence(f"{summary}; {refused} refused." if refused else f"{summary}."))
-        if handed_over is not None and (handed_over.new or handed_over.known):
-            there = f"; {handed_over.known} were there already" if handed_over.known else ""
-            show(sentence(f"Logs of {plural(handed_over.new, 'trial')} handed over{there}."))
-    _warn_of_conflicts(sum(row["conflicting"] for row in sent), conflicts)
+    if handed_over is not None:
+        tell_logs(handed_over, quiet=as_json)
+    warn_of_conflicts(sum(row["conflicting"] for row in sent), conflicts)
     if refused:
         raise typer.Exit(BadInput.exit_code)
 
 
 def _send_logs(client: Client, files: Sequence[Path], folder: Path | None) -> LogsSent:
     """Hand over what is kept of the trials in these batches. folder: where; None: beside the folder of each batch."""
-    from assay.cli.errors import warn
     from assay.ledger import batch
     from assay.serve.log_files import LogsSent, send_logs
 
@@ -386,62 +383,26 @@ def _send_logs(client: Client, files: Sequence[Path], folder: Path | None) -> Lo
         place = file.absolute().parent.parent if folder is None else folder
         if folder is not None or (place / "scheme.toml").exists():
             send_logs(client, place, batch.read(file).records, sent)
-    warn(f"the logs of {plural(count, 'trial')} were refused: {why}" for why, count in sent.refused.items())
-    warn(f"is left out: {why}" for why in sent.left_out)
     return sent
 
 
-def _outcome(file: Path, new: int, known: int, conflicting: int) -> str:
+def tell_logs(sent: LogsSent, *, quiet: bool = False) -> None:
+    """Say what became of logs that were handed over. quiet: only what went wrong."""
+    from assay.cli.errors import warn
+
+    warn(f"the logs of {plural(count, 'trial')} were refused: {why}" for why, count in sent.refused.items())
+    warn(f"is left out: {why}" for why in sent.left_out)
+    if not quiet and (sent.new or sent.known):
+        there = f"; {sent.known} were there already" if sent.known else ""
+        show(sentence(f"Logs of {plural(sent.new, 'trial')} handed over{there}."))
+
+
+def outcome_line(file: Path, new: int, known: int, conflicting: int) -> str:
     """A line about a batch that was handed in."""
     from assay.cli.errors import printable
 
     conflicts = f", {conflicting} in conflict with an earlier one" if conflicting else ""
     return f"{printable(str(file))}: {new} new, {known} known{conflicts}"
-
-
-def _groups(files: Sequence[Path]) -> Iterator[list[tuple[Path, bytes | BatchOutcome]]]:
-    """The files in groups, each of which fits into one request: with its bytes, or refused here if it is no batch."""
-    from assay.errors import BadInput
-    from assay.ledger import batch
-    from assay.serve.evidence import BATCHES_AT_ONCE, BatchOutcome
-
-    group, size = list[tuple[Path, bytes | BatchOutcome]](), 0
-    for file in files:
-        entry: bytes | BatchOutcome
-        try:
-            entry = batch.read(file).data
-        except BadInput as error:
-            hint = "sign it first: assay evidence sign" if file.suffix == ".jsonl" else error.hint
-            entry = BatchOutcome(outcome="refused", detail=error.what, hint=hint)
-        length = len(entry) + 1 if isinstance(entry, bytes) else 0
-        if group and (size + length > batch.BATCH_BYTES or len(group) >= BATCHES_AT_ONCE):
-            yield group
-            group, size = [], 0
-        group.append((file, entry))
-        size += length
-    yield group
-
-
-def _sent(client: Client, group: Sequence[tuple[Path, bytes | BatchOutcome]]) -> Iterator[tuple[Path, BatchOutcome]]:
-    """Send the batches of a group together: each file and what became of it. Raises Unreachable, BadInput."""
-    from assay.errors import Unreachable
-    from assay.serve.client import patiently
-    from assay.serve.evidence import BATCHES, EvidenceOutcome
-
-    data = [entry for _, entry in group if isinstance(entry, bytes)]
-    answered: list[BatchOutcome] = []
-    if data:
-        answer = patiently(lambda: client.send("POST", "evidence", b"\n".join(data), BATCHES))
-        try:
-            answered = EvidenceOutcome.model_validate(answer).batches
-        except ValueError:
-            answered = []
-        if len(answered) != len(data):
-            what = f"the service did not say what became of {plural(len(data), 'batch', 'batches')}"
-            raise Unreachable(what, final=True, hint="is it a service of this version? what it has it accepts again")
-    rows = iter(answered)
-    for file, entry in group:
-        yield file, next(rows) if isinstance(entry, bytes) else entry
 
 
 @app.command("list")

@@ -204,6 +204,17 @@ def find_solution(competition: Path, participant: Participant) -> Solution | Non
     return solution
 
 
+def put_solution(competition: Path, submission: str, source: Path) -> None:
+    """Store the solution with a digest; source: a folder with its file. Raises BadInput if it is another solution."""
+    file = solution_file(competition, submission)
+    data = load(source / file.name, 8 * SOLUTION_BYTES, hint="get it again")
+    solution = parse_solution(data)
+    if solution.digest != submission:
+        raise BadInput(f"is not the submission {submission}: its digest is {solution.digest}", file=source, hint="get it again")
+    private_folder(file.parent)
+    write_bytes(file, data, private=True)
+
+
 def solution_file(competition: Path, digest: str) -> Path:
     """The file of the solution with a digest (`sha256:…`)."""
     return competition / SOLUTIONS / f"{digest.removeprefix('sha256:')}.json"

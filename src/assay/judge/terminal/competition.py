@@ -222,6 +222,11 @@ def agent_of(folder: Path, participant: Participant) -> Agent | None:
     return entries.handed_in(folder / AGENTS, participant, agents.load_agent, _agents)
 
 
+def is_here(folder: Path, submission: str) -> bool:
+    """Whether the agent with a digest can run here: a built-in one, or one of agents/. Raises as `agent_of` does."""
+    return agent_of(folder, Participant("", submission=submission)) is not None
+
+
 def _agents(place: Path) -> Iterator[Agent]:
     """The agents in a folder, whatever they are called."""
     for one in sorted(place.glob(f"*/{agents.FILE}")):
@@ -301,6 +306,14 @@ def submit_agent(
         agent = _placed(competition, agent)
     accepted = row.enter(agent.digest, at=at, epoch=epoch)
     return SubmittedAgent(agent, agent.folder, before, accepted)
+
+
+def put_agent(competition: Path, source: Path, submission: str) -> None:
+    """Copy the agent in a folder to agents/; submission: the digest that it must have. Raises BadInput."""
+    agent = agents.load_agent(source)
+    if agent.digest != submission:
+        raise BadInput(f"is not the submission {submission}: its digest is {agent.digest}", file=source, hint="get it again")
+    _placed(competition, agent)
 
 
 def _placed(competition: Path, agent: Agent) -> Agent:

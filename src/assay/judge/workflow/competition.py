@@ -252,7 +252,15 @@ def submit_plans(
     """
     row = submitting.find(competition, participant)
     before = row.submission
-    planner = load_planner(folder)
+    planner = placed(competition, folder)
+    return SubmittedPlanner(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
+
+
+def placed(competition: Path, source: Path, submission: str | None = None) -> Planner:
+    """The planner in a folder, whose files are copied to planners/; submission: the digest that it must have. Raises BadInput."""
+    planner = load_planner(source)
+    if submission not in (None, planner.digest):
+        raise BadInput(f"is not the submission {submission}: its digest is {planner.digest}", file=source, hint="get it again")
     submitting.placed(
         competition / PLANNERS,
         planner.folder,
@@ -261,4 +269,4 @@ def submit_plans(
         bounds=BOUNDS,
         refused="a submission is files, folders, and links that stay inside",
     )
-    return SubmittedPlanner(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
+    return planner

@@ -1,0 +1,108 @@
+"""The commands `assay node validator|status`: what a validator leaves running, and how it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.following import FolderArgument, KeyOption, UrlOption, signer_of
+from assay.cli.judging.run import COMMAND as KIND_COMMAND
+from assay.cli.output import AsJson, emit
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.kind import Kind
+    from assay.node import NodeOptions
+
+__all__ = ["app"]
+
+HELP = "Leave a validator running: it follows a service, judges what is new, and sends what it saw."
+
+app = typer.Typer(name="node", help=HELP, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    """Leave a validator running: it follows a service, judges what is new, and sends what it saw."""
+
+
+@app.command("validator", cls=KIND_COMMAND)
+def validator(
+    context: typer.Context,
+    folder: FolderArgument,
+    url: UrlOption,
+    key: KeyOption,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1)
+    ] = None,
+    attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
+) -> None:
+    """Follow the service of a competition: fetch what is new, calibrate, judge, sign and send, again and again.
+
+    DIR is made if it is not there. Evidence that cannot be sent waits in DIR/batches, and goes to the epoch that is open when the
+    service answers again; nothing is judged twice. A new task set is used from the next epoch on. kill -9, a full disk and a
+    service that is away lose nothing: the node goes on by itself, or when it is started again. SIGTERM and Ctrl-C end it; a
+    trial that is running is thrown away then, and judged again later.
+
+    The options of judges are those of `assay run`. `assay node status DIR` says how it is.
+
+    \b
+    Examples:
+      assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --jobs 2
+      assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --once
+    """
+    from assay.cli.errors import printable
+    from assay.node.validator import Node
+    from assay.node.validator import once as one_round
+
+    signer = signer_of(key)
+
+    def tell(line: str) -> None:
+        from assay.node.status import now_text
+
+        typer.echo(f"{now_text()}  {printable(line)}")
+
+    options = _options(context, jobs, attempts)
+    if not once:
+        Node(folder, url, signer, options, tell).run()
+        return
+    code = one_round(folder, url, signer, options, tell)
+    if code:
+        raise typer.Exit(code)
+
+
+def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOptions:
+    from assay.cli.judging.run import settings_of
+    from assay.node import NodeOptions
+
+    def settings(kind: Kind) -> Any:
+        try:
+            return settings_of(context, kind)
+        except typer.BadParameter as error:  # the kind is known only when the rules were fetched
+            raise BadInput(f"this option {error.message}", hint=f"it is {error.param_hint}") from None
+
+    return NodeOptions(jobs, attempts, settings)
+
+
+@app.command()
+def status(folder: FolderArgument, as_json: AsJson = False) -> None:
+    """Say in a line what the node of DIR does, and what is wrong, with what to do about it.
+
+    Ends with 0 if nothing is wrong, and 1 if the node does not run, the service is away for more than five minutes or refuses a
+    batch, a result or a submission is missing, a task does not calibrate, or the disk is almost full.
+
+    \b
+    Example:
+      assay node status my-copy
+    """
+    from assay.cli.errors import printable, warn
+    from assay.node.status import read_status
+
+    current = read_status(folder)
+    if not emit(current.document, as_json):
+        typer.echo(printable(current.line))
+        warn(current.wrong)
+    if current.wrong:
+        raise typer.Exit(1)

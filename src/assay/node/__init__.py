@@ -1,0 +1,47 @@
+"""What a validator leaves running: a copy of a competition's folder that follows its service.
+
+    pull  ─▶  rules, registry, tasks, submissions   ─▶  assay run  ─▶  evidence/  ─▶  push  ─▶  the service's ledger
+
+`fetch` brings what is to be judged, `spool` signs and sends what was judged, and `validator` does both again and again.
+Everything that a node must remember is in files of the folder: `evidence/`, `batches/`, and `node/`, which holds offsets and
+notes. A node that is killed goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assay.judge import run_files
+
+if TYPE_CHECKING:
+    from assay.kind import Kind
+
+__all__ = ["FOLDER", "NodeOptions", "working"]
+
+FOLDER = "node"
+"""The folder of what a node remembers, in the competition's folder."""
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a node judges. settings: what the judge of a kind gets of the options that only this kind has."""
+
+    jobs: int | None = None
+    attempts: int = 3
+    settings: Callable[[Kind], Any] = lambda kind: None
+
+
+@contextmanager
+def working(folder: Path, validator: str) -> Iterator[None]:
+    """Hold the lock of a validator's folder: only one pull, push or node works there at a time. Raises RunBusy, BadInput."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(run_files.held(folder / FOLDER, validator))
+        except run_files.RunBusy as error:
+            hint = "wait for it to end, or stop it"
+            raise run_files.RunBusy("another pull, push or node works in this folder", file=folder, hint=hint) from error
+        yield

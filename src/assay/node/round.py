@@ -1,0 +1,224 @@
+"""One round of a validator's node: send what waits, fetch what is new, judge it, and send what came of it.
+
+A round is a process of its own, so that a node which waits needs little memory. It ends when nothing is left to do. While it
+judges, a thread says so to the service, and sends what is judged already. Everything else is the machinery of `assay run`.
+
+A new task set begins with a new epoch. What was judged on the former one counts no more, so it moves to `former/`, and everything
+is judged again. If the operator changes the set while an epoch is open in which this validator has judged, the node waits for the
+next epoch: half of an epoch's evidence on each set would count for neither.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from assay.errors import AssayError, BadInput
+from assay.judge import judges, run_files
+from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
+from assay.ledger.keys import PrivateKey
+from assay.node import NodeOptions, fetch, status
+from assay.node.spool import BATCHES, PushResult, Spool, waiting
+from assay.scheme.load import read as read_scheme
+from assay.serve.client import Client
+from assay.serve.work import Work
+from assay.settle.story.telling import plural
+
+__all__ = ["Round"]
+
+BEAT_SECONDS = 5.0
+"""Between two looks at how far the judging is."""
+_TOLD, _PUSHED = 6, 12
+"""After so many of them it is told to the service, which shows a validator as silent after 90 seconds; and evidence is sent."""
+_GOING = 64
+"""The most things of a heartbeat."""
+_NAMED = 20
+"""The most results that are missing which the status names."""
+
+
+class Round:
+    """One round in a folder. tell: prints a line for people."""
+
+    def __init__(
+        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self.going: dict[Cell, str] = {}
+        self.counts = {"done": 0, "total": 0}
+        self.uncalibrated: list[str] = []
+        self._pushing = threading.Lock()
+
+    def carry_out(self) -> bool:
+        """Carry the round out; False if somebody stopped it. Raises AssayError, OSError; what is done until then stays."""
+        with Client(self.url, self.signer) as client:
+            if (self.folder / "validators.csv").exists():
+                Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
+            work = fetch.ask_work(client, ())
+            self._note(work, "sending")
+            if waiting(self.folder):
+                self._push(client, work.epoch)
+            if self._waits_for_epoch(work):
+                return True
+            self._note(work, "fetching")
+            pulled = fetch.pull(client, self.folder, self.signer.public)
+            absent = [f"{key}: {why}" for key, why in pulled.absent.items()]
+            self._note(pulled.work, "judging", absent=absent, waits=None)
+            self._tell_pull(pulled)
+            summary = self._judge(pulled)
+            Spool(self.folder, self.signer).sign()  # whether the service still answers or not
+            if summary is not None and summary.stopped:
+                return False
+            last = fetch.ask_work(client, ())
+            self._push(client, last.epoch)
+            missing = [] if summary is None else [_named(cell, why) for cell, why in summary.errors[:_NAMED]]
+            self._note(pulled.work, "idle", missing=missing, uncalibrated=self.uncalibrated, seen=pulled.work.seen)
+        return True
+
+    def _note(self, work: Work, state: str, **more: Any) -> None:
+        heard = {"heard": status.now_text(), "epoch": work.epoch, "settled": work.settled, "task_set": work.task_set}
+        status.note(self.folder, state=state, **heard, **more)
+
+    def _tell_pull(self, pulled: fetch.PullResult) -> None:
+        new = [*pulled.tables, *([plural(pulled.tasks, "task")] if pulled.tasks else [])]
+        new += [f"the submission of {key}" for key in pulled.submissions]
+        if new:
+            self.tell(f"epoch {pulled.work.epoch}: fetched {', '.join(new)}")
+        for key, why in pulled.absent.items():
+            self.tell(f"epoch {pulled.work.epoch}: no submission of {key}: {why}")
+
+    # Tasks
+
+    def _waits_for_epoch(self, work: Work) -> bool:
+        """Whether the task set changed in an epoch in which something was judged; puts former evidence away otherwise."""
+        former = fetch.task_set_of(self.folder)
+        if former is None or work.task_set is None or former == work.task_set:
+            return False
+        validator = Spool(self.folder, self.signer).validator
+        evidence = run_files.evidence_file(self.folder, validator)
+        if evidence.exists() and f'"epoch":{work.epoch},'.encode() in evidence.read_bytes():
+            why = f"the task set changed while epoch {work.epoch} is open: it is judged on from the next epoch on"
+            self.tell(why)
+            self._note(work, "waiting", waits=f"{why}; nothing is to be done", seen=work.seen)
+            return True
+        self._put_away(former, validator, evidence)
+        return False
+
+    def _put_away(self, task_set: str, validator: str, evidence: Path) -> None:
+        """Move what was judged on a former task set to former/, the evidence last: a crash in between is made up for."""
+        place = self.folder / "former" / run_files.short(task_set)
+        trials = self.folder / "trials" / run_files.segment(validator)
+        try:
+            for source in (*waiting(self.folder), trials, evidence):
+                if not source.exists():
+                    continue
+                target = place / source.relative_to(self.folder)
+                number = 1
+                while target.exists():
+                    number += 1
+                    target = target.with_name(f"{source.name}.{number}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.rename(target)
+        except OSError as error:
+            raise BadInput(f"cannot be moved ({error.strerror})", file=error.filename, hint="check permissions") from None
+        self.tell(f"there is a new task set: what was judged on the former one is in {place}")
+
+    # Judging
+
+    def _judge(self, pulled: fetch.PullResult) -> RunSummary | None:
+        """Judge what has no evidence yet; None if there is nothing that could be judged."""
+        scheme, work = read_scheme(self.folder / "scheme.toml"), pulled.work
+        there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
+        if not there and not scheme.kind.record.by_participant:
+            return None
+        judge = judges.find(
+            scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
+        )
+        since = None if work.settled is None else work.settled + 1
+        own = self.options.settings(scheme.kind)
+        options = RunOptions(
+            self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
+            participants=tuple(row.participant for row in there) if pulled.absent else (), own=own,
+        )  # fmt: skip
+        validator, over = Spool(self.folder, self.signer).validator, threading.Event()
+        beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
+        beating.start()
+        try:
+            summary = judge(self.folder, validator, options, self._heard)
+        finally:
+            over.set()
+            beating.join()
+        if summary.planned:
+            counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
+            self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
+        for cell, why in summary.errors[:_NAMED]:
+            self.tell(f"epoch {work.epoch}: missing: {_named(cell, why)}")
+        return summary
+
+    def _heard(self, event: RunEvent) -> None:
+        if event.kind == "planned":
+            self.counts = {"done": 0, "total": event.count}
+        elif event.kind == "calibrated" and event.why:
+            self.uncalibrated.append(f"{event.phase}: {event.why}; {event.hint}")
+        elif event.kind == "began" and event.cell is not None:
+            self.going[event.cell] = status.now_text()
+        elif event.kind in ("ended", "again") and event.cell is not None:
+            self.going.pop(event.cell, None)
+            self.counts["done"] += event.kind == "ended"
+
+    def _beat(self, over: threading.Event, epoch: int) -> None:
+        """Say what is judged, and send what was, until it is over. A service that does not answer changes nothing."""
+        number = 0
+        with Client(self.url, self.signer) as client:
+            while True:
+                status.note(self.folder, **self.counts)
+                with suppress(AssayError, OSError):
+                    if number % _TOLD == 0:
+                        beat = json.dumps({"judging": self._entries()}).encode()
+                        client.send("POST", "heartbeat", beat, "application/json")
+                    if number % _PUSHED == _PUSHED - 1:
+                        self._push(client, epoch)
+                number += 1
+                if over.wait(BEAT_SECONDS):
+                    return
+
+    def _entries(self) -> list[dict[str, Any]]:
+        rows = list(self.going.items())[:_GOING]
+        return [
+            {
+                "participant": cell.participant,
+                "submission": str(getattr(cell, "submission", "")),
+                "task": str(cell.parts.get("task", "")),
+                "since": since,
+                **self.counts,
+            }
+            for cell, since in rows
+        ]
+
+    # Sending
+
+    def _push(self, client: Client, epoch: int) -> PushResult:
+        with self._pushing:
+            result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
+        refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
+        status.note(self.folder, refused=refused)
+        if count := sum(row.outcome.conflicts for row in result.sent):
+            what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            self.tell(f"{what}: does another node use it?")
+        for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
+            sent = [row.outcome for row in result.sent if row.again is again]
+            if sent:
+                new, records = sum(row.new for row in sent), sum(row.records for row in sent)
+                self.tell(f"epoch {epoch}: sent {plural(records, 'record')}, {new} of them new to the service{late}")
+        for line in refused:
+            self.tell(f"refused: {line}")
+        return result
+
+
+def _named(cell: Cell, why: str) -> str:
+    parts = " ".join(str(part) for part in (cell.participant, *cell.parts.values()))
+    return f"{parts}: {why}"

@@ -1,0 +1,225 @@
+"""A validator's node: it waits for work at the service, and carries out a round whenever there is some.
+
+The process that waits is small: it imports neither judges nor the ledger. It holds the folder's lock, keeps one request for work
+open, and starts each round as a process of its own (a fork, so that the key is asked for once). A round that is left alone, since
+this process was killed, ends by itself; its lock keeps the next node waiting until then.
+
+Whatever goes wrong is told, and tried again after a pause that grows: a service that is away, a disk that is full, a clock that
+is wrong. SIGTERM and Ctrl-C stop the round as they stop `assay run`, and then the node.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from assay.errors import AssayError, Unreachable
+from assay.judge.running import backoff
+from assay.node import status, working
+from assay.serve.client import Client
+
+if TYPE_CHECKING:
+    from assay.ledger.keys import PrivateKey
+    from assay.node import NodeOptions
+
+__all__ = ["Node", "once"]
+
+Tell = Callable[[str], None]
+WAIT = 45
+"""Seconds for which a request for work waits at the service: less than a client's deadline, and than a heartbeat may be old."""
+AGAIN = 600.0
+"""Seconds after which results that are missing are judged again, although there is no news."""
+_TROUBLE, _STOPPED = 1, 130
+
+
+class _Ended(BaseException):
+    """Somebody asked for the end while the node waited."""
+
+
+def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> int:
+    """One round in this process; returns the exit code. Raises AssayError."""
+    from assay.node.round import Round
+
+    with working(folder, signer.public.id):
+        status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
+        whole = Round(folder, url, signer, options, tell).carry_out()
+    return 0 if whole else _STOPPED
+
+
+class Node:
+    """The node of one validator in one folder."""
+
+    def __init__(self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> None:
+        self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self._stopped = self._waiting = False
+        self._round: int | None = None
+        """The process of the round that goes on."""
+        self._trouble: dict[str, Any] | None = None
+        self._failed = 0
+        """Requests and rounds in a row that went wrong."""
+        self._seen = ""
+        self._due: float | None = 0.0
+        """When a round begins without news, by the monotonic clock; None: never."""
+
+    def run(self) -> None:
+        """Work until somebody asks for the end. Raises AssayError if another node works in this folder."""
+        name = self.signer.public.id
+        with working(self.folder, name), self._signals():
+            begun = {"started": status.now_text(), "state": "waiting", "once": False}
+            status.note(self.folder, url=self.url, validator=name, trouble=None, conflicts=None, **begun)
+            self.tell(f"{name} follows {self.url}")
+            with suppress(_Ended):
+                while not self._stopped:
+                    self._turn()
+            status.note(self.folder, state="ended")
+            self.tell("ended")
+
+    def _turn(self) -> None:
+        """Ask for work, and carry a round out if there is other work than before, or one is due."""
+        try:
+            work = self._ask(wait=not self._is_due())
+        except AssayError as error:
+            self._trouble = status.trouble_of(error, self._trouble)
+            status.note(self.folder, trouble=self._trouble, away=isinstance(error, Unreachable))
+            self._pause()
+            return
+        if work["seen"] == self._seen and not self._is_due():
+            self._well(epoch=work["epoch"], settled=work["settled"], heard=status.now_text())
+            return
+        code = self._carry_out()
+        said = status.note(self.folder)
+        if code == 0:
+            self._well()
+            self._seen = str(said.get("seen", work["seen"]))
+            self._due = time.monotonic() + AGAIN if said.get("missing") or said.get("absent") else None
+        elif not self._stopped:
+            self._trouble = said.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
+            status.note(self.folder, trouble=self._trouble)
+            self._pause()
+
+    def _is_due(self) -> bool:
+        return self._due is not None and time.monotonic() >= self._due
+
+    def _ask(self, *, wait: bool) -> dict[str, Any]:
+        """What the service has to judge, at once or when it is other work. Raises AssayError."""
+        path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
+        with self._interruptible(), Client(self.url, self.signer) as client:
+            client.send("POST", "heartbeat", b'{"judging":[]}', "application/json")
+            work = client.get(path)
+        if not isinstance(work, dict) or not {"seen", "epoch", "settled"} <= work.keys():
+            raise Unreachable(f"{self.url} does not say what to judge", hint="is it a service of Assay?")
+        return work
+
+    def _well(self, **changes: Any) -> None:
+        if self._failed:
+            self.tell("well again")
+        self._failed, self._trouble = 0, None
+        status.note(self.folder, trouble=None, state="waiting", **changes)
+
+    def _pause(self) -> None:
+        """Wait after something went wrong, each time longer; then a round is due, which sends what waits."""
+        self._failed += 1
+        seconds = backoff(self._failed, 1.0, factor=2.0, longest=300.0)
+        if self._trouble is not None and self._failed == 1:
+            self.tell(f"trouble: {self._trouble['what']}")
+        self._due = 0.0
+        with self._interruptible():
+            time.sleep(seconds)
+
+    # A round
+
+    def _carry_out(self) -> int:
+        """Carry a round out in a process of its own; returns its exit code, below 0 for the signal that ended it."""
+        follows, held = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        child = os.fork()
+        if not child:
+            self._end_of_child(follows, held)
+        self._round = child
+        os.close(follows)
+        try:
+            if self._stopped:
+                os.kill(child, signal.SIGTERM)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        finally:
+            self._round = None
+            os.close(held)
+
+    def _end_of_child(self, follows: int, held: int) -> None:
+        """What the process of a round does; it does not return."""
+        code = _TROUBLE
+        try:
+            os.setpgid(0, 0)  # Ctrl-C goes to the node, which tells its round
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os.close(held)
+            threading.Thread(target=_follow, args=(follows,), daemon=True).start()
+            code = self._round_here()
+        except BaseException:  # noqa: BLE001  (the process ends here, whatever it is)
+            traceback.print_exc()
+        finally:
+            with suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+
+    def _round_here(self) -> int:
+        from assay.node.round import Round
+
+        try:
+            whole = Round(self.folder, self.url, self.signer, self.options, self.tell).carry_out()
+        except (AssayError, OSError) as error:
+            away = isinstance(error, Unreachable)
+            status.note(self.folder, trouble=status.trouble_of(error, self._trouble), away=away, state="waiting")
+            return _TROUBLE
+        return 0 if whole else _STOPPED
+
+    # Signals
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C end the round, and then the node."""
+
+        def heard(_number: int, _frame: FrameType | None) -> None:
+            self._stopped = True
+            if self._round is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(self._round, signal.SIGTERM)
+            if self._waiting:
+                raise _Ended
+
+        before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """In the block, a signal ends the node at once."""
+        self._waiting = True
+        try:
+            if self._stopped:
+                raise _Ended
+            yield
+        finally:
+            self._waiting = False
+
+
+def _follow(number: int) -> None:
+    """End this process, as SIGTERM does, when the process that holds the other end of a pipe is gone."""
+    with suppress(OSError):
+        os.read(number, 1)
+    os.kill(os.getpid(), signal.SIGTERM)

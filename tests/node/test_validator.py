@@ -1,0 +1,238 @@
+"""`assay node validator` as people leave it running: real processes, a real sandbox, kills, and a service that goes away."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import disks
+import judge_kit
+import ledger_kit
+import node_kit
+from assay.errors import BadInput
+from assay.folder.files import write_text
+from assay.node import NodeOptions, round, status
+from assay.node.round import Round
+from cli_kit import output, run
+from ledger_kit import V1, VALIDATORS
+from node_kit import KEY, RIGHT, WRONG
+from service_kit import Running, running
+from test_serve_process import served
+
+PATIENCE = 90.0
+"""Seconds for what takes one; a machine may be busy."""
+SIGNER = VALIDATORS[V1]
+
+
+def until(happened: Callable[[], object], what: str) -> None:
+    """Wait for something that happens in another process."""
+    end = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def node(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+    """A node in a process of its own; what it prints goes to a file beside its folder."""
+    command = [sys.executable, "-m", "assay", "node", "validator", str(folder), "--url", url, "--key", KEY]
+    with folder.with_suffix(".out").open("a") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def lines(folder: Path) -> list[str]:
+    """What a validator has judged: the lines of its evidence."""
+    file = folder / "evidence" / f"run-{V1}.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def batches(folder: Path) -> list[Path]:
+    return list((folder / "batches").glob("*.batch"))
+
+
+@pytest.mark.slow
+def test_a_season_of_kills_loses_nothing_and_judges_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_kit.bubblewrap()
+    monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
+    theirs = node_kit.operator(tmp_path / "small", tasks=("t1", "t2"), agents={"m1": f"sleep 0.2\n{RIGHT}", "m2": WRONG})
+    mine = tmp_path / "mine"
+    with served(theirs) as (_, port):
+        url = f"http://127.0.0.1:{port}/small"
+        with node(mine, url) as first:
+            until(lambda: lines(mine), "the first trial")
+            first.kill()  # with its round in the middle
+        with node(mine, url) as second:
+            until(lambda: len(node_kit.stored(theirs)) == 4, "epoch 1")
+            until(lambda: status.read_status(mine).content.get("state") == "waiting", "idle")
+            size = int(Path(f"/proc/{second.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            assert size < 80 * 2**20, "a node that waits needs little memory"
+            assert "nothing wrong" in output("node", "status", mine)
+            second.terminate()
+            assert second.wait(PATIENCE) == 0
+    assert [row[:3] for row in sorted(node_kit.stored(theirs))] == [
+        *((1, "t1", "fail"), (1, "t1", "pass"), (1, "t2", "fail"), (1, "t2", "pass"))
+    ]
+    node_kit.settle(theirs, 1)
+    node_kit.submit(theirs, "m2", f"sleep 0.5\n{RIGHT}")
+    with node(mine, url) as third:
+        until(lambda: status.read_status(mine).content.get("trouble"), "the service is away")
+        with served(theirs, "--port", str(port)) as (service, _):
+            until(lambda: len(lines(mine)) == 5, "a trial of epoch 2")
+            service.kill()
+        until(lambda: len(lines(mine)) == 6, "the other trial of epoch 2")
+        until(lambda: batches(mine), "a batch that waits")
+        node_kit.settle(theirs, 2)
+        assert [row[0] for row in node_kit.stored(theirs)] == [1] * 4, "nothing of epoch 2 came in time"
+        with served(theirs, "--port", str(port)):
+            until(lambda: len(node_kit.stored(theirs)) == 6, "epoch 3")
+            until(lambda: not batches(mine), "nothing waits")
+            third.terminate()
+            assert third.wait(PATIENCE) == 0
+    assert [row[:3] for row in node_kit.stored(theirs)[4:]] == [(3, "t1", "pass"), (3, "t2", "pass")]
+    assert (len(lines(mine)), node_kit.conflicts(theirs)) == (6, 0)
+    ended = run("node", "status", mine, code=1, columns=10_000)
+    assert "epoch 3: not running; 0 batches wait" in ended.stdout
+    assert "begin it again: assay node validator" in ended.stderr
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    judge_kit.bubblewrap()
+    monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
+    with running(ledger_kit.once(tmp_path / "desk" / "small", ("node",), node_kit.operator)) as started:
+        yield started
+
+
+def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
+    """A round in this process."""
+    settings = NodeOptions(settings=lambda kind: None)
+    tell = (lambda line: None) if told is None else told.append
+    return Round(folder, f"{service.address}/small", SIGNER, settings, tell).carry_out()
+
+
+def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", service.site.competition("small").folder
+    url = f"{service.address}/small"
+    output("node", "validator", mine, "--url", url, "--key", KEY, "--once")
+    assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
+    assert any(path.is_file() for path in (theirs / "objects").rglob("*")), "the logs went along"
+    judge_kit.make_task(theirs / "tasks" / "t1", tests="grep -qx bye /app/out.txt\n", solution="echo bye > /app/out.txt\n")
+    run("tasks", "pin", theirs)
+    told: list[str] = []
+    assert one_round(service, mine, told)
+    assert "judged on from the next epoch" in told[-1]
+    assert "the task set changed while epoch 1 is open" in " ".join(status.read_status(mine).wrong)
+    node_kit.settle(theirs, 1)
+    assert one_round(service, mine, told)
+    assert node_kit.stored(theirs) == [(1, "t1", "pass", 1), (2, "t1", "fail", 1)]
+    (former,) = (mine / "former").iterdir()
+    assert sorted(path.name for path in former.iterdir()) == ["evidence", "trials"]
+    assert len(lines(mine)) == 1
+
+
+def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+    theirs = service.site.competition("small").folder
+    told: list[str] = []
+    assert one_round(service, tmp_path / "mine")
+    assert one_round(service, tmp_path / "another", told)
+    assert "does another node use it?" in "".join(told)
+    assert "use the key in one folder only" in " ".join(status.read_status(tmp_path / "another").wrong)
+    assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
+
+
+def test_what_is_judged_is_told_and_what_is_missing_is_named(
+    service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs = tmp_path / "mine", service.site.competition("small").folder
+    judge_kit.make_task(theirs / "tasks" / "t2", solution="exit 1\n")  # it does not calibrate
+    run("tasks", "pin", theirs)
+    monkeypatch.setattr(round, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(round, "_TOLD", 1)
+    monkeypatch.setattr(round, "_PUSHED", 1)
+    node_kit.submit(theirs, "m1", f"sleep 1\n{RIGHT}")
+    assert one_round(service, mine)
+    assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
+    said = run("node", "status", mine, "--json", code=1)
+    document = json.loads(said.stdout)
+    assert (document["working"], document["waiting"], document["epoch"]) == (False, 0, 1)
+    wrong = " ".join(document["wrong"])
+    assert "a result is missing: m1 t2 1" in wrong
+    assert "a task judges nobody on this machine: t2" in wrong
+    beat = service.ask("GET", "/v1/small/validators").json["validators"][0]["heartbeat"]
+    assert beat is not None
+
+
+def test_a_round_that_nobody_waits_for_ends_and_a_stop_is_clean(service: Running, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", service.site.competition("small").folder
+    node_kit.submit(theirs, "m1", "sleep 300\n")
+
+    def judges() -> bool:
+        content = status.read_status(mine).content if (mine / "trials").exists() else {}
+        return bool(content.get("total")) and content["pid"] != process.pid  # its round says so
+
+    for stop in (signal.SIGKILL, signal.SIGTERM):
+        with node(mine, f"{service.address}/small") as process:
+            until(judges, "judging")
+            process.send_signal(stop)
+            assert process.wait(PATIENCE) == (-stop if stop == signal.SIGKILL else 0)
+            until(lambda: not _held(mine), "the round ended with its node")
+            status.note(mine, total=0)
+    assert lines(mine) == []
+    assert mine.with_suffix(".out").read_text().splitlines()[-1].endswith("ended")
+
+
+def _held(folder: Path) -> bool:
+    """Whether a process of the node has the folder's lock."""
+    import fcntl
+
+    number = os.open(folder / "node" / ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(number)
+    return False
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_path: Path) -> None:
+    theirs = service.site.competition("small").folder
+    with disks.mounted(tmp_path / "disk", "16m") as disk:
+        mine = disk / "mine"
+        mine.mkdir()
+        with disks.filled(disk), pytest.raises((BadInput, OSError), match="space"):
+            one_round(service, mine)
+        assert node_kit.stored(theirs) == []
+        assert one_round(service, mine)
+        assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
+        node_kit.submit(theirs, "m1", f"true\n{RIGHT}")
+        node_kit.settle(theirs, 1)
+        with disks.filled(disk), pytest.raises((BadInput, OSError), match="space"):
+            one_round(service, mine)
+        assert one_round(service, mine)
+        assert node_kit.stored(theirs) == [(1, "t1", "pass", 1), (2, "t1", "pass", 1)]
+
+
+def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
+    assert "no node has worked here" in run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    since = "2026-01-01T00:00:00Z"
+    status.note(tmp_path, trouble={"what": "it does not answer", "since": since}, away=True, refused=[f"b{n}" for n in range(5)])
+    wrong = status.read_status(tmp_path).wrong
+    assert [line.partition(":")[0] for line in wrong[1:]] == ["since 2026-01-01T00", *["the service refuses a batch"] * 4]
+    status.note(tmp_path, trouble={"what": "it does not answer", "since": status.now_text()}, refused=[])
+    assert len(status.read_status(tmp_path).wrong) == 1, "a service may be away for a moment"
+    write_text(tmp_path / "node" / "status.json", "no json")
+    assert "no node has worked here" in run("node", "status", tmp_path, code=2, columns=10_000).stderr
