@@ -211,6 +211,11 @@ def world(chain: "evm_kit.Chain") -> "evm_kit.World":
     return evm_kit.world(chain)
 
 
+def pytest_unconfigure() -> None:
+    """Let the interpreter take everything down as it ends, or libraries complain of what is left."""
+    gc.unfreeze()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the steps of `make test` that failed before the suite, above the summary line."""
     failed = os.environ.get("ASSAY_FAILED_STEPS")
