@@ -404,8 +404,9 @@ def test_every_command_to_paste_is_one_that_assay_has(kind: str, tmp_path: Path)
     view = start(folder)
     assert [door["who"] for door in view["doors"]].count("You pay for a solution") == 1
     assert len(view["doors"]) == 6
-    for words in commands_of(view, served=False):
-        path = tuple(words[: 2 if words[0] in ("keys", "evidence", "bounty", "tasks", "import") else 1])
+    served = start(folder, (), "https://assay.example.org/small")
+    for words in [*commands_of(view, served=False), *commands_of(served, served=True)]:
+        path = tuple(words[: 2 if words[0] in ("keys", "evidence", "bounty", "tasks", "import", "node") else 1])
         options = {option for parameter in command(path).params for option in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("-")} <= options, words
 
@@ -416,8 +417,7 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     made = start_page(settled, season, address).decode()
     shown = Page(made)
     assert f"assay submit --url {address} \\ --key my-key my-agent/" in shown.words
-    assert f"assay evidence send {address} \\ --key val-1" in shown.words
-    assert f"--origin {ledger_kit.ORIGIN}" in shown.words
+    assert f"assay node validator my-copy \\ --url {address} --key val-1" in shown.words
     assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in shown.words
     assert "curl https://assay.example.org/v1/small/epochs/4/bundle | tar -x assay verify" in shown.words
     assert f"assay submissions --url {address}" in shown.words
@@ -430,7 +430,7 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     assert page(replace(season, address=address), "start.html").decode() == made
     offline = page(season, "start.html").decode()
     assert "--url" not in offline
-    assert "evidence send" not in offline
+    assert "assay node" not in offline
     assert "live.html" not in offline
     empty = Page(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
     assert f"assay register --url {address}" in empty.words

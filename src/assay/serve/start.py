@@ -82,20 +82,29 @@ class _Doors:
 
     def validator(self) -> Json:
         """Judge, sign, and send."""
-        origin = f" \\\n  --origin {self.origin}" if self.origin else ""
-        batches = "my-competition/batches/*.batch"
-        send = f"assay evidence add my-competition {batches}"
-        sent = ("Send the batches to the operator, who adds them:", send)
-        if self._address is not None:
-            sent = ("Send it.", f"assay evidence send {self._address} \\\n  --key val-1 {batches}")
-        copy = "Ask the operator for a copy of the competition’s folder, and keep it: it knows what you judged. "
-        copy += f"Judge there what has no evidence yet, for the open epoch, {self._open}."
-        steps: list[Step] = [
-            ("Make a key, and give the operator its public part.", "assay keys new val-1\nassay keys show val-1 --public"),
-            (copy, f"assay run my-competition --validator val-1 --epoch {self._open}"),
-            ("Sign what you saw. A batch counts in this log alone.", f"assay evidence sign my-competition --key val-1{origin}"),
-            sent,
-        ]
+        key = ("Make a key, and give the operator its public part.", "assay keys new val-1\nassay keys show val-1 --public")
+        judge = f"assay run my-copy --validator val-1 --epoch {self._open}"
+        if self._address is not None and self._tasks:
+            at = f"my-copy \\\n  --url {self._address} --key val-1"
+            node = "Leave a node running. It fetches what is new, judges it in sandboxes, signs what it saw, and sends it."
+            steps: list[Step] = [
+                key,
+                (node, f"assay node validator {at}"),
+                ("See how it is, and what to do if something is wrong.", "assay node status my-copy"),
+                ("Or do one round by hand: fetch, judge, send.", f"assay pull {at}\n{judge}\nassay push {at}"),
+            ]
+        else:
+            origin = f" \\\n  --origin {self.origin}" if self.origin else ""
+            copy = "Ask the operator for a copy of the competition’s folder, and keep it: it knows what you judged. "
+            copy += f"Judge there what has no evidence yet, for the open epoch, {self._open}."
+            sent = (
+                "Send the batches to the operator, who adds them:",
+                "assay evidence add my-competition my-copy/batches/*.batch",
+            )
+            if self._address is not None:
+                sent = ("Send it.", f"assay evidence send {self._address} \\\n  --key val-1 my-copy/batches/*.batch")
+            signed = "Sign what you saw. A batch counts in this log alone."
+            steps = [key, (copy, judge), (signed, f"assay evidence sign my-copy --key val-1{origin}"), sent]
         what = "Judge submissions, sign what you saw, and count by your stake."
         return _door("You validate", what, ("validators.html", "Who judged how much"), steps)
 
