@@ -133,7 +133,7 @@ class Client:
                     hint = "is it a service of Assay?"
                     raise Unreachable(f"{self.base} does not say which file it sends", final=True, hint=hint)
                 with part.open("r+b" if begin else "wb") as file:
-                    note.write_text(new)  # when nothing of another file is in the part any more
+                    note.write_text(new, encoding="ascii", newline="")  # when nothing of another file is in the part any more
                     file.seek(begin)
                     while piece := opened.read():
                         file.write(piece)
