@@ -133,10 +133,12 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     run("tasks", "pin", theirs)
     told: list[str] = []
     assert one_round(service, mine, told)
-    assert "judged on from the next epoch" in told[-1]
-    assert "the task set changed while epoch 1 is open" in " ".join(status.read_status(mine).wrong)
+    assert told[-1].endswith("This node uses the new set from epoch 2 on; you need do nothing.")
+    shown = " ".join(output("node", "status", mine).split())  # which ends with 0: nothing is wrong
+    assert "nothing wrong The task set changed while epoch 1 is open." in shown
     node_kit.settle(theirs, 1)
     assert one_round(service, mine, told)
+    assert "task set" not in run("node", "status", mine, code=None).stdout
     assert node_kit.stored(theirs) == [(1, "t1", "pass", 1), (2, "t1", "fail", 1)]
     (former,) = (mine / "former").iterdir()
     assert sorted(path.name for path in former.iterdir()) == ["evidence", "trials"]

@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
 from assay.ledger import batch
 from assay.ledger.keys import PrivateKey
+from assay.serve import logs
 from assay.serve.client import Client
 from assay.serve.log_files import fetch_logs
 from assay.serve.logs import object_file
@@ -304,6 +305,17 @@ def test_a_participant_lists_and_fetches_logs(service: Running, desk: Path, me: 
     assert not (place / "agent" / "stdout.txt").exists()
 
 
+def test_trials_that_are_too_many_for_a_list_are_told(
+    service: Running, desk: Path, me: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(service, desk)
+    monkeypatch.setattr(logs, "LISTED", 0)
+    mine = [*me, "--submission", SUBMISSION]
+    assert "1 more trial not listed: name a task with --task." in words(*mine)
+    told = run("logs", *mine, "-o", tmp_path / "fetched").stderr
+    assert "warning: 1 more trial not listed, so not fetched; name a task with --task" in " ".join(told.split())
+
+
 def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk: Path, me: list[str], tmp_path: Path) -> None:
     source = judge_kit.make_agent(tmp_path / "agent", "echo").folder
     assert source is not None
@@ -358,6 +370,7 @@ def test_everybody_reads_released_logs_on_a_page(tmp_path: Path) -> None:
         all_of_it = shown(service, page + submission)
         assert f"logs.html?submission={submission.replace(':', '%3A')}&amp;task=t1" in all_of_it
         assert "2 more trials of hidden tasks" in all_of_it
+        assert f"--submission {submission} --json</code>" in all_of_it
         of_task = shown(service, f"{page}{submission}&task=t1")
         assert "&lt;script&gt;" in of_task
         assert "<script>alert" not in of_task

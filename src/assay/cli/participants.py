@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import typer
 
+from assay.cli.errors import warn
 from assay.cli.output import AsJson, emit
 from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
@@ -173,7 +174,10 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             body = _whole(packed) if packed.tell() <= most else b""
         if (size := len(body) or packed.tell()) > most:
             what = f"it has {size:,} bytes {'as it is' if sealed else 'when it is packed'}, and the service takes {most:,}"
-            raise BadInput(what, file=path, hint="leave out what is not needed: models, caches, .git")
+            hint = (
+                "the bounty limits the length of a solution" if sealed else "leave out what is not needed: models, caches, .git"
+            )
+            raise BadInput(what, file=path, hint=hint)
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
@@ -217,6 +221,8 @@ def released_logs(
             files, new = fetch_logs(client, answer, folder)
             if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):
                 show(sentence(f"{plural(new, 'file')} fetched into {folder}; {len(files) - new} were there already."))
+            if answer["left_out"]:
+                warn([f"{plural(answer['left_out'], 'more trial')} not listed, so not fetched; name a task with --task"])
             return
     if emit(answer, as_json):
         return
@@ -254,7 +260,7 @@ def _show_logs(answer: Json, task: str | None) -> None:
                 show("", heading(f"{name}, trial {row['trial']} by {row['validator']}: {row['outcome']}"))
                 typer.echo("\n".join(text_lines(text.rstrip("\n").encode())))
     hidden = f" {plural(answer['hidden'], 'more trial')} of hidden tasks, whose logs stay hidden." if answer["hidden"] else ""
-    more = f" {answer['left_out']} more are not listed: name a task with --task." if answer["left_out"] else ""
+    more = f" {plural(answer['left_out'], 'more trial')} not listed: name a task with --task." if answer["left_out"] else ""
     show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden}{more} -o DIR fetches the files."))
 
 

@@ -100,9 +100,10 @@ class Round:
         validator = Spool(self.folder, self.signer).validator
         evidence = run_files.evidence_file(self.folder, validator)
         if evidence.exists() and f'"epoch":{work.epoch},'.encode() in evidence.read_bytes():
-            why = f"the task set changed while epoch {work.epoch} is open: it is judged on from the next epoch on"
-            self.tell(why)
-            self._note(work, "waiting", waits=f"{why}; nothing is to be done", seen=work.seen)
+            why = f"The task set changed while epoch {work.epoch} is open."
+            waits = f"{why} This node uses the new set from epoch {work.epoch + 1} on; you need do nothing."
+            self.tell(waits)
+            self._note(work, "waiting", waits=waits, seen=work.seen)
             return True
         self._put_away(former, validator, evidence)
         return False

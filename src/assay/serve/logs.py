@@ -284,18 +284,18 @@ def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | N
         "all": logs_page(submission),
         "json": api if task is None else f"{api}?task={quote(task, safe='')}",
         "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
-        "command": command if task is None else f"{command} --task {shlex.quote(task)}",
+        "command": f"{command} --json" if task is None else f"{command} --task {shlex.quote(task)} --json",
         "hidden": plural(found.hidden, "more trial") if found.hidden else "",
         "left_out": "",
         "trials": [],
         "tasks": [],
     }
     if task is None:
-        view["left_out"] = plural(found.left_out, "trial") if found.left_out else ""
+        view["left_out"] = plural(found.left_out, "more trial") if found.left_out else ""
         view["tasks"] = [*_tasks(found, submission)]
     else:
         left_out = found.left_out + max(0, len(found.trials) - ON_A_PAGE)
-        view["left_out"] = plural(left_out, "trial") if left_out else ""
+        view["left_out"] = plural(left_out, "more trial") if left_out else ""
         view["trials"] = [_shown(trial, season, api) for trial in found.trials[:ON_A_PAGE]]
     return view
 
