@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.cli.output import emit, refused_json
 from assay.errors import AssayError, BadInput, not_here, printable
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ class Commands(TyperGroup):
 
 def refuse(error: Refused, *, as_json: bool) -> NoReturn:
     """End a command that verifies: with --json the refusal is whole, else it is a sentence with short digests."""
+    from assay.cli.output import emit, refused_json
+
     if not emit(refused_json(error), as_json):
         tell("error", _cut(str(error)), typer.colors.RED)
     raise typer.Exit(error.exit_code) from None

@@ -29,7 +29,18 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Store, Submission
 
-__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "flush", "is_staged", "opened", "placed", "staging"]
+__all__ = [
+    "ParticipantRow",
+    "add_participant",
+    "check_participant",
+    "find",
+    "flush",
+    "is_staged",
+    "opened",
+    "placed",
+    "rename_participant",
+    "staging",
+]
 
 STAGED = ".staged"
 """The folder of a competition for files that are handed in and not yet placed."""

@@ -47,7 +47,7 @@ class ArchiveBounds:
     files: int = 20_000
     """Files and folders, with folders that are only named in a file's path."""
     depth: int = 32
-    """EntryNames in a path."""
+    """Names in a path."""
     name: int = 255
     """Bytes of one name."""
     path: int = 1000

@@ -28,6 +28,7 @@ from assay.folder.files import alone, flush_folder
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
+from assay.records import Tests
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
@@ -48,6 +49,7 @@ __all__ = [
     "forgive_attempt",
     "permit",
     "seal",
+    "seconds_to_wait",
     "store",
     "unpacked",
 ]
@@ -74,7 +76,7 @@ class Permission:
     at: datetime | None = None
     """The time that counts, if it is the time of a commitment."""
     known: Upload | None = None
-    """The same archive, if it is the participant's newest upload already, or sealed."""
+    """An earlier upload of the same archive: the participant's newest one, or any sealed one."""
 
 
 def archive_bounds(scheme: Scheme) -> ArchiveBounds:
@@ -107,7 +109,7 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
     if epoch < commitment.epoch + rules.reveal:
         what = f"the commitment was made in epoch {commitment.epoch}, and epoch {epoch} is open"
         hint = f"hand it in from epoch {commitment.epoch + rules.reveal} on"
-        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=_wait(served.scheme))
+        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=seconds_to_wait(served.scheme))
     return Permission(participant, archive, epoch, at=instant(commitment.at))
 
 
@@ -127,7 +129,7 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
     count = epochs.count(epoch)
     if count >= most:
         said = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
-        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=_wait(served.scheme))
+        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme))
 
 
 def count_attempt(served: ServedCompetition, permission: Permission) -> None:
@@ -137,8 +139,10 @@ def count_attempt(served: ServedCompetition, permission: Permission) -> None:
     most = ATTEMPTS * (rules.per_epoch or PER_EPOCH)
     if not notebook.attempt(permission.participant, permission.epoch, most):
         what = f"{most} archives were sent in epoch {permission.epoch}, refused ones included, and {most} are the most"
-        hint = f"wait for epoch {permission.epoch + 1}; try what you hand in on your machine first: assay trial"
-        raise HttpProblem(429, what, hint=hint, stage="quota", retry=_wait(served.scheme))
+        hint = f"wait for epoch {permission.epoch + 1}"
+        if issubclass(served.scheme.kind.record, Tests):
+            hint += "; try what you hand in on your machine first: assay trial"
+        raise HttpProblem(429, what, hint=hint, stage="quota", retry=seconds_to_wait(served.scheme))
 
 
 def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
@@ -147,7 +151,7 @@ def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
         served.books()[1].forgive(permission.participant, permission.epoch)
 
 
-def _wait(scheme: Scheme) -> int:
+def seconds_to_wait(scheme: Scheme) -> int:
     """Seconds after which to try again what the next epoch allows."""
     seconds = closes_in(scheme)
     return _LATER if seconds is None else seconds
