@@ -13,6 +13,7 @@ from urllib.parse import quote
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.following import UrlOption, signer_of
 from assay.cli.output import AsJson, emit
 from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
@@ -22,10 +23,6 @@ from assay.settle.story.telling import plural
 __all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
-SEALED = "application/vnd.assay.sealed"
-UrlOption = Annotated[
-    str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
-]
 KeyOption = Annotated[str, typer.Option("--key", metavar="NAME", help="Your key: `assay keys list`.", show_default=False)]
 
 
@@ -52,7 +49,7 @@ def register(
     from assay.serve.client import Client
 
     body = {"code": code, "name": name, "address": address}
-    with Client(url, _load(key)) as client:
+    with Client(url, signer_of(key)) as client:
         answer = client.send("POST", "participants", json.dumps(body).encode(), "application/json")
         board = f"{client.base}/{client.segment}/"
     if emit(answer, as_json):
@@ -79,7 +76,7 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
     from assay.serve.client import Client
     from assay.serve.links import participant_page
 
-    with Client(url, _load(key)) as client:
+    with Client(url, signer_of(key)) as client:
         answer = client.get("submissions")
         page = f"{client.base}/{client.segment}/{participant_page(answer['participant'])}"
     if emit(answer, as_json):
@@ -158,12 +155,12 @@ def invite(
 
 def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool, as_json: bool) -> None:
     """Hand in a file or folder at a service, or commit to it. Raises BadInput, Unreachable."""
-    from assay.serve.archives import BOUNDS, pack
+    from assay.serve.archives import ARCHIVE, BOUNDS, SEALED, pack
     from assay.serve.client import Client
 
     if key is None:
         raise BadInput("name the key that you registered", field="--key", hint="`assay keys list` shows yours")
-    signer = _load(key)
+    signer = signer_of(key)
     with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
         rules = client.get("submissions")
         most = rules.get("archive_bytes", BOUNDS.packed)
@@ -183,7 +180,7 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
             told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
         else:
-            media = SEALED if sealed else "application/gzip"
+            media = SEALED if sealed else ARCHIVE
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
             next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
@@ -195,6 +192,7 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
 def _sealed(client: Any, path: Path) -> bytes:
     """The bytes of a sealed solution. The commitment that `assay commit` left beside it is handed in first."""
     from assay.folder.files import load
+    from assay.serve.archives import SEALED
 
     body = load(path, 256 * 2**20, hint="give the file that `assay seal` or `assay commit` wrote")
     commitment = path.with_name("commitment.json")
@@ -214,7 +212,7 @@ def released_logs(
     if key is None and submission is None:
         hint = "with --key NAME it is your current submission; `assay submissions` lists them"
         raise BadInput("name the submission", field="--submission", hint=hint)
-    with Client(url, None if key is None else _load(key)) as client:
+    with Client(url, None if key is None else signer_of(key)) as client:
         digest = submission or _current(client.get("submissions"))
         answer = client.get(f"submissions/{quote(digest, safe=':')}/logs" + (f"?task={quote(task, safe='')}" if task else ""))
         if folder is not None:
@@ -267,11 +265,3 @@ def _show_logs(answer: Json, task: str | None) -> None:
 def _whole(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()
-
-
-def _load(name: str) -> Any:
-    from assay.cli.ledger.keys import asking
-    from assay.ledger import keys
-
-    installed()
-    return keys.load(name, asking())

@@ -19,6 +19,7 @@ from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
+from assay.serve.archives import ARCHIVE, SEALED
 from assay.serve.bodies import receive
 from assay.serve.downloads import file_answer
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, signed, status_of
@@ -31,12 +32,8 @@ from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.taking import BOXES, take_archive, turn
 
-__all__ = ["ARCHIVE", "SEALED", "routes"]
+__all__ = ["routes"]
 
-ARCHIVE = "application/gzip"
-"""The media type of an archive; any other than SEALED means an archive too."""
-SEALED = "application/vnd.assay.sealed"
-"""The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 OWN = {"Cache-Control": "private, no-cache"}
