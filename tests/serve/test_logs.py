@@ -216,6 +216,10 @@ def test_logs_that_broke_off_go_on_where_they_were(service: Running, desk: Path)
     assert [row["outcome"] for row in said(service, entries)] == ["known", "missing"]
     (row,) = logged(service, SUBMISSION).json["trials"]
     assert [file["sha256"] for file in row["files"]] == printed[:1]
+    object_file(folder_of(service), printed[0]).unlink()  # a backup without the newest objects
+    assert [row["missing"] for row in said(service, entries)] == [printed[:1], printed[1:]]
+    assert service.signed(VALIDATORS[V1], "PUT", f"/v1/small/objects/{printed[0]}", b"printed on t1").status == 200
+    assert said(service, entries)[0]["outcome"] == "known"
 
 
 def rows_of(desk: Path) -> list[dict[str, Any]]:
