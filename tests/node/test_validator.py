@@ -148,7 +148,7 @@ def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Runni
     told: list[str] = []
     assert one_round(service, tmp_path / "mine")
     assert one_round(service, tmp_path / "another", told)
-    assert "does another node use it?" in "".join(told)
+    assert "does another node use this key?" in "".join(told)
     assert "use the key in one folder only" in " ".join(status.read_status(tmp_path / "another").wrong)
     assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
 
@@ -170,7 +170,7 @@ def test_what_is_judged_is_told_and_what_is_missing_is_named(
     assert (document["working"], document["waiting"], document["epoch"]) == (False, 0, 1)
     wrong = " ".join(document["wrong"])
     assert "a result is missing: m1 t2 1" in wrong
-    assert "a task judges nobody on this machine: t2" in wrong
+    assert "a task does not calibrate on this machine: t2" in wrong
     beat = service.ask("GET", "/v1/small/validators").json["validators"][0]["heartbeat"]
     assert beat is not None
 

@@ -122,7 +122,7 @@ class Node:
 
     def _well(self, **changes: Any) -> None:
         if self._failed:
-            self.tell("well again")
+            self.tell("recovered")
         self._failed, self._trouble = 0, None
         status.note(self.folder, trouble=None, state="waiting", **changes)
 

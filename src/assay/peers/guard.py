@@ -107,7 +107,7 @@ class ConnectionGuard:
         """Note whose request a connection has. forwarded: the values of X-Forwarded-For, in their order.
 
         Each proxy appends the address from which it has the request. So the last address that is not a trusted proxy's is true,
-        and what stands before it may be forged. Who cannot be told from others shares the proxy's address with them.
+        and what stands before it may be forged. Clients without a usable address count as one client: the proxy.
         """
         if self._is_proxy(guest.peer):
             for hop in reversed([hop.strip() for value in forwarded for hop in value.split(",")]):

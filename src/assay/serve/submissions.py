@@ -323,7 +323,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         digest: DigestInPath,
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
     ) -> Response:
-        """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
+        """The trials of a submission, as far as the scheme releases them. Its participant signs, unless logs are public."""
         served = site.competition(segment)
         participant = await reader(request, served)
         found = await look(request, _log_list, served, digest, participant, task)
@@ -336,7 +336,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         digest: DigestInPath,
         sha256: Annotated[str, Path(pattern=f"^{logs.SHA}$", description="SHA-256 of the file", examples=["0" * 64])],
     ) -> Response:
-        """A file of a trial, whole, as far as the scheme releases it; `Range` goes on with a download."""
+        """A released file of a trial, whole. Browsers show it as text and run nothing in it. `Range` resumes a download."""
         served = site.competition(segment)
         participant = await reader(request, served)
         file, kept = await look(request, logs.open_released, served, digest, participant, sha256)

@@ -74,7 +74,7 @@ class Permission:
     at: datetime | None = None
     """The time that counts, if it is the time of a commitment."""
     known: Upload | None = None
-    """The same archive, if it is the participant's newest upload already, or sealed."""
+    """An earlier upload of the same archive: the participant's newest one, or any sealed one."""
 
 
 def archive_bounds(scheme: Scheme) -> ArchiveBounds:

@@ -222,7 +222,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
 
     @router.get("/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response)
     async def submission(request: Request, segment: Segment, digest: DigestInPath) -> Response:
-        """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
+        """The files of a submission as a tar, the same bytes for the same submission; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         made = await workshop.file(
@@ -233,7 +233,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
 
     @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
     async def tasks(request: Request, segment: Segment, digest: DigestInPath) -> Response:
-        """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
+        """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         stamp = await run_in_threadpool(_stamp, served, digest)
@@ -273,7 +273,7 @@ def _objects(router: APIRouter, site: Site) -> None:
 
     @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
-        """An object by its SHA-256; `Range` goes on with a download."""
+        """An object by its SHA-256; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         path = object_file(served.folder, sha256)

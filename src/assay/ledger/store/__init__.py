@@ -159,7 +159,7 @@ class Store:
             return None
         with self._watching:
             try:
-                if self._watch is None:  # a connection that never writes: to such a one SQLite says whether others did
+                if self._watch is None:  # data_version tells only of other connections' commits, so this one never writes
                     pooled = self._engine.raw_connection()
                     pooled.detach()
                     self._watch = pooled.dbapi_connection
