@@ -148,7 +148,7 @@ def _delivered(
 def refusal(file: Path) -> str:
     """Why the enclave refused a file, by its kept answer."""
     try:
-        said = json.loads(file.read_bytes())
-        return f"{said['what']}; {said['hint']}" if said["hint"] else str(said["what"])
+        answer = json.loads(file.read_bytes())
+        return f"{answer['what']}; {answer['hint']}" if answer["hint"] else str(answer["what"])
     except (OSError, ValueError, KeyError, TypeError):
         return "its answer cannot be read"

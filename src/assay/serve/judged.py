@@ -145,13 +145,13 @@ def _since(view: View, validator: str, after: int, bits: TrialBits, verdicts: _V
 
 def _looked_up(view: View, run: tuple[str, str, str], submission: str, bits: TrialBits, verdicts: _Verdicts) -> Judgement:
     """What there is of a run (kind, validator, submission or participant) about a submission."""
-    found, seen = NOTHING, set[bytes]()
+    judged, seen = NOTHING, set[bytes]()
     for row in view.run(*run):
         about, trial = _read(row.body, bits)
         if about == submission and row.digest not in seen and verdicts.counts(row.batch):
             seen.add(row.digest)
-            found = found.with_record(row.epoch, trial)
-    return found
+            judged = judged.with_record(row.epoch, trial)
+    return judged
 
 
 def _read(body: bytes, bits: TrialBits) -> tuple[str, int]:

@@ -221,8 +221,8 @@ def _trials(folder: Path, sent: Sequence[TrialLogs], submission: str) -> Iterato
 
 def _record_of(judged: TrialRecord) -> Tests:
     """What evidence says of a trial; also of one that ended in an error, which is no evidence."""
-    said = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
-    return Tests(kind="tests", observed_at=judged.finished_at, **said)
+    fields = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
+    return Tests(kind="tests", observed_at=judged.finished_at, **fields)
 
 
 def _complete(folder: Path, trial: ReleasedTrial) -> ReleasedTrial:

@@ -372,8 +372,8 @@ class Notebook:
         with self._changing(self._engine) as connection:
             with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
                 connection.execute(insert(_logs).values(row))
-            found = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
-        return _trial_logs(found)
+            stored = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
+        return _trial_logs(stored)
 
     def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
         """Record → its logs, of those records (by digest) that have some."""

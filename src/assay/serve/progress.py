@@ -72,7 +72,7 @@ class Progress:
             for upload in uploads
         ]
         commitments = [
-            {"digest": made.digest, "epoch": made.epoch, "at": made.at} for made in notebook.commitments(participant, last=LISTED)
+            {"digest": row.digest, "epoch": row.epoch, "at": row.at} for row in notebook.commitments(participant, last=LISTED)
         ]
         return {
             "participant": participant,
@@ -87,12 +87,12 @@ class Progress:
     def _judging(self, served: ServedCompetition) -> dict[str, list[str]]:
         """Submission → the validators that are judging it now."""
         _desk, notebook = served.books()
-        found: dict[str, list[str]] = {}
+        judging: dict[str, list[str]] = {}
         for beat in notebook.heartbeats():
             if now() - beat.at <= SILENT:
                 for submission in sorted({str(entry.get("submission", "")) for entry in beat.judging} - {""}):
-                    found.setdefault(submission, []).append(beat.validator)
-        return found
+                    judging.setdefault(submission, []).append(beat.validator)
+        return judging
 
     def _read(self, served: ServedCompetition, desk: Store) -> _Known:
         with self._lock, desk.reading() as view:
@@ -103,7 +103,7 @@ class Progress:
                 if epoch is not None and (stored := view.settlement(epoch)) is not None:
                     agreed = json.loads(stored.document)["agreed"]
                     scores = {row["participant"]: row["score"] for row in agreed if row["score"] is not None}
-                    known = _Known(epoch, {name: made.submission for name, made in view.submissions(epoch).items()}, scores)
+                    known = _Known(epoch, {name: row.submission for name, row in view.submissions(epoch).items()}, scores)
                 self._known[served.segment] = known
             return known
 

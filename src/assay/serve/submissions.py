@@ -313,8 +313,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        found = await look(request, progress.submissions, served, participant)
-        return answer(request, canonical(found), JSON, headers=OWN)
+        document = await look(request, progress.submissions, served, participant)
+        return answer(request, canonical(document), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def log_list(
@@ -326,8 +326,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """The trials of a submission, as far as the scheme releases them. Its participant signs, unless logs are public."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        found = await look(request, _log_list, served, digest, participant, task)
-        return answer(request, canonical(found), JSON, headers=OWN)
+        document = await look(request, _log_list, served, digest, participant, task)
+        return answer(request, canonical(document), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
     async def log_file(
@@ -348,9 +348,9 @@ def _looking(router: APIRouter, site: Site) -> None:
 
 
 def _log_list(served: ServedCompetition, submission: str, participant: str | None, task: str | None) -> dict[str, Any]:
-    found = logs.released(served, submission, participant, task)
+    listed = logs.released(served, submission, participant, task)
     rows = []
-    for trial in found.trials:
+    for trial in listed.trials:
         about = trial.about
         row: dict[str, Any] = {name: getattr(about, name) for name in LoggedTrial.model_fields if hasattr(about, name)}
         row |= {
@@ -360,7 +360,7 @@ def _log_list(served: ServedCompetition, submission: str, participant: str | Non
         if task is not None:
             row["printed"] = {file.name: logs.tail(file) for file in trial.files if file.name.endswith(".txt")}
         rows.append(row)
-    about_all = {"submission": submission, "release": logs.policy(served), "hidden": found.hidden, "left_out": found.left_out}
+    about_all = {"submission": submission, "release": logs.policy(served), "hidden": listed.hidden, "left_out": listed.left_out}
     return about_all | {"trials": rows}
 
 

@@ -334,7 +334,7 @@ class WorkDesk:
                 person = Participant(person.key, submission=submission, accepted_epoch=accepted, submitted_at=None)
             here.append(person)
         counting = entries.counting(here)
-        first = {one.submission: one.epoch for one in latest.values()}
+        first = {row.submission: row.epoch for row in latest.values()}
         if scheme.consensus.assign is not None:
             self._add_first(first, people, counting)
         before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
@@ -359,9 +359,9 @@ class WorkDesk:
         wanted = [person.submission for person in counting if person.accepted_epoch is None]
         owners = {person.submission: person.key for person in counting}
         for validator in people.validators if wanted else ():
-            found, _ = self._of(validator, owners, wanted)
+            judged, _ = self._of(validator, owners, wanted)
             for submission in wanted:
-                if (epoch := found[submission].epoch) is not None:
+                if (epoch := judged[submission].epoch) is not None:
                     first[submission] = min(first.get(submission, epoch), epoch)
 
     def _of(self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]) -> tuple[Mapping[str, Judgement], TrialBits]:

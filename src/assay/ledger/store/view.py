@@ -114,8 +114,8 @@ class View:
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
-        found = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
-        return Conflict(*map(StoredRecord._make, found))
+        pair = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*map(StoredRecord._make, pair))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
