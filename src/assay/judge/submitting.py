@@ -29,7 +29,17 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Store, Submission
 
-__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "flush", "is_staged", "opened", "placed", "staging"]
+__all__ = [
+    "ParticipantRow",
+    "add_participant",
+    "check_participant",
+    "find",
+    "flush",
+    "is_staged",
+    "placed",
+    "staging",
+    "with_open_ledger",
+]
 
 STAGED = ".staged"
 """The folder of a competition for files that are handed in and not yet placed."""
@@ -154,7 +164,7 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def opened(competition: Path, store: Store) -> Iterator[None]:
+def with_open_ledger(competition: Path, store: Store) -> Iterator[None]:
     """In the block, what is submitted to a competition is told to its ledger through this open database."""
     token = _KNOWN.set((competition, store))
     try:

@@ -172,14 +172,14 @@ def released(served: ServedCompetition, submission: str, participant: str | None
 
     Raises HttpProblem: 403 if the scheme does not release them to this reader, 404 if there are none here; StoreError.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     rule = policy(served)
     if rule == "never":
         raise HttpProblem(403, "this competition releases no logs", hint="[release] logs in its scheme says so", stage="release")
     if rule == "own" and participant is None:
         hint = "its participant reads them with assay logs --url ADDRESS --key NAME"
         raise HttpProblem(403, "logs are released to their participant only", hint=hint, stage="release")
-    with desk.reading() as view:
+    with store.reading() as view:
         settled = view.settled_epoch()
     trials, hidden, later = list[ReleasedTrial](), 0, False
     for trial in _trials(served.folder, notebook.logs(submission), submission):

@@ -56,14 +56,14 @@ class Progress:
 
         Raises HttpProblem (409) without a ledger, and StoreError.
         """
-        desk, notebook = served.books()
+        store, notebook = served.books()
         rules = served.scheme.submission or SubmissionRules()
         uploads = notebook.uploads(participant, last=LISTED)
         current = submitting.find(served.folder, participant).submission
-        known = self._read(served, desk)
+        known = self._read(served, store)
         judging = self._judging(served)
         judged = any(upload.submission == current for upload in uploads) and _has_evidence(
-            served, desk, participant, current, known.epoch
+            served, store, participant, current, known.epoch
         )
         rows = [
             _sealed_row(served.folder, upload, current, known)
@@ -76,7 +76,7 @@ class Progress:
         ]
         return {
             "participant": participant,
-            "epoch": open_epoch(desk),
+            "epoch": open_epoch(store),
             "per_epoch": rules.per_epoch,
             "reveal": rules.reveal,
             "archive_bytes": archive_bounds(served.scheme).packed,
@@ -86,7 +86,7 @@ class Progress:
 
     def _judging(self, served: ServedCompetition) -> dict[str, list[str]]:
         """Submission → the validators that are judging it now."""
-        _desk, notebook = served.books()
+        _store, notebook = served.books()
         judging: dict[str, list[str]] = {}
         for beat in notebook.heartbeats():
             if now() - beat.at <= SILENT:
@@ -94,8 +94,8 @@ class Progress:
                     judging.setdefault(submission, []).append(beat.validator)
         return judging
 
-    def _read(self, served: ServedCompetition, desk: Store) -> _Known:
-        with self._lock, desk.reading() as view:
+    def _read(self, served: ServedCompetition, store: Store) -> _Known:
+        with self._lock, store.reading() as view:
             epoch = view.settled_epoch()
             known = self._known.get(served.segment)
             if known is None or known.epoch != epoch:
@@ -108,11 +108,11 @@ class Progress:
             return known
 
 
-def _has_evidence(served: ServedCompetition, desk: Store, participant: str, submission: str, settled: int | None) -> bool:
+def _has_evidence(served: ServedCompetition, store: Store, participant: str, submission: str, settled: int | None) -> bool:
     """Whether the ledger has evidence of an open epoch about a submission, of any validator."""
     kind = served.scheme.kind
     about = submission if kind.record.shared_key else participant
-    with desk.reading() as view:
+    with store.reading() as view:
         return any(
             json.loads(row.body)["submission"] == submission
             for validator in served.rules().validators

@@ -34,7 +34,7 @@ from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
-from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
+from assay.serve.judged import JudgedEvidence, JudgedSoFar, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
 from assay.serve.shapes import DIGEST, described, download, json_body
@@ -364,7 +364,9 @@ class WorkDesk:
                 if (epoch := judged[submission].epoch) is not None:
                     first[submission] = min(first.get(submission, epoch), epoch)
 
-    def _of(self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]) -> tuple[Mapping[str, Judgement], TrialBits]:
+    def _of(
+        self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]
+    ) -> tuple[Mapping[str, JudgedSoFar], TrialBits]:
         assert self._judged is not None  # `offer` asked for the ledger first
         return self._judged.of(self._epochs.people(), self._served.scheme, validator, owners, wanted)
 
