@@ -215,6 +215,10 @@ def test_sending_logs_resumes_after_a_break(service: Running, desk: Path) -> Non
     assert [row["outcome"] for row in said(service, entries)] == ["known", "missing"]
     (row,) = logged(service, SUBMISSION).json["trials"]
     assert [file["sha256"] for file in row["files"]] == printed[:1]
+    object_file(folder_of(service), printed[0]).unlink()  # a backup without the newest objects
+    assert [row["missing"] for row in said(service, entries)] == [printed[:1], printed[1:]]
+    assert service.signed(VALIDATORS[V1], "PUT", f"/v1/small/objects/{printed[0]}", b"printed on t1").status == 200
+    assert said(service, entries)[0]["outcome"] == "known"
 
 
 def rows_of(desk: Path) -> list[dict[str, Any]]:

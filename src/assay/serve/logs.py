@@ -124,12 +124,13 @@ def hand_over(served: ServedCompetition, validator: str, entries: Sequence[tuple
     outcomes = []
     for about, (_, files) in zip(parsed, entries, strict=True):
         if isinstance(about, BadInput):
-            outcomes.append(_refused("", about.what, about.hint))
+            where = f"{about.field}: " if about.field else ""
+            outcomes.append(_refused("", where + about.what, about.hint))
         elif about.digest not in stored:
             outcomes.append(_refused(about.digest, "the ledger does not have this record", "send its batch first"))
         else:
             before = known.get(about.digest)
-            wanted = () if before else dict.fromkeys(files.values())
+            wanted = dict.fromkeys(files.values()) if before is None or before.files == files else ()
             if missing := [sha for sha in wanted if not object_file(served.folder, sha).is_file()]:
                 outcomes.append({"record": about.digest, "outcome": "missing", "missing": missing})
                 continue

@@ -42,6 +42,8 @@ __all__ = ["ServedCompetition", "Site", "now", "open_site", "stamp"]
 
 SEASONS = 4
 """EpochReader of a competition that stay in memory."""
+RESERVED = ("v1", "competitions", "openapi.json")
+"""Addresses of the service itself, which no competition may have."""
 PAGE_BYTES = 64 * 2**20
 """Bytes of drawn pages that stay in memory, for all epochs of a competition."""
 FAILED_SECONDS = 5.0
@@ -425,7 +427,7 @@ def open_site(place: Path, addresses: list[str]) -> Site:
         competitions: dict[str, ServedCompetition] = {}
         for folder in folders:
             served = stack.enter_context(closing(ServedCompetition(folder, addresses[0])))
-            if served.segment in (*competitions, "v1"):
+            if served.segment in (*competitions, *RESERVED):
                 what = f"something else is already at /{served.segment}/"
                 raise BadInput(what, file=folder / "scheme.toml", field="scheme.name", hint="give the competition another name")
             competitions[served.segment] = served
