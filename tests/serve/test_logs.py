@@ -204,7 +204,7 @@ def test_what_a_validator_hands_over_is_its_participants_to_read(service: Runnin
     assert logged(service, SUBMISSION, TWO).status == 404
 
 
-def test_logs_that_broke_off_go_on_where_they_were(service: Running, desk: Path) -> None:
+def test_sending_logs_resumes_after_a_break(service: Running, desk: Path) -> None:
     send(service, desk, "--no-logs")
     first, second = (row["record"] for row in rows_of(desk))
     printed = [sha256(f"printed on {task}".encode()).hexdigest() for task in ("t1", "t2")]
@@ -333,13 +333,13 @@ def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "name a trial's folder alone"),
-        (["trials/x", "--key", "me"], "name a trial's folder alone"),
-        (["trials/x", "--url", "http://127.0.0.1:1/small"], "with --url no folder is named"),
+        ([], "give a trial's folder, or --url"),
+        (["trials/x", "--key", "me"], "give a trial's folder, or --url"),
+        (["trials/x", "--url", "http://127.0.0.1:1/small"], "--url and TRIAL cannot be used together"),
         (["--url", "http://127.0.0.1:1/small"], "name the submission"),
     ],
 )
-def test_wrong_words_are_refused(given: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused(given: list[str], message: str) -> None:
     assert message in refused("logs", *given)
 
 

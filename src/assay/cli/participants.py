@@ -229,11 +229,11 @@ def released_logs(
 
 def _current(answer: Json) -> str:
     """The submission that is judged now. Raises BadInput without one."""
-    found = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
-    if not found:
+    current = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
+    if not current:
         what = f"{answer['participant']} has handed in nothing here"
         raise BadInput(what, hint="name a submission with --submission, or hand in: assay submit --url")
-    return found[0]
+    return current[0]
 
 
 def _show_logs(answer: Json, task: str | None) -> None:

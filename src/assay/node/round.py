@@ -209,7 +209,7 @@ class Round:
         if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
             status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
-            self.tell(f"{what}: does another node use it?")
+            self.tell(f"{what}: does another node use this key?")
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:

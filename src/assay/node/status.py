@@ -134,7 +134,7 @@ def _wrong(folder: Path, content: Json, *, working: bool) -> list[str]:
         ("refused", "the service refuses a batch"),
         ("missing", "a result is missing"),
         ("absent", "a submission could not be fetched"),
-        ("uncalibrated", "a task judges nobody on this machine"),
+        ("uncalibrated", "a task does not calibrate on this machine"),
     ):
         rows = content.get(name, [])
         wrong += [f"{what}: {row}" for row in rows[:_SHOWN]]

@@ -173,14 +173,14 @@ def released(served: ServedCompetition, submission: str, participant: str | None
 
     Raises HttpProblem: 403 if the scheme does not release them to this reader, 404 if there are none here; StoreError.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     rule = policy(served)
     if rule == "never":
         raise HttpProblem(403, "this competition releases no logs", hint="[release] logs in its scheme says so", stage="release")
     if rule == "own" and participant is None:
         hint = "its participant reads them with assay logs --url ADDRESS --key NAME"
         raise HttpProblem(403, "logs are released to their participant only", hint=hint, stage="release")
-    with desk.reading() as view:
+    with store.reading() as view:
         settled = view.settled_epoch()
     trials, hidden, later = list[ReleasedTrial](), 0, False
     for trial in _trials(served.folder, notebook.logs(submission), submission):
@@ -222,8 +222,8 @@ def _trials(folder: Path, sent: Sequence[TrialLogs], submission: str) -> Iterato
 
 def _record_of(judged: TrialRecord) -> Tests:
     """What evidence says of a trial; also of one that ended in an error, which is no evidence."""
-    said = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
-    return Tests(kind="tests", observed_at=judged.finished_at, **said)
+    fields = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
+    return Tests(kind="tests", observed_at=judged.finished_at, **fields)
 
 
 def _complete(folder: Path, trial: ReleasedTrial) -> ReleasedTrial:

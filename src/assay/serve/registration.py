@@ -76,7 +76,7 @@ def register(
     A key that no invitation lets in writes nothing and waits for nobody. Raises HttpProblem (403) for it, BadInput for a name or
     an address that cannot be, StoreError.
     """
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     if (known := _known(served, key)) is not None:
         return _renamed(served, known, name.strip(), asked)
     before = notebook.participant_of(key.id)
@@ -111,7 +111,7 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
 
     Raises BadInput, HttpProblem (429) if it was changed too often, StoreError.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     if not name:
         return RegistrationResult(participant, False)
     with alone(served.folder):
@@ -122,7 +122,7 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
             submitting.check_participant(served.folder, participant, name=name)
         if asked is not None:
             served.spend(asked)
-        epoch = open_epoch(desk)
+        epoch = open_epoch(store)
         if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
             what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
             retry = seconds_to_wait(served.scheme)

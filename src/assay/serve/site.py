@@ -88,7 +88,7 @@ class _Shelf:
     last: Season | None = None
     """The last epoch; who handed in something since is not up to date in it."""
     before: Season | None = None
-    """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
+    """The epoch that was last until a newer one was settled; shown while the newer one is read. Its pages are not kept."""
 
     def holds(self, moment: datetime) -> bool:
         """Whether the epoch that boards say is open has not closed."""
@@ -228,7 +228,7 @@ class ServedCompetition:
         return None if commits is None else (*self.files(), commits)
 
     def _state(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
-        """Return what changes when a page may look different, and what does when a settled epoch may: () for always."""
+        """Return the state of all pages, and that of the settled epochs alone; () if these must always be read again."""
         files = self.files()
         if self.store is None:
             evidence = self.folder / "evidence"

@@ -89,9 +89,9 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
 
     Raises StoreError and HttpProblem: 429 above the quota, 409 without a commitment that is old enough, 503 if the disk is full.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     before = notebook.uploads(participant)
-    epoch = open_epoch(desk)
+    epoch = open_epoch(store)
     known = next((upload for upload in before[:1] if upload.archive == archive), None)
     known = known or next((upload for upload in before if archive == upload.archive == upload.submission), None)
     if known is not None and _is_current(served, known):
@@ -134,7 +134,7 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
 
 def count_attempt(served: ServedCompetition, permission: Permission) -> None:
     """Count an archive that is taken in, whether it is accepted or not. Raises HttpProblem (429) if there were too many."""
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     rules = served.scheme.submission or SubmissionRules()
     most = ATTEMPTS * (rules.per_epoch or PER_EPOCH)
     if not notebook.attempt(permission.participant, permission.epoch, most):
@@ -173,7 +173,7 @@ def check_room(folder: Path) -> None:
 
 def commit(served: ServedCompetition, participant: str, digest: str) -> SubmissionCommitment:
     """Notes that a participant committed to an archive; the first time counts. Raises HttpProblem (409, 429) and StoreError."""
-    desk, notebook = served.books()
+    store, notebook = served.books()
     rules = served.scheme.submission or SubmissionRules()
     if rules.reveal is None:
         what = f"the competition {served.name!r} takes no commitments"
@@ -181,7 +181,7 @@ def commit(served: ServedCompetition, participant: str, digest: str) -> Submissi
     known = notebook.commitment(participant, digest)
     if known is not None:
         return known
-    epoch = open_epoch(desk)
+    epoch = open_epoch(store)
     with alone(served.folder):
         _check_quota(served, rules, epoch, [made.epoch for made in notebook.commitments(participant)], "commitments")
         at = instant_text(now().replace(microsecond=0))
@@ -237,9 +237,9 @@ def _flush(files: Path) -> None:
 
 def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
     """One process at a time changes participants.csv, and counts what a participant handed in."""
-    desk, notebook = served.books()
+    store, notebook = served.books()
     participant, rules = permission.participant, scheme.submission or SubmissionRules()
-    with alone(served.folder), submitting.opened(served.folder, desk):
+    with alone(served.folder), submitting.with_open_ledger(served.folder, store):
         epochs = [upload.epoch for upload in notebook.uploads(participant)]
         _check_quota(served, rules, permission.epoch, epochs, "submissions")
         if permission.at is None:
@@ -272,7 +272,7 @@ def seal(served: ServedCompetition, permission: Permission, body: Received) -> U
     `assay enclave deliver` hands it to the enclave. What is returned is on the disk. Raises BadInput for what no enclave of this
     bounty would take from this participant, HttpProblem (409 after the deadline, 429, 503) and StoreError; then nothing is kept.
     """
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     participant, bounty = permission.participant, read_bounty(served.folder)
     sent = _sealed_upload(bounty, body)
     if sent.participant != participant:
