@@ -185,7 +185,7 @@ def test_live_and_start_answer_before_there_is_evidence(ledger: bool, tmp_path: 
         shown = Page(service.ask("GET", "/small/live.html").body.decode())
         assert ("assay ledger init" in shown.words) is not ledger
         assert "No result has come yet." in shown.words
-        assert "assay evidence" in Page(service.ask("GET", "/small/start.html").body.decode()).words
+        assert "assay node validator" in Page(service.ask("GET", "/small/start.html").body.decode()).words
         for name in ("live", "start"):
             for ending in ("html", "json"):
                 assert service.ask("GET", f"/small/{name}.{ending}").status == 200, (name, ending)
