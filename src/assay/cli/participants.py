@@ -8,7 +8,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -212,7 +212,13 @@ def released_logs(
         raise BadInput("name the submission", field="--submission", hint=hint)
     with Client(url, None if key is None else _load(key)) as client:
         digest = submission or _current(client.get("submissions"))
-        answer = client.get(f"submissions/{quote(digest, safe=':')}/logs" + (f"?task={quote(task, safe='')}" if task else ""))
+        place = f"submissions/{quote(digest, safe=':')}/logs"
+        answer = client.get(place + (f"?task={quote(task, safe='')}" if task else ""))
+        page = answer
+        while page.get("next") and page["trials"]:
+            page = client.get(f"{place}?{urlsplit(page['next']).query}")
+            answer["trials"] += page["trials"]
+            answer |= {name: page[name] for name in ("left_out", "next")}
         if folder is not None:
             files, new = fetch_logs(client, answer, folder)
             if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):
@@ -254,8 +260,7 @@ def _show_logs(answer: Json, task: str | None) -> None:
                 show("", heading(f"{name}, trial {row['trial']} by {row['validator']}: {row['outcome']}"))
                 typer.echo("\n".join(text_lines(text.rstrip("\n").encode())))
     hidden = f" {plural(answer['hidden'], 'more trial')} of hidden tasks, whose logs stay hidden." if answer["hidden"] else ""
-    more = f" {answer['left_out']} more are not listed: name a task with --task." if answer["left_out"] else ""
-    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden}{more} -o DIR fetches the files."))
+    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden} -o DIR fetches the files."))
 
 
 def _whole(file: IO[bytes]) -> bytes:
