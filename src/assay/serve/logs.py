@@ -6,8 +6,8 @@
 
 Logs are what the agent and the tests of a trial printed, and the work that was kept. No record of evidence names its logs, so
 the validator says in a signed request which files belong to which of its records. Of a trial that was judged in the service's
-own folder, what was printed is read there. Trials of a hidden task are never released, nor named, and a task whose files
-are not here counts as hidden.
+own folder, what was printed is read there. Logs of a hidden task are never released, and its trials are counted here, not listed;
+its name and outcomes are public like all evidence. A task whose files are not here counts as hidden.
 """
 
 from __future__ import annotations
