@@ -218,9 +218,9 @@ class _WorkflowKind(_TaskKind):
         return None if planner is None else planner.folder
 
     def put(self, folder: Path, submission: str, source: Path) -> None:
-        from assay.judge.workflow.competition import placed
+        from assay.judge.workflow.competition import put_planner
 
-        placed(folder, source, submission)
+        put_planner(folder, source, submission)
 
     def saw(self, work: Json) -> str:
         return f"mean of {work['tasks']} {'task' if work['tasks'] == 1 else 'tasks'}"

@@ -93,8 +93,8 @@ class Standing:
     are None. `p_next` is None in the last row and where the two share no task. `tied_with_next` (shown as ≈) says that the
     data do not show the order of the two to be more than chance; it is false in the last row.
 
-    `step_from` makes a staircase of the board: it names the first participant in the row of the first that the data show to be
-    worse, and that one in the row of the first shown to be worse than it, and so on. In all other rows it is None.
+    `step_from` is set in few rows. Going down, the first row that the data show to be worse than rank 1 names rank 1. The next
+    row shown to be worse than that row names that row, and so on. In all other rows it is None.
     """
 
     participant: str

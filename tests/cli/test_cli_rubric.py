@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import rfc8785
 
 import ledger_kit
 from assay.errors import BadInput
+from assay.judge.rubric import prompts
 from assay.judge.rubric.scripted import ScriptedFault, ScriptedSolution
 from assay.ledger import keys
 from assay.serve import pages, season
@@ -120,7 +122,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def test_a_replay_comes_out_as_it_was(folder: Path) -> None:
+def test_a_replay_comes_out_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = files_under(folder)
     said = " ".join(output("rejudge", folder, "ann").split())
     assert "ann: replayed, the judgement by val-1 comes out as it is in the evidence, 10000 BPS." in said
@@ -132,6 +134,9 @@ def test_a_replay_comes_out_as_it_was(folder: Path) -> None:
     assert (found["bps"], found["asked"], found["validator"]) == (6000, [], VALIDATOR)
     assert found["answers"]["checks"] == {"C1": True, "C2": False}
     assert files_under(folder) == before
+    monkeypatch.setattr(prompts, "digest", lambda: f"sha256:{'0' * 64}")
+    told = run("rejudge", folder, "ann", code=1).stderr
+    assert len(re.findall(r"\b[0-9a-f]{64}\b", told)) == 2, "digests are whole where --json has no refusal"
 
 
 def test_published_quotes_are_on_the_page_of_the_bounty(folder: Path) -> None:

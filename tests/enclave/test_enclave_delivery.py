@@ -1,6 +1,7 @@
 """Sealed solutions over the service: handed in there, delivered to the enclave, judged, collected, and on the board."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -169,6 +170,23 @@ def test_an_answer_that_the_enclave_did_not_sign_is_not_kept(tmp_path: Path) -> 
     with pytest.raises(Refused, match="the answer is not the enclave's"):
         list(delivery.deliver(bounty, cast(EnclaveClient, Liar()), identity.signer.public.id))
     assert not list((tmp_path / "bounty" / "sealed").glob("*.taken.json"))
+
+
+def test_a_delivery_that_repeats_goes_on_when_the_enclave_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounty = kit.bounty_in(tmp_path / "bounty")
+    words_ = ("enclave", "deliver", bounty.file.parent, "--to", f"unix:{tmp_path}/enclave.sock")
+    slept: list[int] = []
+
+    def sleep(seconds: int) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert "does not answer" in refused(*words_, code=1)
+    told = " ".join(run(*words_, "--every", "60").stderr.split())
+    assert told.count("does not answer") == told.count("the next try is in 60 s") == 2
+    assert slept == [60, 60]
 
 
 ENCLAVE = f'\n[enclave]\ncompose_hash = "{"ab" * 32}"\ndevelopment = true\n'

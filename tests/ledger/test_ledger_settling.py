@@ -202,7 +202,7 @@ def test_evidence_that_comes_meanwhile_is_settled_too(tmp_path: Path, monkeypatc
     assert receipt_predicate(made.receipt)["evidence"]["count"] == 12
 
 
-def test_evidence_that_does_not_stop_coming_does_not_stop_a_settlement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settling_ends_while_evidence_keeps_coming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first time it comes before anything is stored; the second time it waits, and its epoch is settled."""
     place = ledger_kit.made(tmp_path)
     ledger_kit.add(place, ledger_kit.records())

@@ -197,10 +197,13 @@ def test_health_says_what_is_lost_until_it_is_back(service: Running) -> None:
         "ledger.db": "small: the ledger's file ledger.db is gone",
         "scheme.toml": "small: scheme.toml: ",
         "participants.csv": "small: participants.csv: ",
+        "log": "small: the log's checkpoint cannot be read",
     }.items():
         (folder / name).rename(folder / "away")
         ill = service.ask("GET", "/healthz")
         assert (ill.status, sentence in ill.json["detail"]) == (503, True), ill
+        if name == "log":
+            assert service.ask("GET", "/small/log/checkpoint").status == 503
         if name == "ledger.db":  # the open file could still be written, and nobody would read it again
             lost = service.signed(key, "POST", "/v1/small/evidence", batch.data)
             assert (lost.status, "restores a backup and restarts" in lost.json["hint"]) == (503, True)

@@ -222,9 +222,9 @@ def test_a_proxy_names_the_client_and_nobody_else_does(peer: str, forwarded: lis
     guard = ConnectionGuard(proxies=networks(["10.0.0.0/8"]))
     guest = Connection(peer, lambda: None, lambda: False)
     assert guard.arrive(guest)
-    guard.names(guest, forwarded)
+    guard.identify(guest, forwarded)
     assert (None if guest.shared else guest.address) == address
-    guard.names(guest, ["8.8.4.4"])  # the next request on this connection
+    guard.identify(guest, ["8.8.4.4"])  # the next request on this connection
     assert guest.address == (peer if peer == "8.8.3.3" else "8.8.4.4")
 
 

@@ -204,7 +204,7 @@ def test_what_a_validator_hands_over_is_its_participants_to_read(service: Runnin
     assert logged(service, SUBMISSION, TWO).status == 404
 
 
-def test_logs_that_broke_off_go_on_where_they_were(service: Running, desk: Path) -> None:
+def test_sending_logs_resumes_after_a_break(service: Running, desk: Path) -> None:
     send(service, desk, "--no-logs")
     first, second = (row["record"] for row in rows_of(desk))
     printed = [sha256(f"printed on {task}".encode()).hexdigest() for task in ("t1", "t2")]
@@ -216,6 +216,10 @@ def test_logs_that_broke_off_go_on_where_they_were(service: Running, desk: Path)
     assert [row["outcome"] for row in said(service, entries)] == ["known", "missing"]
     (row,) = logged(service, SUBMISSION).json["trials"]
     assert [file["sha256"] for file in row["files"]] == printed[:1]
+    object_file(folder_of(service), printed[0]).unlink()  # a backup without the newest objects
+    assert [row["missing"] for row in said(service, entries)] == [printed[:1], printed[1:]]
+    assert service.signed(VALIDATORS[V1], "PUT", f"/v1/small/objects/{printed[0]}", b"printed on t1").status == 200
+    assert said(service, entries)[0]["outcome"] == "known"
 
 
 def rows_of(desk: Path) -> list[dict[str, Any]]:
@@ -338,13 +342,13 @@ def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "name a trial's folder alone"),
-        (["trials/x", "--key", "me"], "name a trial's folder alone"),
-        (["trials/x", "--url", "http://127.0.0.1:1/small"], "with --url no folder is named"),
+        ([], "give a trial's folder, or --url"),
+        (["trials/x", "--key", "me"], "give a trial's folder, or --url"),
+        (["trials/x", "--url", "http://127.0.0.1:1/small"], "--url and TRIAL cannot be used together"),
         (["--url", "http://127.0.0.1:1/small"], "name the submission"),
     ],
 )
-def test_wrong_words_are_refused(given: list[str], message: str) -> None:
+def test_wrong_arguments_are_refused(given: list[str], message: str) -> None:
     assert message in refused("logs", *given)
 
 
@@ -379,6 +383,7 @@ def test_everybody_reads_released_logs_on_a_page(tmp_path: Path) -> None:
         all_of_it = shown(service, page + submission)
         assert f"logs.html?submission={submission.replace(':', '%3A')}&amp;task=t1" in all_of_it
         assert "2 more trials of hidden tasks" in all_of_it
+        assert f"--submission {submission} --json</code>" in all_of_it
         of_task = shown(service, f"{page}{submission}&task=t1")
         assert "&lt;script&gt;" in of_task
         assert "<script>alert" not in of_task

@@ -155,7 +155,7 @@ def test_the_few_places_where_the_tasks_separate_neighbours_are_marked(tmp_path:
     assert none["apart"] == "The tasks do not separate the first from anybody."
     slope = board(divided(tmp_path / "slope", 4, 30, [28, 25, 22, 19]))
     assert slope["apart"] == "The tasks separate no two neighbours, but they separate the 1st from the 3rd."
-    assert [row["note"] for row in slope["rows"]] == ["", "", "the first that the tasks separate from the 1st", ""]
+    assert [row["note"] for row in slope["rows"]] == ["", "", "highest place clearly worse than the 1st", ""]
     every = board(divided(tmp_path / "every", 4, 60, [60, 40, 20, 1]))
     assert (every["apart"], every["few_cuts"]) == ("", False)
 

@@ -191,7 +191,7 @@ def test_the_keyboard_reaches_everything_in_the_order_of_reading(
 
 
 @pytest.mark.slow
-def test_a_board_is_found_in_and_sorted_on_the_page(
+def test_a_board_is_searched_and_sorted_on_the_page(
     browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest
 ) -> None:
     with visiting(browser, site("season", sites, request)) as visit:
@@ -225,7 +225,7 @@ def test_a_board_is_found_in_and_sorted_on_the_page(
 
 
 @pytest.mark.slow
-def test_a_board_in_one_file_is_found_in_and_sorted_without_a_server(
+def test_a_board_in_one_file_is_searched_and_sorted_without_a_server(
     browser: Browser, sites: dict[str, PagesOfSeason], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     report.write_file(site("large", sites, request).season, tmp_path / "board.html")

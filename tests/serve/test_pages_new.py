@@ -52,7 +52,14 @@ def words(season: Season, name: str) -> str:
 
 
 def kept(
-    folder: Path, outcome: TrialOutcome, seconds: str, *, validator: str = "v1", submission: str = "s1", trial: int = 1
+    folder: Path,
+    outcome: TrialOutcome,
+    seconds: str,
+    *,
+    validator: str = "v1",
+    submission: str = "s1",
+    trial: int = 1,
+    epoch: int = 3,
 ) -> None:
     """A kept trial of m1 on t1, as a run writes it."""
     place = folder / "trials" / validator / f"m1@{submission}" / "t1" / str(trial)
@@ -75,7 +82,7 @@ def kept(
         digests=Digests(task="sha256:t", agent=submission),
         started_at=NOW,
         finished_at=NOW,
-        epoch=3,
+        epoch=epoch,
     )
     write_record(place, record)
 
@@ -147,6 +154,7 @@ def test_durations_come_from_kept_trials_of_what_is_handed_in_now(tmp_path: Path
     kept(folder, "timeout", "600", validator="v3")
     kept(folder, "error", "1", validator="v3", trial=2)
     kept(folder, "pass", "5000", validator="v4", submission="s0")
+    kept(folder, "pass", "5000", validator="v4", epoch=4)  # an epoch that is still open
     found = task(read(folder), "t1")["durations"]
     assert found["count"] == 3
     assert [(row["outcome"], row["count"], row["numbers"]) for row in found["rows"]] == [

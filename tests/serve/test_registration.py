@@ -151,5 +151,6 @@ def test_a_change_of_name_is_not_replayed_and_has_a_quota(service: Running, monk
     assert service.ask("POST", path, body, headers).status == 409
     refused = register(service, ONE, name="Cleo")
     assert (refused.status, refused.json["detail"][:31]) == (429, "the name was changed 2 times in")
+    assert refused.headers["retry-after"] == "600"
     assert submitting.find(folder_of(service), "m1").row["name"] == "Bea"
     assert register(service, TWO, name="Ann").json["renamed"]

@@ -260,6 +260,8 @@ def test_a_report_replaces_a_report_and_nothing_else(tmp_path: Path) -> None:
     (other / "notes.txt").write_text("mine")
     with pytest.raises(BadInput, match="exists, and is not a report"):
         report.write_folder(season, other)
+    with pytest.raises(BadInput, match="exists, and is not a report"):
+        report.write_folder(season, tmp_path / "new" / ".." / "other")  # `new` is made, and then it is the same folder
     assert [file.name for file in other.iterdir()] == ["notes.txt"]
     site = tmp_path / "site"
     report.write_folder(season, site)

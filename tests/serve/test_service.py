@@ -253,7 +253,7 @@ def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
     for wrong in (b"", b"[]", b'{"judging":[{"task":"t1"}]}', b'{"judging":[],"more":1}', b'{"judging":' + b"[" * 10_000):
         assert service.signed(key, "POST", "/v1/small/heartbeat", wrong).status == 400
     for turned in ("\\u202e", "\\u0000"):
-        names = '{"judging":[{"participant":"m1","task":"t%s"}]}' % turned
+        names = f'{{"judging":[{{"participant":"m1","task":"t{turned}"}}]}}'
         assert service.signed(key, "POST", "/v1/small/heartbeat", names.encode()).status == 400
     assert service.signed(key, "POST", "/v1/small/heartbeat", b" " * 70_000).status == 413
 

@@ -302,6 +302,7 @@ def test_refused_archives_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
         refused = service.signed(ONE, "PUT", PUT, evil())
         assert (refused.status, refused.json["type"]) == (429, "urn:assay:problem:quota")
         assert refused.json["detail"] == "4 archives were sent in epoch 1, refused ones included, and 4 are the most"
+        assert refused.json["hint"] == "wait for epoch 2; try what you hand in on your machine first: assay trial"
         assert state(service) == before
         assert service.signed(TWO, "PUT", PUT, evil()).status == 400
         service.signed(TWO, "PUT", PUT, good)

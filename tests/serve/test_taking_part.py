@@ -84,7 +84,9 @@ def test_what_is_no_agent_or_too_large_is_refused_in_one_sentence(
     monkeypatch.setattr(Client, "send", None)
     assert "when it is packed, and the service takes 100; leave out what" in refused("submit", *at(service), AGENT)
     (tmp_path / "sealed").write_bytes(bytes(101))
-    assert "has 101 bytes as it is, and the service takes 100" in refused("submit", *at(service), tmp_path / "sealed", "--sealed")
+    assert "has 101 bytes as it is, and the service takes 100; the bounty limits" in refused(
+        "submit", *at(service), tmp_path / "sealed", "--sealed"
+    )
 
 
 def test_https_to_a_service_without_tls_says_what_to_write(service: Running) -> None:

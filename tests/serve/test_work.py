@@ -125,7 +125,7 @@ def test_a_desk_holds_few_bytes_however_much_was_judged(service: Running) -> Non
         assert [row["evidence"]["trials"]["t2"] for row in rows] == [[*range(1, 401)]] * 2
         ledger_kit.add(place, ledger_kit.records(validators=[V1], trial=401))
     assert desk._judged is not None
-    about = desk._judged._seats[V1].about
+    about = desk._judged._states[V1].about
     assert about.keys() == {"s1", "s2"}, "what nobody may judge any more is not kept"
     assert sum(sys.getsizeof(part) for known in about.values() for part in (known, *known)) < 800
 

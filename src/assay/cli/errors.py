@@ -6,18 +6,20 @@ import os
 import re
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from assay.cli.commands import COMMANDS, Loaded
-from assay.errors import AssayError, BadInput, Refused, not_here, printable
+from assay.errors import AssayError, BadInput, not_here, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Commands", "printable", "tell", "warn"]
+    from assay.errors import Refused
+
+__all__ = ["Commands", "printable", "refuse", "tell", "warn"]
 
 BROKEN_PIPE = 128 + 13
 """The exit code of a program that SIGPIPE ended, as `head` does to the programs before it."""
@@ -39,7 +41,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except AssayError as error:
-            tell("error", _cut(str(error)) if isinstance(error, Refused) else str(error), typer.colors.RED)
+            tell("error", str(error), typer.colors.RED)
             raise typer.Exit(error.exit_code) from None
         except ModuleNotFoundError as error:
             elsewhere = not_here(error)
@@ -55,8 +57,17 @@ class Commands(TyperGroup):
             raise typer.Exit(BadInput.exit_code) from None
 
 
+def refuse(error: Refused, *, as_json: bool) -> NoReturn:
+    """End a command that verifies: with --json the refusal is whole, else it is a sentence with short digests."""
+    from assay.cli.output import emit, refused_json
+
+    if not emit(refused_json(error), as_json):
+        tell("error", _cut(str(error)), typer.colors.RED)
+    raise typer.Exit(error.exit_code) from None
+
+
 def _cut(message: str) -> str:
-    """A refusal for a reader: of digests and keys the first 8 digits; whole where two would look the same. `--json` has all."""
+    """The message with the first 8 digits of each digest and key; whole where two would look the same."""
     digests = re.findall(r"\b[0-9a-f]{64}\b", message)
     starts = [digest[:8] for digest in set(digests)]
     return re.sub(r"\b[0-9a-f]{64}\b", lambda whole: whole[0] if starts.count(whole[0][:8]) > 1 else f"{whole[0][:8]}…", message)

@@ -97,17 +97,13 @@ def _settlement(
     folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, exported: bool, as_json: bool
 ) -> Shown:
     """The settlement to explain; with --json a refusal is printed as JSON too."""
+    from assay.cli.errors import refuse
     from assay.errors import Refused
 
     try:
         return (_verified if exported else _settled)(folder, epoch, previous, key)
     except Refused as refused:
-        if as_json:
-            from assay.cli.output import emit, refused_json
-
-            emit(refused_json(refused))
-            raise typer.Exit(refused.exit_code) from None
-        raise
+        refuse(refused, as_json=as_json)
 
 
 def _is_bundle(folder: Path) -> bool:

@@ -91,7 +91,8 @@ def status(folder: FolderArgument, as_json: AsJson = False) -> None:
     """Say in a line what the node of DIR does, and what is wrong, with what to do about it.
 
     Ends with 0 if nothing is wrong, and 1 if the node does not run, the service is away for more than five minutes or refuses a
-    batch, a result or a submission is missing, a task does not calibrate, or the disk is almost full.
+    batch, a result or a submission is missing, a task does not calibrate, records contradict earlier ones, or the disk is almost
+    full.
 
     \b
     Example:
@@ -103,6 +104,8 @@ def status(folder: FolderArgument, as_json: AsJson = False) -> None:
     current = read_status(folder)
     if not emit(current.document, as_json):
         typer.echo(printable(current.line))
+        if current.content.get("waits"):
+            typer.echo(printable(str(current.content["waits"])))
         warn(current.wrong)
     if current.wrong:
         raise typer.Exit(1)

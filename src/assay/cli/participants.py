@@ -12,6 +12,8 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from assay.cli.errors import warn
+from assay.cli.following import UrlOption, signer_of
 from assay.cli.output import AsJson, emit
 from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
@@ -21,10 +23,6 @@ from assay.settle.story.telling import plural
 __all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
 Json = dict[str, Any]
-SEALED = "application/vnd.assay.sealed"
-UrlOption = Annotated[
-    str, typer.Option("--url", metavar="URL", help="The competition's address, as its pages have it.", show_default=False)
-]
 KeyOption = Annotated[str, typer.Option("--key", metavar="NAME", help="Your key: `assay keys list`.", show_default=False)]
 
 
@@ -51,7 +49,7 @@ def register(
     from assay.serve.client import Client
 
     body = {"code": code, "name": name, "address": address}
-    with Client(url, _load(key)) as client:
+    with Client(url, signer_of(key)) as client:
         answer = client.send("POST", "participants", json.dumps(body).encode(), "application/json")
         board = f"{client.base}/{client.segment}/"
     if emit(answer, as_json):
@@ -78,7 +76,7 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
     from assay.serve.client import Client
     from assay.serve.links import participant_page
 
-    with Client(url, _load(key)) as client:
+    with Client(url, signer_of(key)) as client:
         answer = client.get("submissions")
         page = f"{client.base}/{client.segment}/{participant_page(answer['participant'])}"
     if emit(answer, as_json):
@@ -157,12 +155,12 @@ def invite(
 
 def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool, as_json: bool) -> None:
     """Hand in a file or folder at a service, or commit to it. Raises BadInput, Unreachable."""
-    from assay.serve.archives import BOUNDS, pack
+    from assay.serve.archives import ARCHIVE, BOUNDS, SEALED, pack
     from assay.serve.client import Client
 
     if key is None:
         raise BadInput("name the key that you registered", field="--key", hint="`assay keys list` shows yours")
-    signer = _load(key)
+    signer = signer_of(key)
     with Client(url, signer) as client, tempfile.TemporaryFile() as packed:
         rules = client.get("submissions")
         most = rules.get("archive_bytes", BOUNDS.packed)
@@ -173,13 +171,16 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             body = _whole(packed) if packed.tell() <= most else b""
         if (size := len(body) or packed.tell()) > most:
             what = f"it has {size:,} bytes {'as it is' if sealed else 'when it is packed'}, and the service takes {most:,}"
-            raise BadInput(what, file=path, hint="leave out what is not needed: models, caches, .git")
+            hint = (
+                "the bounty limits the length of a solution" if sealed else "leave out what is not needed: models, caches, .git"
+            )
+            raise BadInput(what, file=path, hint=hint)
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
             told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
         else:
-            media = SEALED if sealed else "application/gzip"
+            media = SEALED if sealed else ARCHIVE
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
             next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
@@ -191,6 +192,7 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
 def _sealed(client: Any, path: Path) -> bytes:
     """The bytes of a sealed solution. The commitment that `assay commit` left beside it is handed in first."""
     from assay.folder.files import load
+    from assay.serve.archives import SEALED
 
     body = load(path, 256 * 2**20, hint="give the file that `assay seal` or `assay commit` wrote")
     commitment = path.with_name("commitment.json")
@@ -210,7 +212,7 @@ def released_logs(
     if key is None and submission is None:
         hint = "with --key NAME it is your current submission; `assay submissions` lists them"
         raise BadInput("name the submission", field="--submission", hint=hint)
-    with Client(url, None if key is None else _load(key)) as client:
+    with Client(url, None if key is None else signer_of(key)) as client:
         digest = submission or _current(client.get("submissions"))
         place = f"submissions/{quote(digest, safe=':')}/logs"
         answer = client.get(place + (f"?task={quote(task, safe='')}" if task else ""))
@@ -223,6 +225,8 @@ def released_logs(
             files, new = fetch_logs(client, answer, folder)
             if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):
                 show(sentence(f"{plural(new, 'file')} fetched into {folder}; {len(files) - new} were there already."))
+            if answer["left_out"]:
+                warn([f"{plural(answer['left_out'], 'more trial')} not listed, so not fetched; name a task with --task"])
             return
     if emit(answer, as_json):
         return
@@ -231,11 +235,11 @@ def released_logs(
 
 def _current(answer: Json) -> str:
     """The submission that is judged now. Raises BadInput without one."""
-    found = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
-    if not found:
+    current = [str(row["submission"]) for row in answer["submissions"] if row["current"]]
+    if not current:
         what = f"{answer['participant']} has handed in nothing here"
         raise BadInput(what, hint="name a submission with --submission, or hand in: assay submit --url")
-    return found[0]
+    return current[0]
 
 
 def _show_logs(answer: Json, task: str | None) -> None:
@@ -260,17 +264,10 @@ def _show_logs(answer: Json, task: str | None) -> None:
                 show("", heading(f"{name}, trial {row['trial']} by {row['validator']}: {row['outcome']}"))
                 typer.echo("\n".join(text_lines(text.rstrip("\n").encode())))
     hidden = f" {plural(answer['hidden'], 'more trial')} of hidden tasks, whose logs stay hidden." if answer["hidden"] else ""
-    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden} -o DIR fetches the files."))
+    more = f" {plural(answer['left_out'], 'more trial')} not listed: name a task with --task." if answer["left_out"] else ""
+    show(sentence(f"{plural(len(rows), 'trial')} with released logs.{hidden}{more} -o DIR fetches the files."))
 
 
 def _whole(file: IO[bytes]) -> bytes:
     file.seek(0)
     return file.read()
-
-
-def _load(name: str) -> Any:
-    from assay.cli.ledger.keys import asking
-    from assay.ledger import keys
-
-    installed()
-    return keys.load(name, asking())

@@ -29,7 +29,11 @@ def serve(
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve.")] = 1,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="A reverse proxy whose X-Forwarded-For names the client.", show_default=False),
+        typer.Option(
+            metavar="ADDRESS",
+            help="A reverse proxy's address or network, such as 10.0.0.0/8. Its X-Forwarded-For is believed. May be repeated.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Serve a season: its pages, and the API with which people hand in and validators send evidence.

@@ -5,8 +5,9 @@
     sealed/HEX.taken.json         the enclave's signed statement that it accepted the file
     sealed/HEX.refused.json       why the enclave will never accept it
 
-The carrier opens nothing: only the enclave can. A file with an answer is not sent again; what has none is sent each time, and
-the enclave gives a repeated request its first answer. The time that counts is the enclave's, when the file arrives there.
+`assay enclave deliver` cannot open the files; only the enclave can. A file with an answer is not sent again; a file without
+an answer is sent each time, and the enclave gives a repeated request its first answer. The time that counts is the enclave's,
+when the file arrives there.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _delivered(
 def refusal(file: Path) -> str:
     """Why the enclave refused a file, by its kept answer."""
     try:
-        said = json.loads(file.read_bytes())
-        return f"{said['what']}; {said['hint']}" if said["hint"] else str(said["what"])
+        answer = json.loads(file.read_bytes())
+        return f"{answer['what']}; {answer['hint']}" if answer["hint"] else str(answer["what"])
     except (OSError, ValueError, KeyError, TypeError):
         return "its answer cannot be read"

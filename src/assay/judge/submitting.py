@@ -29,7 +29,18 @@ from assay.scheme.reading import present
 if TYPE_CHECKING:
     from assay.ledger.store import Store, Submission
 
-__all__ = ["ParticipantRow", "add_participant", "check_participant", "find", "flush", "is_staged", "opened", "placed", "staging"]
+__all__ = [
+    "ParticipantRow",
+    "add_participant",
+    "check_participant",
+    "find",
+    "flush",
+    "is_staged",
+    "placed",
+    "rename_participant",
+    "staging",
+    "with_open_ledger",
+]
 
 STAGED = ".staged"
 """The folder of a competition for files that are handed in and not yet placed."""
@@ -154,7 +165,7 @@ def _clear(folder: Path) -> None:
 
 
 @contextmanager
-def opened(competition: Path, store: Store) -> Iterator[None]:
+def with_open_ledger(competition: Path, store: Store) -> Iterator[None]:
     """In the block, what is submitted to a competition is told to its ledger through this open database."""
     token = _KNOWN.set((competition, store))
     try:
@@ -170,12 +181,12 @@ def is_staged(competition: Path, source: Path) -> bool:
 
 def rename_participant(competition: Path, participant: str, name: str) -> None:
     """Gives a participant another name in participants.csv, under the conditions of `add_participant`. Raises BadInput."""
-    found = find(competition, participant)
-    check_participant(competition, participant, name=name, address=found.row.get("address", ""))
-    if "name" not in found.header:
-        found.header.append("name")
-    found.row["name"] = name
-    _write_rows(competition, found.header, found.rows)
+    registered = find(competition, participant)
+    check_participant(competition, participant, name=name, address=registered.row.get("address", ""))
+    if "name" not in registered.header:
+        registered.header.append("name")
+    registered.row["name"] = name
+    _write_rows(competition, registered.header, registered.rows)
 
 
 def placed(

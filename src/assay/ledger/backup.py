@@ -84,7 +84,7 @@ class About:
     schema: str = _FORMAT
 
 
-def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NOTHING) -> About:
+def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NO_TABLES) -> About:
     """Back up the ledger of a competition's folder or a subnet file to a new file, while others write.
 
     beside: tables in the database that are not the ledger's. Raises BadInput for a file that exists or cannot be written, and
@@ -103,7 +103,7 @@ def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NOTHI
     return about
 
 
-def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: MetaData = store.NOTHING) -> About:
+def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: MetaData = store.NO_TABLES) -> About:
     """Restore a backup to the place of the database in the folder's ledger.toml, which must be empty. Then adopt it.
 
     older: accept a backup that is older than the folder's files. beside: as `back_up` has it. Everything is

@@ -171,7 +171,7 @@ class CountedView(View):
             what = f"{before.batches} batches were checked, but the last one there is {self.looked}"
             raise Damaged(what, hint=RESTORE)
         for old in [kept for kept in list(judged) if kept[1:] != state]:
-            judged.pop(old, None)  # of before the last receipt, which has a verdict on all of them
+            judged.pop(old, None)  # the new receipt has the verdict on these batches
         self.aside = tuple(aside)
         self._numbers = frozenset(entry.batch.id for entry in aside)
 

@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError, BadInput
+from assay.exact import canonical
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
 from assay.node.spool import BATCHES, PushResult, Spool, waiting
+from assay.records import record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import Client
+from assay.serve.evidence import BatchOutcome
 from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
@@ -100,9 +103,10 @@ class Round:
         validator = Spool(self.folder, self.signer).validator
         evidence = run_files.evidence_file(self.folder, validator)
         if evidence.exists() and f'"epoch":{work.epoch},'.encode() in evidence.read_bytes():
-            why = f"the task set changed while epoch {work.epoch} is open: it is judged on from the next epoch on"
-            self.tell(why)
-            self._note(work, "waiting", waits=f"{why}; nothing is to be done", seen=work.seen)
+            why = f"The task set changed while epoch {work.epoch} is open."
+            waits = f"{why} This node uses the new set from epoch {work.epoch + 1} on; you need do nothing."
+            self.tell(waits)
+            self._note(work, "waiting", waits=waits, seen=work.seen)
             return True
         self._put_away(former, validator, evidence)
         return False
@@ -205,10 +209,10 @@ class Round:
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
-        if count := sum(row.outcome.conflicts for row in result.sent):
+        if count := sum(row.outcome.conflicts for row in result.sent if not self._replaces_former(row.outcome)):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
             status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
-            self.tell(f"{what}: does another node use it?")
+            self.tell(f"{what}: does another node use this key?")
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:
@@ -217,6 +221,18 @@ class Round:
         for line in refused:
             self.tell(f"refused: {line}")
         return result
+
+    def _replaces_former(self, outcome: BatchOutcome) -> bool:
+        """Whether the records that a batch contradicts were judged on a former task set, as far as the service names them."""
+        firsts = [{name: value for name, value in pair.first.items() if name != "seq"} for pair in outcome.conflicting]
+        if not firsts:
+            return False
+        former = set[bytes]()
+        for file in (self.folder / "former").glob("*/evidence/*.jsonl*"):
+            for line in file.read_bytes().splitlines():
+                with suppress(ValueError, BadInput):  # a half-written line
+                    former.add(canonical(record(json.loads(line)).document()))
+        return all(canonical(first) in former for first in firsts)
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -122,7 +122,7 @@ class Spool:
         if offsets != before:
             (self.folder / FOLDER).mkdir(exist_ok=True)
             write_bytes(self.note_file, canonical(offsets) + b"\n")
-        return sum(made.statement.count for made in signed)
+        return sum(new.statement.count for new in signed)
 
     def push(self, client: Client, open_epoch: int, *, logs: bool = True, pauses: Sequence[float] = PAUSES) -> PushResult:
         """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput.

@@ -134,13 +134,14 @@ def _wrong(folder: Path, content: Json, *, working: bool) -> list[str]:
         ("refused", "the service refuses a batch"),
         ("missing", "a result is missing"),
         ("absent", "a submission could not be fetched"),
-        ("uncalibrated", "a task judges nobody on this machine"),
+        ("uncalibrated", "a task does not calibrate on this machine"),
     ):
         rows = content.get(name, [])
         wrong += [f"{what}: {row}" for row in rows[:_SHOWN]]
         if len(rows) > _SHOWN:
             wrong.append(f"{what}: {len(rows) - _SHOWN} more, see --json")
-    wrong += [str(content[name]) for name in ("waits", "conflicts") if content.get(name)]
+    if content.get("conflicts"):
+        wrong.append(str(content["conflicts"]))
     with suppress(OSError):
         if (free := shutil.disk_usage(folder).free) < _FREE:
             wrong.append(f"the disk is almost full: {free // 2**20} MiB are free; make room")

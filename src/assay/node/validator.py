@@ -97,13 +97,13 @@ class Node:
             self._well(epoch=work["epoch"], settled=work["settled"], heard=status.now_text())
             return
         code = self._carry_out()
-        said = status.note(self.folder)
+        noted = status.note(self.folder)
         if code == 0:
             self._well()
-            self._seen = str(said.get("seen", work["seen"]))
-            self._due = time.monotonic() + AGAIN if said.get("missing") or said.get("absent") else None
+            self._seen = str(noted.get("seen", work["seen"]))
+            self._due = time.monotonic() + AGAIN if noted.get("missing") or noted.get("absent") else None
         elif not self._stopped:
-            self._trouble = said.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
+            self._trouble = noted.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
             status.note(self.folder, trouble=self._trouble)
             self._pause()
 
@@ -122,7 +122,7 @@ class Node:
 
     def _well(self, **changes: Any) -> None:
         if self._failed:
-            self.tell("well again")
+            self.tell("recovered")
         self._failed, self._trouble = 0, None
         status.note(self.folder, trouble=None, state="waiting", **changes)
 

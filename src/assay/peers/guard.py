@@ -82,9 +82,9 @@ class Connection:
 
     def __post_init__(self) -> None:
         self.peer = self.address
-        self.is_of(self.address)
+        self.set_client(self.address)
 
-    def is_of(self, address: str, *, shared: bool = False) -> None:
+    def set_client(self, address: str, *, shared: bool = False) -> None:
         """Note whose request it has now. shared: many clients have this address."""
         self.address, self.network, private = _network_of(address)
         self.shared = shared or private
@@ -103,19 +103,19 @@ class ConnectionGuard:
         self.guests: dict[Connection, None] = {}
         self._known: OrderedDict[str, bytes] = OrderedDict()
 
-    def names(self, guest: Connection, forwarded: Iterable[str]) -> None:
+    def identify(self, guest: Connection, forwarded: Iterable[str]) -> None:
         """Note whose request a connection has. forwarded: the values of X-Forwarded-For, in their order.
 
         Each proxy appends the address from which it has the request. So the last address that is not a trusted proxy's is true,
-        and what stands before it may be forged. Who cannot be told from others shares the proxy's address with them.
+        and what stands before it may be forged. Clients without a usable address count as one client: the proxy.
         """
         if self._is_proxy(guest.peer):
             for hop in reversed([hop.strip() for value in forwarded for hop in value.split(",")]):
                 address = _without_port(hop)
                 if not self._is_proxy(address):
-                    guest.is_of(address)
+                    guest.set_client(address)
                     return
-            guest.is_of(guest.peer, shared=True)
+            guest.set_client(guest.peer, shared=True)
 
     def _is_proxy(self, address: str) -> bool:
         try:
@@ -128,7 +128,7 @@ class ConnectionGuard:
 
     def arrive(self, guest: Connection) -> bool:
         """Accept a connection, and close another one if there are too many; False if none can be closed."""
-        self.names(guest, ())
+        self.identify(guest, ())
         self.guests[guest] = None
         while not guest.shared and self._of(guest.address) > self.bounds.address_connections:
             if not self._one_leaves([other for other in self.guests if other.address == guest.address], guest):
@@ -218,7 +218,7 @@ class ConnectionGuard:
 
         async def application(scope: Any, receive: Any, send: Any) -> None:
             guest: Connection = scope["state"]["guest"]
-            self.names(guest, [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"])
+            self.identify(guest, [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"])
             if not self.ask(guest):
                 await busy(scope, receive, send)
                 return
@@ -226,7 +226,7 @@ class ConnectionGuard:
                 await inner(scope, receive, send)
             finally:
                 self.answered(guest)
-                self.names(guest, ())
+                self.identify(guest, ())
 
         return application
 

@@ -33,7 +33,12 @@ from assay.judge.tree.handles import FOLDER, PLAIN, holding, names, opened
 from assay.serve import unpacker
 from assay.serve.unpacker import EntryNames, RefusedEntry
 
-__all__ = ["BOUNDS", "ArchiveBounds", "ComingArchive", "Withdrawn", "pack", "unpack"]
+__all__ = ["ARCHIVE", "BOUNDS", "SEALED", "ArchiveBounds", "ComingArchive", "Withdrawn", "pack", "unpack"]
+
+ARCHIVE = "application/gzip"
+"""The media type of an archive; any other than SEALED means an archive too."""
+SEALED = "application/vnd.assay.sealed"
+"""The media type of a sealed solution, and of the commitment to one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class ArchiveBounds:
     files: int = 20_000
     """Files and folders, with folders that are only named in a file's path."""
     depth: int = 32
-    """EntryNames in a path."""
+    """Names in a path."""
     name: int = 255
     """Bytes of one name."""
     path: int = 1000

@@ -173,7 +173,7 @@ def _words(season: Season, key: str) -> str:
 def _drawn(season: Season, shown: list[Json], asked: Asked, *, steps: bool) -> Iterator[Json]:
     """The rows of a page, each with its trend, and with its tie where the next row is its neighbour in the ranking.
 
-    steps: nearly all neighbours are tied, so a row says of whom further up the tasks are the first to separate it.
+    steps: nearly all neighbours are tied, so a row names the place than which it is the first to be clearly worse.
     """
     histories = _shares(season) if season.document["weights"] and len(season.epochs) > 1 else {}
     label = f"share in {plural(min(TREND, len(season.epochs)), 'epoch')}"
@@ -182,7 +182,7 @@ def _drawn(season: Season, shown: list[Json], asked: Asked, *, steps: bool) -> I
         line = spark(histories[row["key"]], label) if row["key"] in histories else None
         note = row["note"]
         if steps and row["step"] and row["step"] < row["at"] - 1:
-            note = f"{note} · " * bool(note) + f"the first that the tasks separate from the {ordinal(row['step'])}"
+            note = f"{note} · " * bool(note) + f"highest place clearly worse than the {ordinal(row['step'])}"
         yield row | {"note": note, "spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
 
 

@@ -232,12 +232,12 @@ def _judgements(season: Season, key: str) -> dict[str, Rubric]:
 
 def _released(season: Season, judged: Mapping[str, Mapping[str, Rubric]]) -> dict[tuple[str, str], str]:
     """(participant, check) → a quote that was published; of several validators' quotes the first one's."""
-    found: dict[tuple[str, str], str] = {}
+    quotes: dict[tuple[str, str], str] = {}
     for key, records in judged.items():
         for record in records.values():
             for name, text in published_quotes(season.folder, record).items():
-                found.setdefault((key, name), text)
-    return found
+                quotes.setdefault((key, name), text)
+    return quotes
 
 
 def _rubric(season: Season, rules: RubricScore) -> Json:

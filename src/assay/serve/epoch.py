@@ -138,8 +138,8 @@ def table_names(document: Json) -> list[str]:
 
 def table_csv(document: Json, name: str) -> bytes:
     """A table of a settlement's document as CSV: exact numbers, a header line, and for weights the burn as the last row."""
-    columns, found = rows(document, SETTLEMENT, BURNT)[name]
-    return csvs.dumped(tuple(columns), (_plain(row) for row in found))
+    columns, table_rows = rows(document, SETTLEMENT, BURNT)[name]
+    return csvs.dumped(tuple(columns), (_plain(row) for row in table_rows))
 
 
 def _plain(row: Json) -> Json:

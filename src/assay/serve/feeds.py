@@ -19,7 +19,7 @@ from assay.ledger.access import stored_settlement
 from assay.ledger.store import Store, View
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, words
 from assay.serve.metrics import Metrics
-from assay.serve.public import Segment
+from assay.serve.public import CHECKPOINT, Segment, log_file
 from assay.serve.shapes import download, example
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.uploads import check_room
@@ -159,6 +159,7 @@ def _check_served(served: ServedCompetition) -> None:
     served.rules()
     store, _notebook = served.books()
     _check_answers(store)
+    log_file(served, CHECKPOINT)
     places = {served.folder} if served.database is None else {served.folder, served.database.parent, served.database}
     for place in sorted(places):
         check_room(place)

@@ -252,7 +252,7 @@ def answer(
     tag = f'W/"{digest}"'
     keep = "public, max-age=31536000, immutable" if forever else f"public, max-age={seconds}" if seconds else "no-cache"
     fields = {"ETag": tag, "Cache-Control": keep, "Vary": "Accept-Encoding"} | dict(headers or {})
-    if known_tag(request, tag):
+    if request.method in ("GET", "HEAD") and known_tag(request, tag):
         return Response(status_code=304, headers=fields)
     encoding = _encoding(request.headers.get("accept-encoding", "")) if len(data) >= PACKED_FROM and _TEXT.match(media) else ""
     if encoding:

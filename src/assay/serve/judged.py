@@ -23,7 +23,7 @@ from assay.ledger.store import Store, View
 from assay.scheme.model import Scheme
 from assay.serve.epochs import People
 
-__all__ = ["JudgedEvidence", "Judgement", "TrialBits"]
+__all__ = ["JudgedEvidence", "JudgedSoFar", "TrialBits"]
 
 Json = dict[str, Any]
 MOST_TASKS = 10_000
@@ -57,38 +57,38 @@ class TrialBits:
         return b"{" + b",".join(_name(task) + listed[task] for task in sorted(listed, key=_utf16)) + b"}"
 
 
-class Judgement(NamedTuple):
+class JudgedSoFar(NamedTuple):
     """What the ledger has of a validator about a submission: how many records, which trials, and the lowest epoch of them."""
 
     records: int = 0
     trials: int = 0
     epoch: int | None = None
 
-    def with_record(self, epoch: int, trial: int) -> Judgement:
+    def with_record(self, epoch: int, trial: int) -> JudgedSoFar:
         """The same with one record more. trial: its bit."""
-        return Judgement(self.records + 1, self.trials | trial, epoch if self.epoch is None else min(epoch, self.epoch))
+        return JudgedSoFar(self.records + 1, self.trials | trial, epoch if self.epoch is None else min(epoch, self.epoch))
 
 
-NOTHING = Judgement()
+NOT_JUDGED = JudgedSoFar()
 
 
-class _Seat:
+class _ValidatorState:
     """What is known of one validator: up to which batch, and of each submission that was asked for."""
 
     def __init__(self) -> None:
-        self.lock, self.last, self.about = Lock(), 0, dict[str, Judgement]()
+        self.lock, self.last, self.about = Lock(), 0, dict[str, JudgedSoFar]()
 
 
 class JudgedEvidence:
     """What validators judged, of one ledger. Threads share it."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._lock, self._seats = store, Lock(), dict[str, _Seat]()
+        self._store, self._lock, self._states = store, Lock(), dict[str, _ValidatorState]()
         self._bits = TrialBits((), None)
 
     def of(
         self, people: People, scheme: Scheme, validator: str, counting: Mapping[str, str], wanted: Iterable[str]
-    ) -> tuple[dict[str, Judgement], TrialBits]:
+    ) -> tuple[dict[str, JudgedSoFar], TrialBits]:
         """Submission → what the ledger has of a validator about it, at least of those `wanted`; and how to read the trials.
 
         counting: submission → participant, of all that count now. Raises StoreError.
@@ -96,23 +96,23 @@ class JudgedEvidence:
         rules = (people.tasks, scheme.kind.trials(scheme.score))
         with self._lock:
             if rules != self._bits.rules:
-                self._bits, self._seats = TrialBits(*rules), {}
-            for gone in self._seats.keys() - people.validators.keys():
-                del self._seats[gone]
-            seat, bits = self._seats.setdefault(validator, _Seat()), self._bits
-        with seat.lock, self._store.reading() as view:
-            about = {submission: known for submission, known in seat.about.items() if submission in counting}
+                self._bits, self._states = TrialBits(*rules), {}
+            for gone in self._states.keys() - people.validators.keys():
+                del self._states[gone]
+            state, bits = self._states.setdefault(validator, _ValidatorState()), self._bits
+        with state.lock, self._store.reading() as view:
+            about = {submission: known for submission, known in state.about.items() if submission in counting}
             verdicts = _Verdicts(view, self._store.meta.key)
             last = view.last_batch()
             if about:
-                for submission, epoch, trial in _since(view, validator, seat.last, bits, verdicts):
+                for submission, epoch, trial in _since(view, validator, state.last, bits, verdicts):
                     if (known := about.get(submission)) is not None:
                         about[submission] = known.with_record(epoch, trial)
             for submission in wanted:
                 if submission not in about:
                     whose = submission if scheme.kind.record.shared_key else counting[submission]
                     about[submission] = _looked_up(view, (scheme.score.kind, validator, whose), submission, bits, verdicts)
-            seat.about, seat.last = about, last
+            state.about, state.last = about, last
         return about, bits
 
 
@@ -143,15 +143,15 @@ def _since(view: View, validator: str, after: int, bits: TrialBits, verdicts: _V
                 yield submission, row.epoch, trial
 
 
-def _looked_up(view: View, run: tuple[str, str, str], submission: str, bits: TrialBits, verdicts: _Verdicts) -> Judgement:
+def _looked_up(view: View, run: tuple[str, str, str], submission: str, bits: TrialBits, verdicts: _Verdicts) -> JudgedSoFar:
     """What there is of a run (kind, validator, submission or participant) about a submission."""
-    found, seen = NOTHING, set[bytes]()
+    judged, seen = NOT_JUDGED, set[bytes]()
     for row in view.run(*run):
         about, trial = _read(row.body, bits)
         if about == submission and row.digest not in seen and verdicts.counts(row.batch):
             seen.add(row.digest)
-            found = found.with_record(row.epoch, trial)
-    return found
+            judged = judged.with_record(row.epoch, trial)
+    return judged
 
 
 def _read(body: bytes, bits: TrialBits) -> tuple[str, int]:

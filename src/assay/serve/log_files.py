@@ -152,8 +152,8 @@ def fetch_logs(client: Client, listed: Json, folder: Path) -> tuple[list[Path], 
             path = place / name
             if not path.is_file() or sha256(path.read_bytes()).hexdigest() != sha:
                 data = patiently(partial(client.download, f"submissions/{listed['submission']}/logs/{sha}", LOG_BYTES))
-                if (found := sha256(data).hexdigest()) != sha:
-                    raise Refused("logs", f"{name} is another file than the service lists", expected=sha, found=found)
+                if (actual := sha256(data).hexdigest()) != sha:
+                    raise Refused("logs", f"{name} is another file than the service lists", expected=sha, found=actual)
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except OSError as error:

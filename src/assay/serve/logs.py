@@ -126,12 +126,13 @@ def hand_over(served: ServedCompetition, validator: str, entries: Sequence[tuple
     outcomes = []
     for about, (_, files) in zip(parsed, entries, strict=True):
         if isinstance(about, BadInput):
-            outcomes.append(_refused("", about.what, about.hint))
+            where = f"{about.field}: " if about.field else ""
+            outcomes.append(_refused("", where + about.what, about.hint))
         elif about.digest not in stored:
             outcomes.append(_refused(about.digest, "the ledger does not have this record", "send its batch first"))
         else:
             before = known.get(about.digest)
-            wanted = () if before else dict.fromkeys(files.values())
+            wanted = dict.fromkeys(files.values()) if before is None or before.files == files else ()
             if missing := [sha for sha in wanted if not object_file(served.folder, sha).is_file()]:
                 outcomes.append({"record": about.digest, "outcome": "missing", "missing": missing})
                 continue
@@ -199,14 +200,14 @@ def _allowed(
     served: ServedCompetition, among: Iterable[ReleasedTrial], participant: str | None
 ) -> tuple[list[ReleasedTrial], int]:
     """Those trials that a reader may see, and how many more are of hidden tasks. Raises HttpProblem (403) as `released` does."""
-    desk, _ = served.books()
+    store, _ = served.books()
     rule = policy(served)
     if rule == "never":
         raise HttpProblem(403, "this competition releases no logs", hint="[release] logs in its scheme says so", stage="release")
     if rule == "own" and participant is None:
         hint = "its participant reads them with assay logs --url ADDRESS --key NAME"
         raise HttpProblem(403, "logs are released to their participant only", hint=hint, stage="release")
-    with desk.reading() as view:
+    with store.reading() as view:
         settled = view.settled_epoch()
     trials, hidden, later = list[ReleasedTrial](), 0, False
     for trial in among:
@@ -255,8 +256,8 @@ def _judged_here(file: Path, stamp: tuple[int, ...]) -> ReleasedTrial:
 
 def _record_of(judged: TrialRecord) -> Tests:
     """What evidence says of a trial; also of one that ended in an error, which is no evidence."""
-    said = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
-    return Tests(kind="tests", observed_at=judged.finished_at, **said)
+    fields = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
+    return Tests(kind="tests", observed_at=judged.finished_at, **fields)
 
 
 def _complete(trial: ReleasedTrial) -> ReleasedTrial:
@@ -331,9 +332,9 @@ def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | N
         "all": logs_page(submission),
         "json": api if task is None else f"{api}?task={quote(task, safe='')}",
         "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
-        "command": command if task is None else f"{command} --task {shlex.quote(task)}",
+        "command": f"{command} --json" if task is None else f"{command} --task {shlex.quote(task)} --json",
         "hidden": plural(found.hidden, "more trial") if found.hidden else "",
-        "left_out": plural(found.left_out, "trial") if found.left_out else "",
+        "left_out": plural(found.left_out, "more trial") if found.left_out else "",
         "trials": [],
         "tasks": [],
     }

@@ -59,20 +59,20 @@ _MAKING = LOCK + 1
 """The advisory lock of a process that makes the tables in PostgreSQL."""
 TABLES = MetaData()
 """The tables of the service that must outlast a power failure. A backup of the ledger has them too."""
-_BRIEF = MetaData()
+_SHORT_LIVED = MetaData()
 """The tables that matter for minutes or an epoch."""
 _Number = BigInteger().with_variant(Integer, "sqlite")
 
 _nonces = Table(
     "serve_nonces",
-    _BRIEF,
+    _SHORT_LIVED,
     Column("key", Text, primary_key=True),
     Column("nonce", Text, primary_key=True),
     Column("until", _Number, nullable=False, index=True),
 )
 _heartbeats = Table(
     "serve_heartbeats",
-    _BRIEF,
+    _SHORT_LIVED,
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
@@ -114,21 +114,21 @@ _uploads = Table(
 )
 _attempts = Table(
     "serve_attempts",
-    _BRIEF,
+    _SHORT_LIVED,
     Column("participant", Text, primary_key=True),
     Column("epoch", _Number, primary_key=True, autoincrement=False),
     Column("count", _Number, nullable=False),
 )
 _turns = Table(
     "serve_turns",
-    _BRIEF,
+    _SHORT_LIVED,
     Column("name", Text, primary_key=True),
     Column("holder", Text, nullable=False, index=True),
     Column("until", _Number, nullable=False),
 )
 _since = Table(
     "serve_since",
-    _BRIEF,
+    _SHORT_LIVED,
     Column("id", _Number, primary_key=True, autoincrement=False),
     Column("at", _Number, nullable=False),
 )
@@ -205,11 +205,11 @@ class Notebook:
     """
 
     def __init__(self, place: str) -> None:
-        brief = place if "://" in place else str(_requests_file(Path(place)))
-        self._engine, self._quick = (make_engine(each, wait=WAIT_SECONDS, cache=CACHE_KIB) for each in (place, brief))
-        self._names = {self._engine: shown(place), self._quick: shown(brief)}
+        short_lived = place if "://" in place else str(_requests_file(Path(place)))
+        self._engine, self._quick = (make_engine(each, wait=WAIT_SECONDS, cache=CACHE_KIB) for each in (place, short_lived))
+        self._names = {self._engine: shown(place), self._quick: shown(short_lived)}
         _relax(self._quick)
-        for engine, tables in ((self._engine, TABLES), (self._quick, _BRIEF)):
+        for engine, tables in ((self._engine, TABLES), (self._quick, _SHORT_LIVED)):
             with self._changing(engine) as connection:
                 _make_tables(connection, tables)
         with self._changing(self._quick) as connection:
@@ -217,7 +217,7 @@ class Notebook:
             at = connection.execute(select(_since.c.at)).scalar_one()
         self.since = datetime.fromtimestamp(at, UTC)
         """Since when nonces are remembered, in whole seconds: a request signed before may be a copy."""
-        self.file = None if "://" in place else Path(brief)
+        self.file = None if "://" in place else Path(short_lived)
         """What is beside an SQLite ledger."""
 
     def close(self) -> None:
@@ -385,8 +385,8 @@ class Notebook:
         with self._changing(self._engine) as connection:
             with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
                 connection.execute(insert(_logs).values(row))
-            found = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
-        return _trial_logs(found)
+            stored = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
+        return _trial_logs(stored)
 
     def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
         """Record → its logs, of those records (by digest) that have some."""
@@ -464,7 +464,7 @@ def _requests_file(ledger: Path) -> Path:
         engine = make_engine(beside, create=True)
         try:
             with transaction(engine, str(beside), writing=True) as connection:
-                _BRIEF.create_all(connection)
+                _SHORT_LIVED.create_all(connection)
             engine.dispose()
             with suppress(FileExistsError):
                 os.link(beside, file)

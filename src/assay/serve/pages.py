@@ -215,7 +215,7 @@ def live_page(scheme: Scheme, season: Season | None, state: LiveState, events: s
 
 
 def _titled(page: str, title: str, **view: object) -> Json:
-    """Return what one page prints. json: its data beside it, under the name of the kind of page if it is not another."""
+    """Return what one page prints. json: the page's data; `PAGE.json` by default."""
     return {"page": page, "title": title, "json": f"{page}.json", **view}
 
 

@@ -56,14 +56,14 @@ class Progress:
 
         Raises HttpProblem (409) without a ledger, and StoreError.
         """
-        desk, notebook = served.books()
+        store, notebook = served.books()
         rules = served.scheme.submission or SubmissionRules()
         uploads = notebook.uploads(participant, last=LISTED)
         current = submitting.find(served.folder, participant).submission
-        known = self._read(served, desk)
+        known = self._read(served, store)
         judging = self._judging(served)
         judged = any(upload.submission == current for upload in uploads) and _has_evidence(
-            served, desk, participant, current, known.epoch
+            served, store, participant, current, known.epoch
         )
         rows = [
             _sealed_row(served.folder, upload, current, known)
@@ -72,11 +72,11 @@ class Progress:
             for upload in uploads
         ]
         commitments = [
-            {"digest": made.digest, "epoch": made.epoch, "at": made.at} for made in notebook.commitments(participant, last=LISTED)
+            {"digest": row.digest, "epoch": row.epoch, "at": row.at} for row in notebook.commitments(participant, last=LISTED)
         ]
         return {
             "participant": participant,
-            "epoch": open_epoch(desk),
+            "epoch": open_epoch(store),
             "per_epoch": rules.per_epoch,
             "reveal": rules.reveal,
             "archive_bytes": archive_bounds(served.scheme).packed,
@@ -86,16 +86,16 @@ class Progress:
 
     def _judging(self, served: ServedCompetition) -> dict[str, list[str]]:
         """Submission → the validators that are judging it now."""
-        _desk, notebook = served.books()
-        found: dict[str, list[str]] = {}
+        _store, notebook = served.books()
+        judging: dict[str, list[str]] = {}
         for beat in notebook.heartbeats():
             if now() - beat.at <= SILENT:
                 for submission in sorted({str(entry.get("submission", "")) for entry in beat.judging} - {""}):
-                    found.setdefault(submission, []).append(beat.validator)
-        return found
+                    judging.setdefault(submission, []).append(beat.validator)
+        return judging
 
-    def _read(self, served: ServedCompetition, desk: Store) -> _Known:
-        with self._lock, desk.reading() as view:
+    def _read(self, served: ServedCompetition, store: Store) -> _Known:
+        with self._lock, store.reading() as view:
             epoch = view.settled_epoch()
             known = self._known.get(served.segment)
             if known is None or known.epoch != epoch:
@@ -103,16 +103,16 @@ class Progress:
                 if epoch is not None and (stored := view.settlement(epoch)) is not None:
                     agreed = json.loads(stored.document)["agreed"]
                     scores = {row["participant"]: row["score"] for row in agreed if row["score"] is not None}
-                    known = _Known(epoch, {name: made.submission for name, made in view.submissions(epoch).items()}, scores)
+                    known = _Known(epoch, {name: row.submission for name, row in view.submissions(epoch).items()}, scores)
                 self._known[served.segment] = known
             return known
 
 
-def _has_evidence(served: ServedCompetition, desk: Store, participant: str, submission: str, settled: int | None) -> bool:
+def _has_evidence(served: ServedCompetition, store: Store, participant: str, submission: str, settled: int | None) -> bool:
     """Whether the ledger has evidence of an open epoch about a submission, of any validator."""
     kind = served.scheme.kind
     about = submission if kind.record.shared_key else participant
-    with desk.reading() as view:
+    with store.reading() as view:
         return any(
             json.loads(row.body)["submission"] == submission
             for validator in served.rules().validators

@@ -29,7 +29,7 @@ from assay.serve.shapes import document, download, example
 from assay.serve.site import ServedCompetition, Site
 from assay.tables import TABLES
 
-__all__ = ["EpochNumber", "Segment", "routes"]
+__all__ = ["CHECKPOINT", "EpochNumber", "Segment", "log_file", "routes"]
 
 Json = dict[str, Any]
 CSV, PARQUET, TAR, OCTETS, TEXT = (
@@ -43,6 +43,8 @@ KEEP = 60
 """Seconds for which an answer about a settled epoch may be used without asking again."""
 LIMIT = 1000
 """Rows of a page."""
+CHECKPOINT = "checkpoint"
+"""The file of a log's folder that says how large it is, signed."""
 TILE_BYTES = WIDTH * (ENTRY_BYTES + 2)
 _TILE = re.compile(r"tile/(entries|[0-9]{1,2})/((?:x[0-9]{3}/){0,5})([0-9]{3})(?:\.p/([0-9]{1,3}))?", re.ASCII)
 
@@ -212,7 +214,7 @@ def _log(router: APIRouter, site: Site) -> None:
     async def checkpoint(request: Request, segment: Segment) -> Response:
         """The signed checkpoint of the log (C2SP tlog-checkpoint): its size and root."""
         served = site.competition(segment)
-        note = await look(request, _log_file, served, "checkpoint")
+        note = await look(request, log_file, served, CHECKPOINT)
         return answer(request, note, TEXT, seconds=1)
 
     @router.get("/{segment}/log/tile/{path:path}", responses=download(OCTETS), response_class=Response)
@@ -223,7 +225,7 @@ def _log(router: APIRouter, site: Site) -> None:
     ) -> Response:
         """A tile of the log (C2SP tlog-tiles): 256 hashes, or entries. A full tile never changes."""
         name, full = _tile(request.scope["path"].partition("/log/")[2])  # a router passes over a line break at the end
-        data = await look(request, _log_file, site.competition(segment), name)
+        data = await look(request, log_file, site.competition(segment), name)
         return answer(request, data, OCTETS, seconds=KEEP, forever=full)
 
 
@@ -251,13 +253,16 @@ def _tile(path: str) -> tuple[str, bool]:
     raise HttpProblem(404, f"the log has no {brief(path, 80)}", hint="see https://c2sp.org/tlog-tiles")
 
 
-def _log_file(served: ServedCompetition, name: str) -> bytes:
-    """A file of the log's folder, without following a link below it. Raises HttpProblem (404)."""
+def log_file(served: ServedCompetition, name: str) -> bytes:
+    """A file of the log's folder, without following a link below it. Raises HttpProblem: 404, or 503 if it is lost."""
     served.books()
     try:
         data = tree.peek(config.read(served.folder).tiles, name, most=TILE_BYTES)
     except tree.TreeError:
         data = None
+    if data is None and name == CHECKPOINT:  # every log has one from its first day
+        hint = "its operator puts the log's folder back; assay ledger check says what is missing"
+        raise HttpProblem(503, "the log's checkpoint cannot be read", hint=hint, stage="log", retry=60)
     if data is None:
         raise HttpProblem(404, f"the log has no {name}", hint="its checkpoint says how large it is")
     return data

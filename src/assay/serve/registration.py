@@ -31,14 +31,13 @@ from assay.serve.http import HttpProblem
 from assay.serve.notebook import Invitation, Notebook
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, now
+from assay.serve.uploads import seconds_to_wait
 
 __all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "register"]
 
 NAMES_PER_EPOCH = 10
 """How often a participant may change its name in an epoch: each change is written, and pages are drawn again."""
 _PULLED = "registry.json"
-_LATER = 600
-"""Seconds after which a participant may try again to change its name."""
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
 
@@ -77,7 +76,7 @@ def register(
     A key that no invitation lets in writes nothing and waits for nobody. Raises HttpProblem (403) for it, BadInput for a name or
     an address that cannot be, StoreError.
     """
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     if (known := _known(served, key)) is not None:
         return _renamed(served, known, name.strip(), asked)
     before = notebook.participant_of(key.id)
@@ -112,7 +111,7 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
 
     Raises BadInput, HttpProblem (429) if it was changed too often, StoreError.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     if not name:
         return RegistrationResult(participant, False)
     with alone(served.folder):
@@ -123,10 +122,11 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
             submitting.check_participant(served.folder, participant, name=name)
         if asked is not None:
             served.spend(asked)
-        epoch = open_epoch(desk)
+        epoch = open_epoch(store)
         if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
             what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
-            raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=_LATER)
+            retry = seconds_to_wait(served.scheme)
+            raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=retry)
         submitting.rename_participant(served.folder, participant, name)
     return RegistrationResult(participant, False, renamed=True)
 

@@ -42,8 +42,8 @@ def write_folder(
     earlier: reads the season at an epoch; if given, each epoch before the one shown gets a folder of its own, `epoch-N`.
     Raises BadInput if something else is there; then nothing is written.
     """
-    if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one that has a report")
+    target = target.resolve()  # `new/../competition` is there as soon as `new` is
+    _check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -75,8 +75,15 @@ def _every(season: Season, earlier: Callable[[int], Season] | None) -> Iterator[
             yield f"epoch-{epoch}/{name}", content
 
 
+def _check_target(target: Path) -> None:
+    """Raise BadInput if something is there that is no report."""
+    if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
+        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one that has a report")
+
+
 def _replace(made: Path, target: Path) -> None:
-    """Put a finished folder where the target is."""
+    """Put a finished folder where the target is. Raises BadInput if something else has come there meanwhile."""
+    _check_target(target)
     if not target.exists():
         os.replace(made, target)
         return

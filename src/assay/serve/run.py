@@ -61,14 +61,14 @@ class ServeOptions:
 
 def networks(proxies: Iterable[str]) -> list[Network]:
     """The networks of proxies. Raises BadInput for what is no address."""
-    found: list[Network] = []
+    parsed: list[Network] = []
     for proxy in proxies:
         try:
-            found.append(ipaddress.ip_network(proxy, strict=False))
+            parsed.append(ipaddress.ip_network(proxy, strict=False))
         except ValueError:
             hint = "write the address from which the proxy connects: --proxy 127.0.0.1, or a network: --proxy 10.0.0.0/8"
             raise BadInput(f"{brief(proxy, 80)} is not an address", field="--proxy", hint=hint) from None
-    return found
+    return parsed
 
 
 def addresses(options: ServeOptions, port: int) -> list[str]:

@@ -42,6 +42,8 @@ __all__ = ["ServedCompetition", "Site", "now", "open_site", "stamp"]
 
 SEASONS = 4
 """EpochReader of a competition that stay in memory."""
+RESERVED = ("v1", "competitions", "openapi.json")
+"""Addresses of the service itself, which no competition may have."""
 PAGE_BYTES = 64 * 2**20
 """Bytes of drawn pages that stay in memory, for all epochs of a competition."""
 FAILED_SECONDS = 5.0
@@ -86,7 +88,7 @@ class _Shelf:
     last: Season | None = None
     """The last epoch; who handed in something since is not up to date in it."""
     before: Season | None = None
-    """What was the last epoch before, until the last one was read. Pages that are drawn from it are not kept."""
+    """The epoch that was last until a newer one was settled; shown while the newer one is read. Its pages are not kept."""
 
     def holds(self, moment: datetime) -> bool:
         """Whether the epoch that boards say is open has not closed."""
@@ -237,7 +239,7 @@ class ServedCompetition:
         return None if commits is None else (*self.files(), commits)
 
     def _state(self) -> tuple[tuple[object, ...], tuple[object, ...]]:
-        """Return what changes when a page may look different, and what does when a settled epoch may: () for always."""
+        """Return the state of all pages, and that of the settled epochs alone; () if these must always be read again."""
         files = self.files()
         if self.store is None:
             evidence = self.folder / "evidence"
@@ -436,7 +438,7 @@ def open_site(place: Path, addresses: list[str]) -> Site:
         competitions: dict[str, ServedCompetition] = {}
         for folder in folders:
             served = stack.enter_context(closing(ServedCompetition(folder, addresses[0])))
-            if served.segment in (*competitions, "v1"):
+            if served.segment in (*competitions, *RESERVED):
                 what = f"something else is already at /{served.segment}/"
                 raise BadInput(what, file=folder / "scheme.toml", field="scheme.name", hint="give the competition another name")
             competitions[served.segment] = served

@@ -19,6 +19,7 @@ from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
+from assay.serve.archives import ARCHIVE, SEALED
 from assay.serve.bodies import receive
 from assay.serve.downloads import file_answer
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, signed, status_of
@@ -31,12 +32,8 @@ from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.taking import BOXES, take_archive, turn
 
-__all__ = ["ARCHIVE", "SEALED", "routes"]
+__all__ = ["routes"]
 
-ARCHIVE = "application/gzip"
-"""The media type of an archive; any other than SEALED means an archive too."""
-SEALED = "application/vnd.assay.sealed"
-"""The media type of a sealed solution, and of the commitment to one."""
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 OWN = {"Cache-Control": "private, no-cache"}
@@ -315,8 +312,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """One's own submissions and how far they are; the request is signed."""
         served = site.competition(segment)
         participant, _asked = await signed(request, served, served.participant_of)
-        found = await look(request, progress.submissions, served, participant)
-        return answer(request, canonical(found), JSON, headers=OWN)
+        document = await look(request, progress.submissions, served, participant)
+        return answer(request, canonical(document), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs", response_model=LogsAnswer)
     async def log_list(
@@ -326,7 +323,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
         after: AfterNumber = 0,
     ) -> Response:
-        """The trials of a submission, as far as the scheme releases them; signed by its participant, or by nobody."""
+        """The trials of a submission, as far as the scheme releases them. Its participant signs, unless logs are public."""
         served = site.competition(segment)
         participant = await reader(request, served)
         found = await look(request, _log_list, served, digest, participant, task, after)
@@ -340,7 +337,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         digest: DigestInPath,
         sha256: Annotated[str, Path(pattern=f"^{logs.SHA}$", description="SHA-256 of the file", examples=["0" * 64])],
     ) -> Response:
-        """A file of a trial, whole, as far as the scheme releases it; `Range` goes on with a download."""
+        """A released file of a trial, whole. Browsers show it as text and run nothing in it. `Range` resumes a download."""
         served = site.competition(segment)
         participant = await reader(request, served)
         file, kept = await look(request, logs.open_released, served, digest, participant, sha256)
@@ -354,9 +351,9 @@ def _looking(router: APIRouter, site: Site) -> None:
 def _log_list(
     served: ServedCompetition, submission: str, participant: str | None, task: str | None, after: int
 ) -> dict[str, Any]:
-    found = logs.released(served, submission, participant, task, after=after, most=logs.LISTED)
+    listed = logs.released(served, submission, participant, task, after=after, most=logs.LISTED)
     rows = []
-    for trial in found.trials:
+    for trial in listed.trials:
         about = trial.about
         row: dict[str, Any] = {name: getattr(about, name) for name in LoggedTrial.model_fields if hasattr(about, name)}
         row |= {
@@ -366,7 +363,7 @@ def _log_list(
         if task is not None:
             row["printed"] = {file.name: logs.tail(file) for file in trial.files if file.name.endswith(".txt")}
         rows.append(row)
-    about_all = {"submission": submission, "release": logs.policy(served), "hidden": found.hidden, "left_out": found.left_out}
+    about_all = {"submission": submission, "release": logs.policy(served), "hidden": listed.hidden, "left_out": listed.left_out}
     return about_all | {"trials": rows}
 
 

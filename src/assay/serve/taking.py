@@ -58,8 +58,8 @@ async def take_archive(
 ) -> Upload:
     """Receive an archive of at most so many bytes, unpack it, and make it a submission.
 
-    waiting: so few of this process ask the database for a box at once. Raises HttpProblem (429) if no box becomes free, and what
-    `receive` and the steps of `uploads` raise.
+    waiting: bounds how many uploads of this process ask the database for a box. Raises HttpProblem (429) if no box becomes free,
+    and what `receive` and the steps of `uploads` raise.
     """
     async with _staged(served) as files, _begun(request, served, most, files) as early:
         archive = None if early is None else early.archive

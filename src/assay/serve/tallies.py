@@ -59,18 +59,18 @@ class Tallies:
 
     def sums(self) -> tuple[Counter[Name], int]:
         """Every count, summed over the workers there are and were; and how many there are."""
-        found: Counter[Name] = Counter()
+        sums: Counter[Name] = Counter()
         if self._folder is None:
-            found.update({name: value for name, value, _ in _entries(self._memory)})
-            return found, 1
+            sums.update({name: value for name, value, _ in _entries(self._memory)})
+            return sums, 1
         alive = 0
         for file in self._folder.iterdir():
             lives = _lives(file)
             alive += lives
             for name, value, _ in _entries(file.read_bytes()):
                 if lives or name[0] not in self._gauges:
-                    found[name] += value
-        return found, alive
+                    sums[name] += value
+        return sums, alive
 
     def close(self) -> None:
         """Count no more, as when the process ends."""

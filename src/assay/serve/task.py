@@ -145,6 +145,8 @@ class TaskGrid:
         found: dict[str, list[Duration]] = {}
         for _, record in stored_trials(folder):
             person = self._season.participants.get(record.participant)
+            if record.epoch > self._season.settlement.epoch:  # an open epoch is shown to nobody
+                continue
             if person is not None and person.submission == record.submission and (took := _duration(record)) is not None:
                 found.setdefault(record.task, []).append(took)
         return found

@@ -28,6 +28,7 @@ from assay.folder.files import alone, flush_folder
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
+from assay.records import Tests
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
@@ -48,6 +49,7 @@ __all__ = [
     "forgive_attempt",
     "permit",
     "seal",
+    "seconds_to_wait",
     "store",
     "unpacked",
 ]
@@ -74,7 +76,7 @@ class Permission:
     at: datetime | None = None
     """The time that counts, if it is the time of a commitment."""
     known: Upload | None = None
-    """The same archive, if it is the participant's newest upload already, or sealed."""
+    """An earlier upload of the same archive: the participant's newest one, or any sealed one."""
 
 
 def archive_bounds(scheme: Scheme) -> ArchiveBounds:
@@ -87,9 +89,9 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
 
     Raises StoreError and HttpProblem: 429 above the quota, 409 without a commitment that is old enough, 503 if the disk is full.
     """
-    desk, notebook = served.books()
+    store, notebook = served.books()
     before = notebook.uploads(participant)
-    epoch = open_epoch(desk)
+    epoch = open_epoch(store)
     known = next((upload for upload in before[:1] if upload.archive == archive), None)
     known = known or next((upload for upload in before if archive == upload.archive == upload.submission), None)
     if known is not None and _is_current(served, known):
@@ -107,7 +109,7 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
     if epoch < commitment.epoch + rules.reveal:
         what = f"the commitment was made in epoch {commitment.epoch}, and epoch {epoch} is open"
         hint = f"hand it in from epoch {commitment.epoch + rules.reveal} on"
-        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=_wait(served.scheme))
+        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=seconds_to_wait(served.scheme))
     return Permission(participant, archive, epoch, at=instant(commitment.at))
 
 
@@ -127,18 +129,20 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
     count = epochs.count(epoch)
     if count >= most:
         said = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
-        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=_wait(served.scheme))
+        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme))
 
 
 def count_attempt(served: ServedCompetition, permission: Permission) -> None:
     """Count an archive that is taken in, whether it is accepted or not. Raises HttpProblem (429) if there were too many."""
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     rules = served.scheme.submission or SubmissionRules()
     most = ATTEMPTS * (rules.per_epoch or PER_EPOCH)
     if not notebook.attempt(permission.participant, permission.epoch, most):
         what = f"{most} archives were sent in epoch {permission.epoch}, refused ones included, and {most} are the most"
-        hint = f"wait for epoch {permission.epoch + 1}; try what you hand in on your machine first: assay trial"
-        raise HttpProblem(429, what, hint=hint, stage="quota", retry=_wait(served.scheme))
+        hint = f"wait for epoch {permission.epoch + 1}"
+        if issubclass(served.scheme.kind.record, Tests):
+            hint += "; try what you hand in on your machine first: assay trial"
+        raise HttpProblem(429, what, hint=hint, stage="quota", retry=seconds_to_wait(served.scheme))
 
 
 def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
@@ -147,7 +151,7 @@ def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
         served.books()[1].forgive(permission.participant, permission.epoch)
 
 
-def _wait(scheme: Scheme) -> int:
+def seconds_to_wait(scheme: Scheme) -> int:
     """Seconds after which to try again what the next epoch allows."""
     seconds = closes_in(scheme)
     return _LATER if seconds is None else seconds
@@ -169,7 +173,7 @@ def check_room(folder: Path) -> None:
 
 def commit(served: ServedCompetition, participant: str, digest: str) -> SubmissionCommitment:
     """Notes that a participant committed to an archive; the first time counts. Raises HttpProblem (409, 429) and StoreError."""
-    desk, notebook = served.books()
+    store, notebook = served.books()
     rules = served.scheme.submission or SubmissionRules()
     if rules.reveal is None:
         what = f"the competition {served.name!r} takes no commitments"
@@ -177,7 +181,7 @@ def commit(served: ServedCompetition, participant: str, digest: str) -> Submissi
     known = notebook.commitment(participant, digest)
     if known is not None:
         return known
-    epoch = open_epoch(desk)
+    epoch = open_epoch(store)
     with alone(served.folder):
         _check_quota(served, rules, epoch, [made.epoch for made in notebook.commitments(participant)], "commitments")
         at = instant_text(now().replace(microsecond=0))
@@ -233,9 +237,9 @@ def _flush(files: Path) -> None:
 
 def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, files: Path) -> Upload:
     """One process at a time changes participants.csv, and counts what a participant handed in."""
-    desk, notebook = served.books()
+    store, notebook = served.books()
     participant, rules = permission.participant, scheme.submission or SubmissionRules()
-    with alone(served.folder), submitting.opened(served.folder, desk):
+    with alone(served.folder), submitting.with_open_ledger(served.folder, store):
         epochs = [upload.epoch for upload in notebook.uploads(participant)]
         _check_quota(served, rules, permission.epoch, epochs, "submissions")
         if permission.at is None:
@@ -268,7 +272,7 @@ def seal(served: ServedCompetition, permission: Permission, body: Received) -> U
     `assay enclave deliver` hands it to the enclave. What is returned is on the disk. Raises BadInput for what no enclave of this
     bounty would take from this participant, HttpProblem (409 after the deadline, 429, 503) and StoreError; then nothing is kept.
     """
-    _desk, notebook = served.books()
+    _store, notebook = served.books()
     participant, bounty = permission.participant, read_bounty(served.folder)
     sent = _sealed_upload(bounty, body)
     if sent.participant != participant:

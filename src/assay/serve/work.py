@@ -34,7 +34,7 @@ from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
 from assay.serve.epochs import EpochReader, People
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
-from assay.serve.judged import JudgedEvidence, Judgement, TrialBits
+from assay.serve.judged import JudgedEvidence, JudgedSoFar, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
 from assay.serve.shapes import DIGEST, described, download, json_body
@@ -222,7 +222,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
 
     @router.get("/{segment}/submissions/{digest}/content", responses=download(TAR), response_class=Response)
     async def submission(request: Request, segment: Segment, digest: DigestInPath) -> Response:
-        """The files of a submission as a tar, the same bytes for the same submission; `Range` goes on with a download."""
+        """The files of a submission as a tar, the same bytes for the same submission; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         made = await workshop.file(
@@ -233,7 +233,7 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
 
     @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
     async def tasks(request: Request, segment: Segment, digest: DigestInPath) -> Response:
-        """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` goes on with a download."""
+        """The task set as a tar: tasks.txt, and the folder of each task in `tasks/`; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         stamp = await run_in_threadpool(_stamp, served, digest)
@@ -273,7 +273,7 @@ def _objects(router: APIRouter, site: Site) -> None:
 
     @router.get("/{segment}/objects/{sha256}", responses=download(OCTETS), response_class=Response)
     async def get(request: Request, segment: Segment, sha256: Sha) -> Response:
-        """An object by its SHA-256; `Range` goes on with a download."""
+        """An object by its SHA-256; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         path = object_file(served.folder, sha256)
@@ -334,7 +334,7 @@ class WorkDesk:
                 person = Participant(person.key, submission=submission, accepted_epoch=accepted, submitted_at=None)
             here.append(person)
         counting = entries.counting(here)
-        first = {one.submission: one.epoch for one in latest.values()}
+        first = {row.submission: row.epoch for row in latest.values()}
         if scheme.consensus.assign is not None:
             self._add_first(first, people, counting)
         before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
@@ -359,12 +359,14 @@ class WorkDesk:
         wanted = [person.submission for person in counting if person.accepted_epoch is None]
         owners = {person.submission: person.key for person in counting}
         for validator in people.validators if wanted else ():
-            found, _ = self._of(validator, owners, wanted)
+            judged, _ = self._of(validator, owners, wanted)
             for submission in wanted:
-                if (epoch := found[submission].epoch) is not None:
+                if (epoch := judged[submission].epoch) is not None:
                     first[submission] = min(first.get(submission, epoch), epoch)
 
-    def _of(self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]) -> tuple[Mapping[str, Judgement], TrialBits]:
+    def _of(
+        self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]
+    ) -> tuple[Mapping[str, JudgedSoFar], TrialBits]:
         assert self._judged is not None  # `offer` asked for the ledger first
         return self._judged.of(self._epochs.people(), self._served.scheme, validator, owners, wanted)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,23 +92,29 @@ def deliver(
 
     The service keeps commitments and sealed solutions in DIR/sealed, and cannot open them. The enclave's attestation is verified
     first, and each of its answers must be signed by its key. Repeating the command sends only what has no answer yet. The time
-    that counts is that at which the enclave gets a file: deliver before each deadline, or with --every.
+    that counts is that at which the enclave gets a file: deliver before each deadline, or with --every. If the enclave does not
+    answer, --every warns and goes on; another error ends the command.
 
     \b
     Examples:
       assay enclave deliver my-bounty --to http://127.0.0.1:8300
       assay enclave deliver my-bounty --to unix:enclave.sock --every 60
     """
+    if every is None:
+        _deliver_once(folder, url, collateral, at, as_json=as_json)
+        return
     import time
 
-    while True:
-        _deliver_once(folder, url, collateral, at, as_json=as_json)
-        if every is None:
-            return
-        try:
+    from assay.cli.errors import warn
+    from assay.errors import Unreachable
+
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                _deliver_once(folder, url, collateral, at, as_json=as_json)
+            except Unreachable as error:
+                warn([f"{error}; the next try is in {every} s"])
             time.sleep(every)
-        except KeyboardInterrupt:
-            return
 
 
 def _deliver_once(folder: Path, url: str, collateral: Path | None, at: str | None, *, as_json: bool) -> None:

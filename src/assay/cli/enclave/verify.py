@@ -107,7 +107,8 @@ def verify(
       assay enclave verify quote.bin --rtmr3 0000… --collateral collateral.json --at 2025-07-01T00:00:00Z
     """
     from assay.cli.enclave.options import given_collateral, verification_time
-    from assay.cli.output import emit, refused_json
+    from assay.cli.errors import refuse
+    from assay.cli.output import emit
     from assay.errors import BadInput, Refused
 
     pins = {"compose_hash": compose_hash, "mrtd": mrtd, "rtmr0": rtmr0, "rtmr1": rtmr1, "rtmr2": rtmr2, "rtmr3": rtmr3}
@@ -117,10 +118,7 @@ def verify(
     try:
         verified, about = _check_source(source, policy, bounty, given_collateral(collateral), report_data, verification_time(at))
     except Refused as refused:
-        if not as_json:
-            raise
-        emit(refused_json(refused))
-        raise typer.Exit(refused.exit_code) from None
+        refuse(refused, as_json=as_json)
     if as_json:
         emit(verified.document() | about)
     else:

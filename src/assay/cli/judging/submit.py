@@ -31,7 +31,9 @@ def submit(
         str | None, typer.Option(metavar="NAME", help="Your key, which signs; with --url.", show_default=False)
     ] = None,
     commit: Annotated[bool, typer.Option("--commit", help="Only commit to it; it is handed in later. With --url.")] = False,
-    sealed: Annotated[bool, typer.Option("--sealed", help="It is a file that `assay seal` made. With --url.")] = False,
+    sealed: Annotated[
+        bool, typer.Option("--sealed", help="A sealed solution (`assay seal`) or a commitment (`assay commit`). With --url.")
+    ] = False,
     epoch: Annotated[
         int | None,
         typer.Option(
@@ -60,6 +62,7 @@ def submit(
       assay submit my-bounty agent-7 solution.md
       assay submit my-workflows miner-7 my-planner/
       assay submit --url https://assay.example.org/term-challenge --key me my-agent/
+      assay submit --url https://assay.example.org/sorting --key me --sealed solution.sealed
     """
     from assay.errors import BadInput
 

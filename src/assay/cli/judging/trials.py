@@ -232,12 +232,12 @@ def logs(
         from assay.cli.participants import released_logs
 
         if folder is not None or whole:
-            raise BadInput("with --url no folder is named", hint="assay logs --url URL --key NAME [--task ID] [-o DIR]")
+            raise BadInput("--url and TRIAL cannot be used together", hint="assay logs --url URL --key NAME [--task ID] [-o DIR]")
         released_logs(url, key, submission, task, out, as_json=as_json)
         return
     if folder is None or key or submission or task or out:
-        hint = "assay logs TRIAL, or at a service: assay logs --url URL --key NAME"
-        raise BadInput("name a trial's folder alone", hint=hint)
+        hint = "--key, --submission, --task and --out need --url"
+        raise BadInput("give a trial's folder, or --url", hint=hint)
     _logs_here(folder, whole=whole, as_json=as_json)
 
 

@@ -319,7 +319,8 @@ def send(
     key: Annotated[str, typer.Option(metavar="NAME", help="The validator's key: `assay keys list`.", show_default=False)],
     logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
     folder: Annotated[
-        Path | None, typer.Option("--folder", metavar="DIR", help="Where the trials are kept [the folder of batches/].")
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="The folder with the trials. Default: the one that contains batches/."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -391,7 +392,7 @@ def tell_logs(sent: LogsSent, *, quiet: bool = False) -> None:
     from assay.cli.errors import warn
 
     warn(f"the logs of {plural(count, 'trial')} were refused: {why}" for why, count in sent.refused.items())
-    warn(f"is left out: {why}" for why in sent.left_out)
+    warn(f"not handed over: {why}" for why in sent.left_out)
     if not quiet and (sent.new or sent.known):
         there = f"; {sent.known} were there already" if sent.known else ""
         show(sentence(f"Logs of {plural(sent.new, 'trial')} handed over{there}."))

@@ -57,7 +57,8 @@ def verify(
       assay verify miner-7-epoch-12.proof --key log.vkey
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
     """
-    from assay.cli.output import Working, emit, refused_json
+    from assay.cli.errors import refuse
+    from assay.cli.output import Working, emit
     from assay.errors import Refused
     from assay.ledger.verify import verify as check
 
@@ -66,9 +67,7 @@ def verify(
         with Working(f"verifying {receipt}"):
             report = check(receipt, evidence=evidence, scheme=scheme, key=keys, checkpoint=checkpoint, log=log, subnet=subnet)
     except Refused as refused:
-        if not emit(refused_json(refused), as_json):
-            raise
-        raise typer.Exit(refused.exit_code) from None
+        refuse(refused, as_json=as_json)
     if not emit(report.document, as_json):
         _show(report, own=not keys)
 

@@ -134,10 +134,10 @@ def _plain(bench: Bench) -> str:
     wanted = result.ran.exit_code == 7 and result.out == "in\ngiven\n" and result.err == "wrong\n"
     if not wanted:
         return f"the command returned {result}"
-    out, into = os.pipe2(os.O_CLOEXEC)
-    with open(out, "rb") as pipe:
-        with open(into, "wb") as written:
-            written.write(b"piped\n")
+    read_end, write_end = os.pipe2(os.O_CLOEXEC)
+    with open(read_end, "rb") as pipe:
+        with open(write_end, "wb") as writer:
+            writer.write(b"piped\n")
         result = bench.once("cat", stdin=pipe.fileno())
     return "" if result.out == "piped\n" else f"of what came through a pipe the command read {result.out!r}"
 

@@ -252,11 +252,11 @@ def submit_plans(
     """
     row = submitting.find(competition, participant)
     before = row.submission
-    planner = placed(competition, folder)
+    planner = put_planner(competition, folder)
     return SubmittedPlanner(planner, before, row.enter(planner.digest, at=at, epoch=epoch))
 
 
-def placed(competition: Path, source: Path, submission: str | None = None) -> Planner:
+def put_planner(competition: Path, source: Path, submission: str | None = None) -> Planner:
     """The planner in a folder, whose files are copied to planners/; submission: the digest that it must have. Raises BadInput."""
     planner = load_planner(source)
     if submission not in (None, planner.digest):

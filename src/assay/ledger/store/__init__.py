@@ -62,7 +62,7 @@ from assay.ledger.store.tables import (
 from assay.ledger.store.view import View, Writer
 
 __all__ = [
-    "NOTHING",
+    "NO_TABLES",
     "Accepted",
     "Conflict",
     "Damaged",
@@ -94,7 +94,7 @@ __all__ = [
 
 COPY_ROWS = 10_000
 """Rows that are copied at once."""
-NOTHING = MetaData()
+NO_TABLES = MetaData()
 """No tables but the ledger's."""
 
 
@@ -159,7 +159,7 @@ class Store:
             return None
         with self._watching:
             try:
-                if self._watch is None:  # a connection that never writes: to such a one SQLite says whether others did
+                if self._watch is None:  # data_version tells only of other connections' commits, so this one never writes
                     pooled = self._engine.raw_connection()
                     pooled.detach()
                     self._watch = pooled.dbapi_connection
@@ -255,7 +255,7 @@ class Store:
         with transaction(self._engine, self.name, writing=False) as connection:
             return schema.end_sessions(connection, role)
 
-    def copy_to(self, path: Path, beside: MetaData = NOTHING) -> None:
+    def copy_to(self, path: Path, beside: MetaData = NO_TABLES) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError.
 
         beside: tables that are not the ledger's, and are copied with it. A copy of a file has everything in any case.
@@ -393,7 +393,7 @@ def migrate(place: str | Path) -> tuple[int, int]:
         database.dispose()
 
 
-def fill(place: str | Path, copy: Path, beside: MetaData = NOTHING) -> None:
+def fill(place: str | Path, copy: Path, beside: MetaData = NO_TABLES) -> None:
     """Fill an empty database from a file that `copy_to` wrote, all or nothing; raises NotALedger if not empty, StoreError.
 
     beside: tables that are not the ledger's, and are copied with it.

@@ -91,7 +91,7 @@ class View:
     def run(self, kind: str, validator: str, about: str, after: int = -1) -> Iterator[RecordRow]:
         """A validator's records about a submission (or participant: `Record.shared_key`), of epochs later than `after`.
 
-        Somebody who takes pains can add records of other runs, so the caller compares what the records say.
+        Somebody can craft records of another run with the same 8 bytes, so the caller compares what the records say.
         """
         run = run_of(kind, validator, about)
         first, last = run + b"\0" * 8, run + b"\xff" * 8
@@ -114,8 +114,8 @@ class View:
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
-        found = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
-        return Conflict(*map(StoredRecord._make, found))
+        pair = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*map(StoredRecord._make, pair))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""

@@ -119,8 +119,10 @@ class ContainerBox:
             watched = ContainerCommand(self._engine, self._client, self.id, limits, self._meter, written, self.clear)
             if door is not None:
                 stack.callback(_open_door(self._pid, door).close)
-            given = stdin if isinstance(stdin, bytes) else _whole(stdin)
-            return watched.run(command, stdout=stdout, stderr=stderr, stdin=given, env=dict(env or {}), cwd=where, user=USER)
+            stdin_bytes = stdin if isinstance(stdin, bytes) else _whole(stdin)
+            return watched.run(
+                command, stdout=stdout, stderr=stderr, stdin=stdin_bytes, env=dict(env or {}), cwd=where, user=USER
+            )
 
     def clear(self, meanwhile: Callable[[], None]) -> None:
         """Kills every process in the box except the first, and waits until the first reports that. Raises InfrastructureError.
