@@ -131,6 +131,9 @@ def test_a_refusal_is_kept_if_it_is_final_and_else_it_is_asked_again(tmp_path: P
 
         signed, sealed = kit.handed(bounty, kit.P1, kit.solution(), identity.seal.public)
         kept(bounty, signed)
+        (tmp_path / "bounty" / "sealed" / f"{'0' * 64}.commitment").write_bytes(b"{")
+        assert sorted(states()) == [("commitment", "taken"), ("commitment", "waiting")], "a damaged file holds up no other"
+        (tmp_path / "bounty" / "sealed" / f"{'0' * 64}.commitment").unlink()
         _, stray = kit.handed(bounty, kit.P2, kit.solution("Bubble sort."), identity.seal.public)
         _, stray_commitment = kit.committed(bounty, kit.P2, kit.solution("Bubble sort."))
         kept(bounty, signed, stray)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -23,7 +24,6 @@ from assay.errors import BadInput
 from assay.judge.terminal.record import Digests, TrialReason, TrialRecord, TrialStore, write_record
 from assay.ledger import batch
 from assay.ledger.keys import PrivateKey
-from assay.serve import logs
 from assay.serve.client import Client
 from assay.serve.log_files import fetch_logs
 from assay.serve.logs import object_file
@@ -309,15 +309,24 @@ def test_a_participant_lists_and_fetches_logs(service: Running, desk: Path, me: 
     assert not (place / "agent" / "stdout.txt").exists()
 
 
-def test_trials_that_are_too_many_for_a_list_are_told(
-    service: Running, desk: Path, me: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_logs_of_many_trials_come_in_pages(
+    service: Running, me: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(service, desk)
-    monkeypatch.setattr(logs, "LISTED", 0)
-    mine = [*me, "--submission", SUBMISSION]
-    assert "1 more trial not listed: name a task with --task." in words(*mine)
-    told = run("logs", *mine, "-o", tmp_path / "fetched").stderr
-    assert "warning: 1 more trial not listed, so not fetched; name a task with --task" in " ".join(told.split())
+    monkeypatch.setattr("assay.serve.logs.LISTED", 1)
+    submission = with_tasks(service)
+    for task in ("t4", "t5"):
+        judge_kit.make_task(folder_of(service) / "tasks" / task)
+        trial(folder_of(service), submission, task, f"printed on {task}")
+    first = logged(service, submission).json
+    assert ([row["task"] for row in first["trials"]], first["left_out"]) == (["t1"], 2)
+    assert first["next"] == f"{PUT}/{quote(submission)}/logs?after=1"
+    second = service.signed(ONE, "GET", first["next"]).json
+    assert ([row["task"] for row in second["trials"]], second["left_out"]) == (["t4"], 1)
+    assert logged(service, submission, task="t5").json["next"] is None
+    last = f"{PUT}/{submission}/logs/{sha256(b'printed on t5').hexdigest()}"
+    assert service.signed(ONE, "GET", last).body == b"printed on t5", "what no list has on its first page"
+    assert "3 files fetched" in words(*me, "--submission", submission, "-o", tmp_path / "fetched")
+    assert "3 trials with released logs." in words(*me, "--submission", submission)
 
 
 def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk: Path, me: list[str], tmp_path: Path) -> None:

@@ -119,6 +119,28 @@ def test_a_nonce_is_remembered_by_another_process(service: Running) -> None:
         assert other.ask("POST", EVIDENCE, body, told).status == 409
 
 
+def test_a_copy_is_refused_also_if_the_nonces_were_removed(service: Running) -> None:
+    served = service.site.competition("small")
+    _, notebook = served.books()
+    signed = datetime.now(UTC) - timedelta(seconds=10)
+    notebook.since = signed - timedelta(seconds=1)
+    headers = sign_request(
+        next(iter(ledger_kit.VALIDATORS.values())),
+        "POST",
+        f"{service.address}/v1/small/heartbeat",
+        sha256(b"{}").digest(),
+        created=signed,
+    )
+    assert service.ask("POST", "/v1/small/heartbeat", b"{}", headers).status == 204
+    (served.folder / "ledger.db.requests").unlink()
+    gone = service.ask("GET", "/healthz")
+    assert (gone.status, "ledger.db.requests is gone" in gone.body.decode()) == (503, True)
+    with running(served.folder) as other:
+        other.site.addresses[:] = service.site.addresses
+        copy = other.ask("POST", "/v1/small/heartbeat", b"{}", headers | {"Host": f"127.0.0.1:{service.port}"})
+        assert (copy.status, copy.json["type"]) == (503, "urn:assay:problem:replay")
+
+
 def test_a_request_for_another_host_is_refused(service: Running) -> None:
     answer = service.ask("GET", "/v1/competitions", headers={"Host": "elsewhere.example"})
     assert (answer.status, answer.json["type"]) == (421, "urn:assay:problem:host")
@@ -230,6 +252,9 @@ def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
     assert (beat.validator, beat.judging[0]["done"]) == (key.public.raw.hex(), 3)
     for wrong in (b"", b"[]", b'{"judging":[{"task":"t1"}]}', b'{"judging":[],"more":1}', b'{"judging":' + b"[" * 10_000):
         assert service.signed(key, "POST", "/v1/small/heartbeat", wrong).status == 400
+    for turned in ("\\u202e", "\\u0000"):
+        names = f'{{"judging":[{{"participant":"m1","task":"t{turned}"}}]}}'
+        assert service.signed(key, "POST", "/v1/small/heartbeat", names.encode()).status == 400
     assert service.signed(key, "POST", "/v1/small/heartbeat", b" " * 70_000).status == 413
 
 

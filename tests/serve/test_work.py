@@ -262,7 +262,7 @@ def test_the_task_set_comes_by_its_digest(service: Running, tmp_path: Path) -> N
     task_set = asked(service)["task_set"]
     address = f"/v1/small/tasks/{task_set}/content"
     missing = service.signed(VALIDATORS[V1], "GET", address)
-    assert (missing.status, missing.json["detail"]) == (404, "the files of the task set are not here")
+    assert (missing.status, missing.json["detail"]) == (503, "the files of the task set are not here")
     for task in ("t1", "t2", "other"):
         (folder_of(service) / "tasks" / task).mkdir(parents=True)
         (folder_of(service) / "tasks" / task / "instruction.md").write_text(task)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Annotated, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -214,7 +214,13 @@ def released_logs(
         raise BadInput("name the submission", field="--submission", hint=hint)
     with Client(url, None if key is None else signer_of(key)) as client:
         digest = submission or _current(client.get("submissions"))
-        answer = client.get(f"submissions/{quote(digest, safe=':')}/logs" + (f"?task={quote(task, safe='')}" if task else ""))
+        place = f"submissions/{quote(digest, safe=':')}/logs"
+        answer = client.get(place + (f"?task={quote(task, safe='')}" if task else ""))
+        page = answer
+        while page.get("next") and page["trials"]:
+            page = client.get(f"{place}?{urlsplit(page['next']).query}")
+            answer["trials"] += page["trials"]
+            answer |= {name: page[name] for name in ("left_out", "next")}
         if folder is not None:
             files, new = fetch_logs(client, answer, folder)
             if not emit({"submission": digest, "files": list(map(str, files)), "new": new}, as_json):

@@ -106,17 +106,19 @@ def _of(bounty: Bounty, digest: str, upload: SealedUpload) -> SealedUpload:
 def deliver(bounty: Bounty, client: EnclaveClient, signer: str) -> Iterator[Delivered]:
     """Hand every file in DIR/sealed to the enclave, and keep its answers. signer: the key with which the enclave signs.
 
-    Raises Unreachable if the enclave does not answer, Refused for an answer that this enclave did not sign, BadInput.
+    Raises Unreachable if the enclave does not answer, Refused for an answer that this enclave did not sign. A file
+    that cannot be read waits, and holds up no other one.
     """
     folder = bounty.file.parent / FOLDER
     kinds: tuple[tuple[UploadKind, str], ...] = (("commitment", "/commitments"), ("sealed", "/submissions"))
     for kind, path in kinds:
         for file in sorted(folder.glob(f"[0-9a-f]*.{kind}"), key=lambda file: (file.stat().st_mtime_ns, file.name)):
-            data = load(file, sealed_limit(bounty), hint="remove it: the service did not write it")
             try:
+                data = load(file, sealed_limit(bounty), hint="remove it: the service did not write it")
                 upload = parse_upload(bounty, data)
-            except BadInput as error:
-                raise error.at(file=file) from None
+            except BadInput as error:  # the others have deadlines, and do not wait for it
+                yield Delivered(file, SealedUpload(kind, ""), "waiting", str(error))
+                continue
             yield _delivered(bounty, client, signer, file, upload, path, data)
 
 

@@ -10,7 +10,7 @@ from assay.exact import canonical
 from assay.ledger.intake import open_epoch
 from assay.scheme.fields import instant
 from assay.serve.live import Judging, LiveState, live_document
-from assay.serve.logs import log_view, released
+from assay.serve.logs import ON_A_PAGE, log_view, released
 from assay.serve.notebook import Heartbeat, Json
 from assay.serve.pages import live_page, logs_page, start_page
 from assay.serve.season import Season, handed_in
@@ -33,7 +33,9 @@ def current_page(served: ServedCompetition, name: str, query: Mapping[str, str])
     """
     if name == "logs.html":
         submission, task = query.get("submission", ""), query.get("task") or None
-        return logs_page(served.season(), log_view(released(served, submission, None, task), served.season(), submission, task))
+        shown = served.season()
+        logs = released(served, submission, None, task, most=None if task is None else ON_A_PAGE)
+        return logs_page(shown, log_view(logs, shown, submission, task))
     season, as_json = _season(served), name.endswith(".json")
     if name.startswith("start"):
         return start_page(served.folder, season, served.address, as_json=as_json)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from assay.characters import allowed
 from assay.errors import BadInput, printable
 from assay.exact import canonical
 from assay.ledger import batch as batches
@@ -194,6 +195,11 @@ def _document(stored: StoredRecord) -> dict[str, Any]:
 
 def _heartbeat(data: bytes) -> HeartbeatBody:
     try:
-        return HeartbeatBody.model_validate_json(data)
+        content = HeartbeatBody.model_validate_json(data)
     except ValueError:
         raise BadInput("is not a heartbeat", field="body", hint="see HeartbeatBody in /v1/openapi.json") from None
+    for entry in content.judging:  # everybody is shown it
+        if not all(map(allowed, (entry.participant, entry.submission, entry.task))):
+            hint = "leave out control characters, and those that turn the direction of text around"
+            raise BadInput("a name has characters that are not allowed", field="body", hint=hint)
+    return content

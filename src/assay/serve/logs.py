@@ -6,8 +6,8 @@
 
 Logs are what the agent and the tests of a trial printed, and the work that was kept. No record of evidence names its logs, so
 the validator says in a signed request which files belong to which of its records. Of a trial that was judged in the service's
-own folder, what was printed is read there. Trials of a hidden task are never released, nor named, and a task whose files
-are not here counts as hidden.
+own folder, what was printed is read there. Logs of a hidden task are never released, and its trials are counted here, not listed;
+its name and outcomes are public like all evidence. A task whose files are not here counts as hidden.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,7 +44,9 @@ from assay.settle.story.telling import plural
 
 __all__ = [
     "FILES",
+    "LISTED",
     "NAME",
+    "ON_A_PAGE",
     "SHA",
     "KeptFile",
     "ReleasedLogs",
@@ -168,12 +170,37 @@ def policy(served: ServedCompetition) -> str:
     return (served.scheme.release or Release()).logs
 
 
-def released(served: ServedCompetition, submission: str, participant: str | None, task: str | None = None) -> ReleasedLogs:
+def released(
+    served: ServedCompetition,
+    submission: str,
+    participant: str | None,
+    task: str | None = None,
+    *,
+    after: int = 0,
+    most: int | None,
+) -> ReleasedLogs:
     """The trials of a submission (of one task: None for all) for a reader. participant: who asks; None: nobody who signed.
 
-    Raises HttpProblem: 403 if the scheme does not release them to this reader, 404 if there are none here; StoreError.
+    after: so many are passed over; most: so many are listed (None: all). Raises HttpProblem: 403 if the scheme does not release
+    them to this reader, 404 if there are none here; StoreError.
     """
-    store, notebook = served.books()
+    _, notebook = served.books()
+    allowed, hidden = _allowed(served, _trials(served.folder, notebook.logs(submission), submission), participant)
+    trials = [trial for trial in allowed if task in (None, trial.about.task)]
+    if not trials and (task is not None or not hidden):
+        what = f"there are no logs of {submission[:80]} here" + ("" if task is None else f" for the task {task[:80]!r}")
+        raise HttpProblem(404, what, hint="validators hand over the logs of what they judged", stage="logs")
+    trials.sort(key=lambda trial: (trial.about.task.encode(), trial.about.trial, trial.about.validator.encode()))
+    rest = trials[after:]
+    listed = tuple(_complete(trial) for trial in rest[:most])
+    return ReleasedLogs(listed, hidden, len(rest) - len(listed))
+
+
+def _allowed(
+    served: ServedCompetition, among: Iterable[ReleasedTrial], participant: str | None
+) -> tuple[list[ReleasedTrial], int]:
+    """Those trials that a reader may see, and how many more are of hidden tasks. Raises HttpProblem (403) as `released` does."""
+    store, _ = served.books()
     rule = policy(served)
     if rule == "never":
         raise HttpProblem(403, "this competition releases no logs", hint="[release] logs in its scheme says so", stage="release")
@@ -183,41 +210,48 @@ def released(served: ServedCompetition, submission: str, participant: str | None
     with store.reading() as view:
         settled = view.settled_epoch()
     trials, hidden, later = list[ReleasedTrial](), 0, False
-    for trial in _trials(served.folder, notebook.logs(submission), submission):
+    for trial in among:
         if rule == "own" and trial.about.participant != participant:
             continue
         if rule == "after-epoch" and (settled is None or trial.about.epoch > settled):
             later = True
         elif _is_hidden(served.folder, trial.about.task):
             hidden += 1
-        elif task in (None, trial.about.task):
+        else:
             trials.append(trial)
     if later and not trials and not hidden:
         raise HttpProblem(403, "logs are released when their epoch is settled", hint="ask again then", stage="release")
-    if not trials and (task is not None or not hidden):
-        what = f"there are no logs of {submission[:80]} here" + ("" if task is None else f" for the task {task[:80]!r}")
-        raise HttpProblem(404, what, hint="validators hand over the logs of what they judged", stage="logs")
-    trials.sort(key=lambda trial: (trial.about.task.encode(), trial.about.trial, trial.about.validator.encode()))
-    listed = tuple(_complete(served.folder, trial) for trial in trials[:LISTED])
-    return ReleasedLogs(listed, hidden, len(trials) - len(listed))
+    return trials, hidden
 
 
 def _trials(folder: Path, sent: Sequence[TrialLogs], submission: str) -> Iterator[ReleasedTrial]:
     """Every trial whose logs were handed over, then those that were judged in the folder alone; without the files' sizes."""
     slots = set()
+    for trial in _handed_over(folder, sent):
+        slots.add(trial.about.slot)
+        yield trial
+    for file in sorted((folder / "trials").glob(f"[!.]*/[!.]*@{short(submission)}/[!.]*/*/{FILE}")):
+        with suppress(BadInput, OSError):
+            trial = _judged_here(file, _stamp(os.stat(file)))
+            if trial.about.submission == submission and trial.about.slot not in slots:
+                yield trial
+
+
+def _handed_over(folder: Path, sent: Iterable[TrialLogs]) -> Iterator[ReleasedTrial]:
     for logs in sent:
         about = record(json.loads(logs.body))
         assert isinstance(about, Tests)
-        slots.add(about.slot)
         files = (KeptFile(name, sha, -1, object_file(folder, sha)) for name, sha in sorted(logs.files.items()))
         yield ReleasedTrial(about, "", tuple(files))
-    for file in sorted((folder / "trials").glob(f"[!.]*/[!.]*@{short(submission)}/[!.]*/*/{FILE}")):
-        with suppress(BadInput):
-            judged = read_record(file)
-            about = _record_of(judged)
-            if judged.submission == submission and about.slot not in slots:
-                files = (KeptFile(name, "", -1, file.parent / name) for name in PRINTED)
-                yield ReleasedTrial(about, judged.message, tuple(files))
+
+
+@lru_cache(maxsize=8192)
+def _judged_here(file: Path, stamp: tuple[int, ...]) -> ReleasedTrial:
+    """A trial that was judged in the folder. Each file that somebody fetches asks for all of them, so they are read once."""
+    judged = read_record(file)
+    return ReleasedTrial(
+        _record_of(judged), judged.message, tuple(KeptFile(name, "", -1, file.parent / name) for name in PRINTED)
+    )
 
 
 def _record_of(judged: TrialRecord) -> Tests:
@@ -226,7 +260,7 @@ def _record_of(judged: TrialRecord) -> Tests:
     return Tests(kind="tests", observed_at=judged.finished_at, **fields)
 
 
-def _complete(folder: Path, trial: ReleasedTrial) -> ReleasedTrial:
+def _complete(trial: ReleasedTrial) -> ReleasedTrial:
     """The trial with the sizes and digests of its files; one that is gone is left out."""
     files = []
     for file in trial.files:
@@ -261,13 +295,26 @@ def tail(file: KeptFile, most: int = TAIL_BYTES) -> str:
 def open_released(
     served: ServedCompetition, submission: str, participant: str | None, sha256: str
 ) -> tuple[BufferedReader, KeptFile]:
-    """A released file by its SHA-256, open. Raises as `released` does."""
-    for trial in released(served, submission, participant).trials:
-        for file in trial.files:
-            if file.sha256 == sha256:
-                with suppress(OSError):
-                    return _opened(file.path), file
+    """A released file by its SHA-256, open, of whichever trial. Raises HttpProblem: 403 as `released` does, 404; StoreError."""
+    _, notebook = served.books()
+    sent = notebook.logs(submission)
+    named = [logs for logs in sent if sha256 in logs.files.values()]
+    with suppress(HttpProblem):  # what was handed over names its digests: no other trial has to be looked at
+        if found := _open_among(_allowed(served, _handed_over(served.folder, named), participant)[0], sha256):
+            return found
+    if found := _open_among(_allowed(served, _trials(served.folder, sent, submission), participant)[0], sha256):
+        return found
     raise HttpProblem(404, f"no released log has the SHA-256 {sha256}", hint="the list of logs names them", stage="logs")
+
+
+def _open_among(trials: Iterable[ReleasedTrial], sha256: str) -> tuple[BufferedReader, KeptFile] | None:
+    for trial in trials:
+        if any(file.sha256 in ("", sha256) for file in trial.files):
+            for file in _complete(trial).files:
+                if file.sha256 == sha256:
+                    with suppress(OSError):
+                        return _opened(file.path), file
+    return None
 
 
 # Showing
@@ -287,17 +334,14 @@ def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | N
         "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
         "command": f"{command} --json" if task is None else f"{command} --task {shlex.quote(task)} --json",
         "hidden": plural(found.hidden, "more trial") if found.hidden else "",
-        "left_out": "",
+        "left_out": plural(found.left_out, "more trial") if found.left_out else "",
         "trials": [],
         "tasks": [],
     }
     if task is None:
-        view["left_out"] = plural(found.left_out, "more trial") if found.left_out else ""
         view["tasks"] = [*_tasks(found, submission)]
     else:
-        left_out = found.left_out + max(0, len(found.trials) - ON_A_PAGE)
-        view["left_out"] = plural(left_out, "more trial") if left_out else ""
-        view["trials"] = [_shown(trial, season, api) for trial in found.trials[:ON_A_PAGE]]
+        view["trials"] = [_shown(trial, season, api) for trial in found.trials]
     return view
 
 

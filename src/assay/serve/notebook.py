@@ -6,7 +6,7 @@ several hosts, share it. Rows that nobody can ask for again are removed.
 
 What matters for minutes or an epoch only, nonces, heartbeats, attempts and turns, is in a file of its own beside an SQLite
 ledger (`ledger.db.requests`). SQLite has one writer at a time for each file, so a request would have to wait until an epoch is
-settled. The file may be removed when the service does not run.
+settled. The file may be removed when the service does not run; what was signed before it was made anew is refused.
 """
 
 from __future__ import annotations
@@ -126,6 +126,12 @@ _turns = Table(
     Column("holder", Text, nullable=False, index=True),
     Column("until", _Number, nullable=False),
 )
+_since = Table(
+    "serve_since",
+    _SHORT_LIVED,
+    Column("id", _Number, primary_key=True, autoincrement=False),
+    Column("at", _Number, nullable=False),
+)
 TURN = timedelta(seconds=30)
 """So long a turn lasts unless its holder keeps it: a worker that was killed delays nobody for longer."""
 _logs = Table(
@@ -206,6 +212,13 @@ class Notebook:
         for engine, tables in ((self._engine, TABLES), (self._quick, _SHORT_LIVED)):
             with self._changing(engine) as connection:
                 _make_tables(connection, tables)
+        with self._changing(self._quick) as connection:
+            _insert(connection, _since, id=1, at=int(datetime.now(UTC).timestamp()))
+            at = connection.execute(select(_since.c.at)).scalar_one()
+        self.since = datetime.fromtimestamp(at, UTC)
+        """Since when nonces are remembered, in whole seconds: a request signed before may be a copy."""
+        self.file = None if "://" in place else Path(short_lived)
+        """What is beside an SQLite ledger."""
 
     def close(self) -> None:
         """Close its connections."""

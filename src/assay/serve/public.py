@@ -141,7 +141,7 @@ def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     ) -> Response:
         """The records of evidence that count, in the order of their acceptance, each with its seq."""
         found = await look(request, epochs_of(segment).records, epoch, after, limit + 1)
-        following = _next(request, str(found[limit - 1][0])) if len(found) > limit else None
+        following = next_page(request, str(found[limit - 1][0])) if len(found) > limit else None
         listed = b",".join(line for _, line in found[:limit])
         body = b'{"epoch":%d,"next":%b,"records":[%b]}' % (epoch, canonical(following), listed)
         return answer(request, body, JSON, seconds=KEEP, headers=_link(following))
@@ -284,14 +284,14 @@ def _page(
     more: Json | None = None,
 ) -> Response:
     """A page of rows, and the address of the following one. cursor: the field whose value in the last row leads there."""
-    following = _next(request, str(rows[limit - 1][cursor])) if len(rows) > limit else None
+    following = next_page(request, str(rows[limit - 1][cursor])) if len(rows) > limit else None
     body = {name: list(rows[:limit]), "next": following} | (more or {})
     return answer(request, canonical(body), JSON, seconds=seconds, headers=_link(following))
 
 
-def _next(request: Request, cursor: str) -> str:
+def next_page(request: Request, cursor: str) -> str:
     """The address of the following page."""
-    query = {name: value for name, value in request.query_params.items() if name == "limit"} | {"after": cursor}
+    query = {name: value for name, value in request.query_params.items() if name in ("limit", "task")} | {"after": cursor}
     return f"{quote(request.url.path)}?{urlencode(query)}"
 
 

@@ -134,6 +134,7 @@ class ServedCompetition:
                     self.database, self._opened = Path(settings.place), stamp(Path(settings.place))[-1]
                 self.store = stack.enter_context(closing(open_store(settings, cache=CACHE_KIB)))
                 self.notebook = stack.enter_context(closing(Notebook(settings.place)))
+                self._remembering = 0 if self.notebook.file is None else stamp(self.notebook.file)[-1]
             self._open = stack.pop_all()
 
     def close(self) -> None:
@@ -162,6 +163,10 @@ class ServedCompetition:
             what = f"the ledger's file {self.database.name} {'was replaced' if self.database.exists() else 'is gone'}"
             hint = "nothing is accepted until its operator puts the file back, or restores a backup and restarts the service"
             raise HttpProblem(503, what, hint=hint, stage="ledger", retry=60)
+        requests = self.notebook.file
+        if requests is not None and stamp(requests)[-1] != self._remembering:
+            what = f"the file of requests {requests.name} {'was replaced' if requests.exists() else 'is gone'}"
+            raise HttpProblem(503, what, hint="its operator restarts the service", stage="ledger", retry=60)
         return self.store, self.notebook
 
     def handed_in(self) -> Mapping[str, Submission]:
@@ -217,8 +222,14 @@ class ServedCompetition:
         raise HttpProblem(403, f"{key.id} is not the key of a participant of {self.name!r}", hint=hint, stage="participant")
 
     def spend(self, request: SignedRequest) -> None:
-        """Use the nonce of a signed request. Raises HttpProblem (409) if it was used before: the request is a copy."""
+        """Use the nonce of a signed request.
+
+        Raises HttpProblem: 409 if it was used before, so the request is a copy; 503 if nobody remembers whether it was.
+        """
         _, notebook = self.books()
+        if request.created < notebook.since:
+            what = "this request was signed before the service began to remember requests: it may be a copy"
+            raise HttpProblem(503, what, hint="sign it again", stage="replay", retry=1)
         if not notebook.spend(request.key.id, request.nonce, now(), WINDOW + 2 * SKEW):
             raise HttpProblem(409, "this request came before: its nonce was used", hint="sign it again", stage="replay")
 

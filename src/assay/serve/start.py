@@ -82,7 +82,10 @@ class _Doors:
 
     def validator(self) -> Json:
         """Judge, sign, and send."""
-        key = ("Make a key, and give the operator its public part.", "assay keys new val-1\nassay keys show val-1 --public")
+        key = (
+            "Make a key, and give the operator its public part, and the name val-1 for it.",
+            "assay keys new val-1\nassay keys show val-1 --public",
+        )
         judge = f"assay run my-copy --validator val-1 --epoch {self._open}"
         if self._address is not None and self._tasks:
             at = f"my-copy \\\n  --url {self._address} --key val-1"

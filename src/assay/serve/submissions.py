@@ -25,7 +25,7 @@ from assay.serve.downloads import file_answer
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, look, signed, status_of
 from assay.serve.notebook import Upload
 from assay.serve.progress import Progress
-from assay.serve.public import OCTETS, TEXT
+from assay.serve.public import OCTETS, TEXT, AfterNumber, next_page
 from assay.serve.registration import register
 from assay.serve.shapes import DIGEST, described, download, json_body
 from assay.serve.signed import SignedRequest
@@ -181,6 +181,7 @@ class LogsAnswer(BaseModel):
             "release": "own",
             "hidden": 0,
             "left_out": 0,
+            "next": None,
             "trials": [
                 {"validator": "val-1", "participant": "atlas", "epoch": 13, "task": "count-words", "trial": 1}
                 | {"outcome": "fail", "message": "1 of 3 tests failed"}
@@ -194,7 +195,8 @@ class LogsAnswer(BaseModel):
     release: Annotated[Literal["own", "after-epoch", "never"], Field(description="Who may read logs, by the scheme")]
     trials: list[LoggedTrial]
     hidden: Annotated[int, Field(description="How many more trials are of hidden tasks")]
-    left_out: Annotated[int, Field(description="How many trials are too many for this answer; name a task to see them")]
+    left_out: Annotated[int, Field(description="How many trials come after these")]
+    next: Annotated[str | None, Field(description="The address of the following page; null on the last one")]
 
 
 def routes(site: Site) -> APIRouter:
@@ -319,12 +321,14 @@ def _looking(router: APIRouter, site: Site) -> None:
         segment: Segment,
         digest: DigestInPath,
         task: Annotated[str | None, Query(max_length=256, description="Only this task, with what its trials printed.")] = None,
+        after: AfterNumber = 0,
     ) -> Response:
         """The trials of a submission, as far as the scheme releases them. Its participant signs, unless logs are public."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        document = await look(request, _log_list, served, digest, participant, task)
-        return answer(request, canonical(document), JSON, headers=OWN)
+        found = await look(request, _log_list, served, digest, participant, task, after)
+        following = next_page(request, str(after + len(found["trials"]))) if found["left_out"] else None
+        return answer(request, canonical(found | {"next": following}), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
     async def log_file(
@@ -344,8 +348,10 @@ def _looking(router: APIRouter, site: Site) -> None:
         return (await signed(request, served, served.participant_of))[0] if "signature" in request.headers else None
 
 
-def _log_list(served: ServedCompetition, submission: str, participant: str | None, task: str | None) -> dict[str, Any]:
-    listed = logs.released(served, submission, participant, task)
+def _log_list(
+    served: ServedCompetition, submission: str, participant: str | None, task: str | None, after: int
+) -> dict[str, Any]:
+    listed = logs.released(served, submission, participant, task, after=after, most=logs.LISTED)
     rows = []
     for trial in listed.trials:
         about = trial.about

@@ -392,7 +392,10 @@ def _write_submission(served: ServedCompetition, submission: str, path: FilePath
 
 
 def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, FilePath]]:
-    """Return what a task set has: the name in the tar, and the file or folder. Raises HttpProblem (404)."""
+    """Return what a task set has: the name in the tar, and the file or folder.
+
+    Raises HttpProblem: 404 for another task set than the one of now, 503 if its operator has not put its files here yet.
+    """
     people = EpochReader(served).people()
     if people.task_set != task_set:
         hint = f"the one of now is {people.task_set}" if people.task_set else "this kind has no task set"
@@ -400,7 +403,8 @@ def _task_files(served: ServedCompetition, task_set: str) -> list[tuple[str, Fil
     folder = served.folder / "tasks"
     plain = [name for name in people.tasks if name not in (".", "..") and "/" not in name]
     if len(plain) < len(people.tasks) or not all((folder / name).is_dir() for name in plain):
-        raise HttpProblem(404, "the files of the task set are not here", hint="its operator puts them into tasks/")
+        hint = "its operator puts them into tasks/; ask again then"
+        raise HttpProblem(503, "the files of the task set are not here", hint=hint, stage="tasks", retry=60)
     return [("tasks.txt", served.folder / "tasks.txt"), *((f"tasks/{name}", folder / name) for name in sorted(plain))]
 
 
