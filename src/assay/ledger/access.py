@@ -144,13 +144,13 @@ def _statement(receipt: StoredReceipt) -> dict[str, Any]:
     return stated
 
 
-def open_ledger(folder: Path | str) -> Ledger:
-    """The ledger of a competition's folder or a subnet file, its log brought up to its database.
+def open_ledger(folder: Path | str, *, cache: int = CACHE_KIB) -> Ledger:
+    """The ledger of a competition's folder or a subnet file, its log brought up to its database. cache: see `store.open`.
 
     Raises BadInput if ledger.toml is missing or wrong, or log and database are not of one ledger, and StoreError.
     """
     settings = config.read(Path(folder))
-    database = open_store(settings)
+    database = open_store(settings, cache=cache)
     try:
         ledger = Ledger(settings, database, _log(settings, LogKey.parse(settings.key), database))
         ledger.bring_up()

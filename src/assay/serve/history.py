@@ -77,10 +77,11 @@ class Past:
     def documents(self, epochs: Sequence[int]) -> Iterator[Json]:
         """The settlement documents of epochs, one at a time. Raises StoreError."""
         from assay.ledger.access import open_ledger
+        from assay.serve.notebook import CACHE_KIB
 
         if not epochs:
             return
-        with open_ledger(self.folder) as ledger, ledger.store.reading() as view:
+        with open_ledger(self.folder, cache=CACHE_KIB) as ledger, ledger.store.reading() as view:
             for epoch in epochs:
                 if (kept := view.settlement(epoch)) is not None:
                     yield json.loads(kept.document)
@@ -89,8 +90,9 @@ class Past:
         """Participant → the records that its result rests on, read in one pass. Raises StoreError."""
         from assay.ledger import settling
         from assay.ledger.access import open_ledger
+        from assay.serve.notebook import CACHE_KIB
 
-        with open_ledger(self.folder) as ledger:
+        with open_ledger(self.folder, cache=CACHE_KIB) as ledger:
             return settling.records_by_participant(ledger, settlement, self.last_seq)
 
 

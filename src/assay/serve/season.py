@@ -273,7 +273,10 @@ def read(folder: Path, epoch: int | None = None, judged: dict[tuple[object, ...]
     competition = open_competition(folder)
     if not competition.has_ledger:
         return Season(folder, competition.settle(epoch))
-    with competition.ledger as ledger:
+    from assay.ledger.access import open_ledger
+    from assay.serve.notebook import CACHE_KIB
+
+    with open_ledger(folder, cache=CACHE_KIB) as ledger:
         if judged is not None:
             ledger.judged = judged
         season = _from_ledger(competition, ledger, epoch)

@@ -6,12 +6,14 @@ must remember is in `Notebook`, in the ledger's database.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -291,6 +293,8 @@ class ServedCompetition:
         except CannotSettle as error:  # the next one who asks gets the same answer, and no settlement is tried for it
             shelf.failed[epoch] = (time.monotonic(), error)
             raise copy(error) from None
+        if known is None:
+            _give_back()
         with self._lock:
             shelf.seasons[epoch] = season
             if epoch is None:
@@ -444,6 +448,13 @@ def open_site(place: Path, addresses: list[str]) -> Site:
             competitions[served.segment] = served
         stack.pop_all()
     return Site(competitions, addresses)
+
+
+def _give_back() -> None:
+    """Give the system the memory that computing a settlement needed: else Python and the C library keep it, for each thread."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library has no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _page_key(name: str, epoch: int | None, query: Mapping[str, str]) -> tuple[object, ...] | None:
