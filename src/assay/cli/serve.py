@@ -9,6 +9,15 @@ import typer
 
 __all__ = ["serve"]
 
+ProxyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="A reverse proxy's address or network, such as 10.0.0.0/8. Its X-Forwarded-For is believed. May be repeated.",
+        show_default=False,
+    ),
+]
+
 
 def serve(
     place: Annotated[Path, typer.Argument(metavar="DIR|SUBNET.toml", help="A competition's folder, or a subnet file.")],
@@ -27,14 +36,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The certificate's PEM key.", show_default=False)
     ] = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="Processes that serve.")] = 1,
-    proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="A reverse proxy's address or network, such as 10.0.0.0/8. Its X-Forwarded-For is believed. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    proxy: ProxyOption = None,
 ) -> None:
     """Serve a season: its pages, and the API with which people hand in and validators send evidence.
 

@@ -48,7 +48,7 @@ FINAL = frozenset(
 
 @dataclass(frozen=True)
 class SealedUpload:
-    """What the head of a file says: a commitment or a sealed solution, of which participant."""
+    """The head of a file: whether it is a commitment or a sealed solution, and of which participant."""
 
     kind: UploadKind
     participant: str
@@ -56,7 +56,7 @@ class SealedUpload:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What became of a file: taken or refused (now, or before), or why it waits."""
+    """The state of a file after a delivery: taken or refused (now, or before), or waiting and why."""
 
     file: Path
     upload: SealedUpload

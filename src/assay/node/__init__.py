@@ -1,4 +1,4 @@
-"""What a validator leaves running: a copy of a competition's folder that follows its service.
+"""Follows a service on a validator's machine: a copy of the competition's folder, kept up to date, judged and sent.
 
     pull  ─▶  rules, registry, tasks, submissions   ─▶  assay run  ─▶  evidence/  ─▶  push  ─▶  the service's ledger
 

@@ -54,7 +54,7 @@ _ENTRIES = 1_000_000
 
 @dataclass(frozen=True)
 class PullResult:
-    """What a pull did: the work that the service named, and what is new in the folder."""
+    """The result of a pull: the work that the service named, and what is new in the folder."""
 
     work: Work
     tables: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class PullResult:
 
 
 def ask_work(client: Client, pauses: Sequence[float] = PAUSES) -> Work:
-    """What the service has to judge now. Raises Unreachable, and BadInput where it refuses."""
+    """Ask the service what there is to judge now. Raises Unreachable, and BadInput where it refuses."""
     answer = patiently(lambda: client.get("work"), pauses)
     try:
         return Work.model_validate(answer)
@@ -140,7 +140,7 @@ class _Pull:
         return PullResult(work, changed, count, fetched, absent)
 
     def _agreeing(self) -> tuple[Work, Mapping[str, str]]:
-        """What to judge, and the files whose digest it names. The folder of a service may change between the two answers."""
+        """Ask for the work, and for the files whose digest it names. The folder may change between the two answers."""
         for _ in range(5):
             work = ask_work(self.client, self.pauses)
             answer = patiently(lambda: self.client.get("folder"), self.pauses)
@@ -302,7 +302,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _read_note(file: Path) -> Json:
-    """What the last pull noted; nothing if that cannot be read: then everything is looked at anew."""
+    """Read what the last pull noted; nothing if that cannot be read: then everything is looked at anew."""
     try:
         note = parse(load(file, _NOTE_BYTES, hint="").decode())
     except (BadInput, UnicodeDecodeError):

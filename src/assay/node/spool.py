@@ -220,7 +220,7 @@ def _parts(records: Sequence[Evidence]) -> Iterator[Sequence[Evidence]]:
 
 
 def _beginning(file: Path) -> str:
-    """What tells a file of evidence from another, since lines are only added: the digest of its first line."""
+    """Identify a file of evidence by the digest of its first line: lines are only added, so it stays the same."""
     try:
         with file.open("rb") as opened:
             return sha256(opened.readline(LINE_BYTES)).hexdigest()[:16]

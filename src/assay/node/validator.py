@@ -42,7 +42,7 @@ AGAIN = 600.0
 _TROUBLE, _STOPPED = 1, 130
 
 
-class _Ended(BaseException):
+class _StopWaiting(BaseException):
     """Somebody asked for the end while the node waited."""
 
 
@@ -78,7 +78,7 @@ class Node:
             begun = {"started": status.now_text(), "state": "waiting", "once": False}
             status.note(self.folder, url=self.url, validator=name, trouble=None, conflicts=None, **begun)
             self.tell(f"{name} follows {self.url}")
-            with suppress(_Ended):
+            with suppress(_StopWaiting):
                 while not self._stopped:
                     self._turn()
             status.note(self.folder, state="ended")
@@ -197,7 +197,7 @@ class Node:
                 with suppress(ProcessLookupError):
                     os.kill(self._round, signal.SIGTERM)
             if self._waiting:
-                raise _Ended
+                raise _StopWaiting
 
         before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
@@ -212,7 +212,7 @@ class Node:
         self._waiting = True
         try:
             if self._stopped:
-                raise _Ended
+                raise _StopWaiting
             yield
         finally:
             self._waiting = False

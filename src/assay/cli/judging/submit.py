@@ -12,6 +12,17 @@ from assay.exact import LARGEST
 
 __all__ = ["submit"]
 
+EpochOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        max=LARGEST,
+        help="The epoch in which it is accepted, for the ledger; else the latest that is open.",
+        show_default=False,
+    ),
+]
+
 
 def submit(
     given: Annotated[
@@ -34,16 +45,7 @@ def submit(
     sealed: Annotated[
         bool, typer.Option("--sealed", help="A sealed solution (`assay seal`) or a commitment (`assay commit`). With --url.")
     ] = False,
-    epoch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=LARGEST,
-            help="The epoch in which it is accepted, for the ledger; else the latest that is open.",
-            show_default=False,
-        ),
-    ] = None,
+    epoch: EpochOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an agent, a solution or a planner the current submission of a participant.
