@@ -54,7 +54,8 @@ def serve(
     from assay.serve import installed
 
     installed()
-    from assay.serve.run import ServeOptions, addresses, listen, networks, run
+    from assay.serve.listening import ServeOptions, addresses, listen, networks
+    from assay.serve.run import run
     from assay.serve.site import open_site
 
     if (certificate is None) != (certificate_key is None):
