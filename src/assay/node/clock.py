@@ -1,8 +1,8 @@
 """When an epoch ends: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`). It is pure.
 
-By the time, epoch N ends at start + N · every, so everybody who reads the scheme knows when. By a chain, an epoch ends `tempo` blocks
-after the one before, whatever the chain's own epochs do: chains have changed that rule several times, and may put an epoch off. In
-both ways an epoch that nobody closed is followed by the next one, so after a day away all of them are closed in their order.
+By the time, epoch N ends at start + N · every, so everybody who reads the scheme knows when. By a chain, an epoch ends `tempo`
+blocks after the one before, whatever the chain's own epochs do: chains have changed that rule several times, and may put an epoch
+off. In both ways the next epoch ends when it would have ended anyway, so after a day away all of them are closed in their order.
 
 An epoch that has ended waits for its validators, for `grace`: a tenth of an epoch, if the scheme does not say.
 """

@@ -1,8 +1,8 @@
-"""Closes the epochs that have ended: pulls the registry, waits for the validators, settles, signs the split, exports. SPEC 6, Epochs.
+"""Closes the epochs that have ended: registry, grace for the validators, settlement, split, export. SPEC 6, Epochs.
 
 An epoch is closed as soon as it has ended and every submission that counts has an agreed score, or when its grace time is over.
-While nobody has an agreed score it stays open, unless the scheme says `empty = "burn"`: evidence may only be late. Epochs are closed
-one after the other, in their order, so an operator that was away catches up and skips none.
+While nobody has an agreed score it stays open, unless the scheme says `empty = "burn"`: evidence may only be late. Epochs are
+closed one after the other, in their order, so an operator that was away catches up and skips none.
 
 All competitions of a subnet are closed with registries of one block. What a crash leaves undone is done the next time: the ledger
 says which epochs are settled, the subnet's log which splits are signed, and the export's folder which epochs are in it.
@@ -67,6 +67,8 @@ class _Season:
     """What the last draft was made of; if it is the same, it need not be made again."""
     waits: str = ""
     """Why it was not closed at the last look."""
+    noted: object = None
+    """What its status says."""
 
     @property
     def scheme(self) -> Scheme:
@@ -102,9 +104,8 @@ class Closer:
         Raises AssayError if the folder, the ledger or the chain do not allow it; what is closed until then is closed.
         """
         try:
-            if self.target is not None and any(
-                registry.read_pulled(place / registry.PULLED_FILE) is None for place in self.folders
-            ):
+            known = [registry.read_pulled(folder / registry.PULLED_FILE) is not None for folder in self.folders]
+            if self.target is not None and not all(known):
                 self._pull(self._chain().finalized())
             while not self.stop.asked:
                 ended = self._ended()
@@ -228,7 +229,10 @@ class Closer:
         """Close the open epoch of a competition, if it may be; tells why not."""
         end = season.end
         assert end is not None
+        payout = season.scheme.payout
+        judged_until = None if payout is None else payout.scoring_deadline
         over = self._now(end, self._chain().finalized().number if end.unit == "block" else None) >= end.until
+        over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
         with open_ledger(season.folder) as ledger:
             with ledger.store.reading() as view:
                 seen = (view.last_batch(), view.last_receipt(), _stamps(season.folder), over)
@@ -316,7 +320,10 @@ class Closer:
     def _note(self, season: _Season, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
-        status.note(season.folder, state=state if end is not None else "epochs are closed by hand", **known, **more)
+        said = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
+        if said != season.noted:
+            status.note(season.folder, **said)
+            season.noted = said
 
 
 @dataclass(frozen=True)
@@ -330,11 +337,9 @@ class _Why:
 
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
-    settlement = drafted.settlement
-    payout = settlement.inputs.scheme.payout
-    until = None if payout is None else payout.scoring_deadline
-    if over and (until is None or until.timestamp() <= time.time()):
+    if over:
         return None
+    settlement = drafted.settlement
     missing = _judged_now(settlement, closing_cost.unjudged(settlement))
     if drafted.closing.scored and not missing:
         return None
@@ -365,7 +370,7 @@ def _held(drafted: settling.Draft) -> _Why | None:
 def _stamps(folder: Path) -> tuple[object, ...]:
     """What changes when a table of a folder does."""
     stamps: list[object] = []
-    for file in sorted(folder.glob("*.csv")) + [folder / "scheme.toml", folder / "tasks.txt"]:
+    for file in [*sorted(folder.glob("*.csv")), folder / "scheme.toml", folder / "tasks.txt"]:
         with suppress(OSError):
             found = file.stat()
             stamps.append((file.name, found.st_mtime_ns, found.st_size, found.st_ino))

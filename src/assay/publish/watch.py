@@ -23,7 +23,7 @@ from assay.ledger.access import open_ledger
 from assay.publish import settled_epoch
 from assay.publish.decisions import ALARMS, Alarm, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
 from assay.publish.journal import Journal, JournalEntry, Overtaken, SendHistory, history, last_published
-from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
+from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown, in_words
 from assay.publish.publishers import Publisher, PublishPlan, Pulse, Target, pulse_of
 from assay.scheme.fields import instant, instant_text
 
@@ -41,6 +41,12 @@ class WatchEvent:
     what: str = ""
     epoch: int | None = None
     outcome: Outcome | None = None
+
+    @property
+    def text(self) -> str:
+        """The event in words, with the epoch where it is about a try."""
+        about = f"epoch {self.epoch}: " if self.outcome is not None or self.name == "progress" else ""
+        return about + (self.what if self.outcome is None else in_words(self.outcome))
 
 
 @dataclass(frozen=True)
