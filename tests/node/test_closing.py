@@ -17,7 +17,7 @@ from assay.node import clock, status
 from assay.node.closing import Closer
 from assay.scheme.model import EpochClock
 from cli_kit import output
-from ledger_kit import SIGNER, V1, V2, V3
+from ledger_kit import SIGNER, V1, V2
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 HOUR = 3600
