@@ -271,25 +271,18 @@ class Operator:
         from assay.judge.running import stopping
 
         try:
-            watch = self._watch(name)
+            watch, log = self._watch(name), config.read(self.subnet or self.folders[0]).tiles / "checkpoint"
             with stopping() as stop:
                 while not stop.asked:
                     report = watch.step()
                     self._note_target(name, report)
-                    until, before = time.monotonic() + min(report.rest, watch.every), self._log()
-                    while not stop.asked and self._log() == before and (left := until - time.monotonic()) > 0:
+                    until, before = time.monotonic() + min(report.rest, watch.every), _changed(log)
+                    while not stop.asked and _changed(log) == before and (left := until - time.monotonic()) > 0:
                         time.sleep(min(left, 0.5))
         except AssayError as error:
             self.tell(f"{name}: {error}")
             return error.exit_code
         return 0
-
-    def _log(self) -> object:
-        """What changes when an epoch is settled or a split signed: its log is written."""
-        place = self.folders[0] if self.subnet is None else self.subnet
-        with suppress(OSError):
-            return (config.read(place).tiles / "checkpoint").stat().st_mtime_ns
-        return None
 
     def _watch_once(self, name: str) -> None:
         watch = self._watch(name)
@@ -312,3 +305,10 @@ class Operator:
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:
             status.note(folder, **changes)
+
+
+def _changed(log: Path) -> int | None:
+    """What changes when an epoch is settled or a split signed: its log is written."""
+    with suppress(OSError):
+        return log.stat().st_mtime_ns
+    return None
