@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,13 +148,45 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     assert len(lines(mine)) == 1
 
 
-def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: Running, tmp_path: Path) -> None:
     theirs = service.site.competition("small").folder
     told: list[str] = []
+    assert one_round(service, tmp_path / "lost")
+    judge_kit.make_task(theirs / "tasks" / "t2")
+    pin_next_epoch(theirs)  # a new set: what was judged on the former one is judged again
+    assert one_round(service, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost")
+    node_kit.submit(theirs, "m1", RIGHT + "true\n")
+    assert one_round(service, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost")
+    before = node_kit.stored(theirs), node_kit.conflicts(theirs)
+    assert one_round(service, tmp_path / "lost", told)
+    assert lines(tmp_path / "lost") == []
+    said = "Not judged again, because the ledger has it from this key: 2 results."
+    assert told[-1] == f"epoch 2: {said}"
+    assert said in " ".join(run("node", "status", tmp_path / "lost", code=1).stdout.split())  # 1: no node runs
+    assert (node_kit.stored(theirs), node_kit.conflicts(theirs)) == before
+    node_kit.submit(theirs, "m1", WRONG)
+    assert one_round(service, tmp_path / "lost")
+    assert len(lines(tmp_path / "lost")) == 2
+    assert "Not judged again" not in run("node", "status", tmp_path / "lost", code=1).stdout
+
+
+def pin_next_epoch(theirs: Path) -> None:
+    """Settle epoch 1, and pin the tasks that are there."""
+    node_kit.settle(theirs, 1)
+    run("tasks", "pin", theirs)
+
+
+def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+    theirs, another = service.site.competition("small").folder, tmp_path / "another"
+    told: list[str] = []
+    output("pull", another, "--url", f"{service.address}/small", "--key", KEY)
     assert one_round(service, tmp_path / "mine")
-    assert one_round(service, tmp_path / "another", told)
+    output("run", another, "--validator", V1, "--epoch", "1")  # by hand, from before
+    assert one_round(service, another, told)
     assert "does another node use this key?" in "".join(told)
-    assert "use the key in one folder only" in " ".join(status.read_status(tmp_path / "another").wrong)
+    assert "use the key in one folder only" in " ".join(status.read_status(another).wrong)
     assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
 
 

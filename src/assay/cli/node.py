@@ -104,8 +104,8 @@ def status(folder: FolderArgument, as_json: AsJson = False) -> None:
     current = read_status(folder)
     if not emit(current.document, as_json):
         typer.echo(printable(current.line))
-        if current.content.get("waits"):
-            typer.echo(printable(str(current.content["waits"])))
+        for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+            typer.echo(printable(str(remark)))
         warn(current.wrong)
     if current.wrong:
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
 from assay.node.spool import BATCHES, PushResult, Spool, waiting
-from assay.records import record
+from assay.records import Record, record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import Client
 from assay.serve.evidence import BatchOutcome
@@ -145,7 +145,8 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (), own=own,
+            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
         beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
@@ -155,6 +156,11 @@ class Round:
         finally:
             over.set()
             beating.join()
+        elsewhere = None
+        if summary.elsewhere:
+            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
+            self.tell(f"epoch {work.epoch}: {elsewhere}")
+        status.note(self.folder, elsewhere=elsewhere)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
@@ -233,6 +239,19 @@ class Round:
                 with suppress(ValueError, BadInput):  # a half-written line
                     former.add(canonical(record(json.loads(line)).document()))
         return all(canonical(first) in former for first in firsts)
+
+
+def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
+    """The keys (`Cell.key`) of what this validator need not judge, since the ledger has it. about: the kind's records."""
+    for row in work.submissions:
+        whose = row.submission if about.shared_key else row.participant
+        listed = [(task, trial) for task, trials in row.evidence.trials.items() for trial in trials]
+        if not about.parts and row.evidence.records:
+            yield (whose,)
+        elif {*about.parts} <= {"task", "trial", "epoch"}:
+            for task, trial in listed:
+                named = {"task": task, "trial": trial, "epoch": work.epoch}
+                yield (whose, *(named[part] for part in about.parts))
 
 
 def _named(cell: Cell, why: str) -> str:
