@@ -4,11 +4,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,45 +15,14 @@ import ledger_kit
 import node_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
-from assay.node import NodeOptions, round, status
-from assay.node.round import Round
+from assay.node import round, status
 from cli_kit import output, run
 from ledger_kit import V1, VALIDATORS
-from node_kit import KEY, RIGHT, WRONG
+from node_kit import KEY, PATIENCE, RIGHT, WRONG, lines, node, one_round, until
 from service_kit import Running, running
 from test_serve_process import served
 
-PATIENCE = 90.0
-"""Seconds for what takes one; a machine may be busy."""
 SIGNER = VALIDATORS[V1]
-
-
-def until(happened: Callable[[], object], what: str) -> None:
-    """Wait for something that happens in another process."""
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
-@contextmanager
-def node(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
-    """A node in a process of its own; what it prints goes to a file beside its folder."""
-    command = [sys.executable, "-m", "assay", "node", "validator", str(folder), "--url", url, "--key", KEY]
-    with folder.with_suffix(".out").open("a") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-def lines(folder: Path) -> list[str]:
-    """What a validator has judged: the lines of its evidence."""
-    file = folder / "evidence" / f"run-{V1}.jsonl"
-    return file.read_text().splitlines() if file.exists() else []
 
 
 def batches(folder: Path) -> list[Path]:
@@ -117,13 +82,6 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
         yield started
 
 
-def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
-    """A round in this process."""
-    settings = NodeOptions(settings=lambda kind: None)
-    tell = (lambda line: None) if told is None else told.append
-    return Round(folder, f"{service.address}/small", SIGNER, settings, tell).carry_out()
-
-
 def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", service.site.competition("small").folder
     url = f"{service.address}/small"
@@ -164,12 +122,12 @@ def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: R
     assert lines(tmp_path / "lost") == []
     said = "Not judged again, because the ledger has it from this key: 2 results."
     assert told[-1] == f"epoch 2: {said}"
-    assert said in " ".join(run("node", "status", tmp_path / "lost", code=1).stdout.split())  # 1: no node runs
+    assert said in " ".join(output("node", "status", tmp_path / "lost").split())
     assert (node_kit.stored(theirs), node_kit.conflicts(theirs)) == before
     node_kit.submit(theirs, "m1", WRONG)
     assert one_round(service, tmp_path / "lost")
     assert len(lines(tmp_path / "lost")) == 2
-    assert "Not judged again" not in run("node", "status", tmp_path / "lost", code=1).stdout
+    assert "Not judged again" not in output("node", "status", tmp_path / "lost")
 
 
 def pin_next_epoch(theirs: Path) -> None:
