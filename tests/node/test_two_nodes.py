@@ -39,12 +39,13 @@ def trouble(folder: Path) -> str:
     return "" if said is None else str(said["what"])
 
 
-def works(folder: Path) -> bool:
-    """Whether a node has done a round, and waits for the next."""
+def works(folder: Path, pid: int | None = None) -> bool:
+    """Whether a node (pid: this one) has done a round, and waits for the next."""
     if not (folder / "node" / "status.json").exists():
         return False
     content = status.read_status(folder).content
-    return content.get("state") == "waiting" and "seen" in content and not content.get("trouble")
+    here = pid in (None, content.get("pid"))
+    return here and content.get("state") == "waiting" and "seen" in content and not content.get("trouble")
 
 
 def test_a_second_node_stands_still_until_it_is_told_to_take_over(service: Running, tmp_path: Path) -> None:
@@ -81,11 +82,11 @@ def test_a_node_works_when_the_other_one_was_not_heard_for_long(
         with node(first, url):
             until(lambda: ANOTHER in trouble(first), "the first is told when it comes back")
     with node(second, url) as last:
-        until(lambda: works(second), "the same node goes on at once")
+        until(lambda: works(second, last.pid), "the same node goes on at once")
         last.terminate()
         assert last.wait(PATIENCE) == 0
-    with node(first, url):
-        until(lambda: works(first), "a node that ended lets the other one begin at once")
+    with node(first, url) as again:
+        until(lambda: works(first, again.pid) and not trouble(first), "a node that ended lets the other one begin at once")
 
 
 def test_a_node_whose_key_is_taken_over_stops_judging_and_sends_what_it_has(
