@@ -50,6 +50,9 @@ def validator(
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
     once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Work although another node works with this key; that one stops.")
+    ] = False,
 ) -> None:
     """Follow the service of a competition: fetch what is new, calibrate, judge, sign and send, again and again.
 
@@ -58,6 +61,8 @@ def validator(
     service that is away lose nothing: the node goes on by itself, or when it is started again. SIGTERM and Ctrl-C end it; a
     trial that is running is thrown away then, and judged again later.
 
+    One node works with a key at a time. A second one stands still until the first was not heard for five minutes.
+
     The options of judges are those of `assay run`. `assay node status DIR` says how it is.
 
     \b
@@ -65,6 +70,8 @@ def validator(
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --jobs 2
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --once
     """
+    from dataclasses import replace
+
     from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
@@ -76,7 +83,7 @@ def validator(
 
         typer.echo(f"{now_text()}  {printable(line)}")
 
-    options = _options(context, jobs, attempts)
+    options = replace(_options(context, jobs, attempts), take_over=take_over)
     if not once:
         Node(folder, url, signer, options, tell).run()
         return
@@ -255,8 +262,8 @@ def status(folder: FolderArgument, as_json: AsJson = False) -> None:
     current = read_status(folder)
     if not emit(current.document, as_json):
         typer.echo(printable(current.line))
-        if current.content.get("waits"):
-            typer.echo(printable(str(current.content["waits"])))
+        for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+            typer.echo(printable(str(remark)))
         warn(current.wrong)
     if current.wrong:
         raise typer.Exit(1)

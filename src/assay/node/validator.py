@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from assay.errors import AssayError, Unreachable
 from assay.judge.running import backoff
 from assay.node import status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
+from assay.node.heartbeat import beat, leave
 from assay.serve.client import Client
 
 if TYPE_CHECKING:
@@ -44,7 +46,10 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
 
     with working(folder, signer.public.id):
         status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
-        whole = Round(folder, url, signer, options, tell).carry_out()
+        try:
+            whole = Round(folder, url, signer, options, tell).carry_out()
+        finally:
+            leave(url, signer, folder)
     return 0 if whole else _STOPPED
 
 
@@ -72,6 +77,7 @@ class Node:
             with suppress(StopWaiting):
                 while not self._stop.asked:
                     self._turn()
+            leave(self.url, self.signer, self.folder)
             status.note(self.folder, state="ended")
             self.tell("ended")
 
@@ -105,7 +111,8 @@ class Node:
         """What the service has to judge, at once or when it is other work. Raises AssayError."""
         path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
         with self._stop.at_once(), Client(self.url, self.signer) as client:
-            client.send("POST", "heartbeat", b'{"judging":[]}', "application/json")
+            beat(client, self.folder, take_over=self.options.take_over)
+            self.options = replace(self.options, take_over=False)  # once: whoever takes over later is not fought
             work = client.get(path)
         if not isinstance(work, dict) or not {"seen", "epoch", "settled"} <= work.keys():
             raise Unreachable(f"{self.url} does not say what to judge", hint="is it a service of Assay?")

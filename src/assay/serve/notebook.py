@@ -37,6 +37,8 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    literal,
+    or_,
     select,
     update,
 )
@@ -346,11 +348,15 @@ class Notebook:
         with self._changing(self._quick) as connection:
             connection.execute(update(_attempts).where(now).values(count=_attempts.c.count - 1))
 
-    def take_turn(self, name: str, holder: str, now: datetime) -> bool:
-        """Take the turn of this name for TURN; False if another holder has it. All processes and hosts share it."""
-        until = int((now + TURN).timestamp())
+    def take_turn(self, name: str, holder: str, now: datetime, lasts: timedelta = TURN, *, anyway: bool = False) -> bool:
+        """Take or keep the turn of this name for so long; False if another holder has it. All processes and hosts share it.
+
+        anyway: take it from another holder.
+        """
+        until = int((now + lasts).timestamp())
         with self._changing(self._quick) as connection:
-            over = (_turns.c.name == name) & (_turns.c.until < int(now.timestamp()))
+            free = or_(_turns.c.until < int(now.timestamp()), _turns.c.holder == holder, literal(anyway))
+            over = (_turns.c.name == name) & free
             if connection.execute(update(_turns).where(over).values(holder=holder, until=until)).rowcount:
                 return True
             return _insert(connection, _turns, name=name, holder=holder, until=until)
