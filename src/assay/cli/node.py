@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,15 @@ import typer
 from assay.cli.following import FolderArgument, KeyOption, UrlOption, signer_of
 from assay.cli.judging.run import COMMAND as KIND_COMMAND
 from assay.cli.output import AsJson, emit
+from assay.cli.telling import (
+    MetricsOption,
+    OnAlarmOption,
+    PageOption,
+    PlainOption,
+    WebhookOption,
+    show_alarms,
+    telling_of,
+)
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -16,6 +26,10 @@ if TYPE_CHECKING:
     from assay.node import NodeOptions
 
 __all__ = ["app"]
+
+NodeArgument = Annotated[
+    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The node's folder, or its subnet file.", show_default=False)
+]
 
 HELP = "Leave a validator running: it follows a service, judges what is new, and sends what it saw."
 
@@ -38,6 +52,11 @@ def validator(
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
     once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
+    on_alarm: OnAlarmOption = None,
+    webhook: WebhookOption = None,
+    plain_webhook: PlainOption = False,
+    page: PageOption = None,
+    metrics: MetricsOption = None,
 ) -> None:
     """Follow the service of a competition: fetch what is new, calibrate, judge, sign and send, again and again.
 
@@ -46,17 +65,21 @@ def validator(
     service that is away lose nothing: the node goes on by itself, or when it is started again. SIGTERM and Ctrl-C end it; a
     trial that is running is thrown away then, and judged again later.
 
-    The options of judges are those of `assay run`. `assay node status DIR` says how it is.
+    The options of judges are those of `assay run`. `assay node status DIR` says how it is, and so do DIR/node/status.html, a page
+    that reads itself again, and status.prom, for Prometheus. --on-alarm and --webhook tell each alarm once when it begins, and
+    once when it is over.
 
     \b
     Examples:
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --jobs 2
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --once
+      assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --on-alarm "sh mail-alarm.sh"
     """
     from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
 
+    telling = telling_of(folder, on_alarm, webhook, plain_webhook, page, metrics)
     signer = signer_of(key)
 
     def tell(line: str) -> None:
@@ -66,9 +89,9 @@ def validator(
 
     options = _options(context, jobs, attempts)
     if not once:
-        Node(folder, url, signer, options, tell).run()
+        Node(folder, url, signer, options, tell, telling).run()
         return
-    code = one_round(folder, url, signer, options, tell)
+    code = one_round(folder, url, signer, options, tell, telling)
     if code:
         raise typer.Exit(code)
 
@@ -87,25 +110,29 @@ def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOpt
 
 
 @app.command()
-def status(folder: FolderArgument, as_json: AsJson = False) -> None:
+def status(folder: NodeArgument, as_json: AsJson = False) -> None:
     """Say in a line what the node of DIR does, and what is wrong, with what to do about it.
 
-    Ends with 0 if nothing is wrong, and 1 if the node does not run, the service is away for more than five minutes or refuses a
-    batch, a result or a submission is missing, a task does not calibrate, records contradict earlier ones, or the disk is almost
-    full.
+    Ends with 0 if nothing is wrong, and 1 while an alarm stands. At a validator's node: the node does not run, the service is
+    away for more than five minutes or refuses a batch, the clock is wrong, a result or a submission is missing, a task does not
+    calibrate, records contradict earlier ones, the disk is almost full. At an operator's: the node or its service does not run,
+    an epoch cannot be closed, a validator is late, the quorum is in danger, nobody judges a submission, a validator tells what is
+    wrong on its machine, a target is not published to, the disk is almost full. With a subnet file, of all its competitions.
 
     \b
-    Example:
+    Examples:
       assay node status my-copy
+      assay node status my-subnet.toml --json
     """
-    from assay.cli.errors import printable, warn
-    from assay.node.status import read_status
+    from assay.node.status import folders_of, read_status
 
-    current = read_status(folder)
-    if not emit(current.document, as_json):
-        typer.echo(printable(current.line))
-        if current.content.get("waits"):
-            typer.echo(printable(str(current.content["waits"])))
-        warn(current.wrong)
-    if current.wrong:
+    folders = folders_of(folder)
+    seen = [read_status(place, whole=not number) for number, place in enumerate(folders)]
+    documents = {str(place): current.document for place, current in zip(folders, seen, strict=True)}
+    if not emit(documents[str(folder)] if folders == [folder] else {"competitions": documents}, as_json):
+        for place, current in zip(folders, seen, strict=True):
+            if len(seen) > 1:
+                typer.echo(f"{place.name}: ", nl=False)
+            show_alarms(current)
+    if any(current.alarms for current in seen):
         raise typer.Exit(1)

@@ -181,8 +181,7 @@ class Round:
                 status.note(self.folder, **self.counts)
                 with suppress(AssayError, OSError):
                     if number % _TOLD == 0:
-                        beat = json.dumps({"judging": self._entries()}).encode()
-                        client.send("POST", "heartbeat", beat, "application/json")
+                        status.beat(client, self.folder, self._entries())
                     if number % _PUSHED == _PUSHED - 1:
                         self._push(client, epoch)
                 number += 1

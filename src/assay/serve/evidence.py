@@ -36,6 +36,8 @@ BATCHES_AT_ONCE = 1000
 """The most batches of one request."""
 _JUDGING = {"participant": "atlas", "submission": DIGEST, "task": "count-words", "done": 3, "total": 80}
 _JUDGING |= {"since": "2026-03-01T12:00:00Z"}
+_CHARACTERS = "leave out control characters, and those that turn the direction of text around"
+_TROUBLE = {"code": "task-uncalibrated", "what": "a task does not calibrate on this machine: t3: its tests fail"}
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 
 
@@ -52,12 +54,22 @@ class JudgingEntry(BaseModel):
     since: Annotated[str, Field(max_length=40, description="RFC 3339, UTC")] = ""
 
 
-class HeartbeatBody(BaseModel):
-    """A validator's heartbeat: what it is judging, at most 64 things."""
+class TroubleEntry(BaseModel):
+    """What is wrong on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
 
-    model_config = described({"judging": [_JUDGING]}, strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    code: Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,39}$")]
+    what: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class HeartbeatBody(BaseModel):
+    """A validator's heartbeat: what it is judging, at most 64 things, and what is wrong on its machine, at most 20."""
+
+    model_config = described({"judging": [_JUDGING], "troubles": [_TROUBLE]}, strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
+    troubles: Annotated[list[TroubleEntry], Field(max_length=20)] = []
 
 
 class ConflictPair(BaseModel):
@@ -131,7 +143,8 @@ def routes(site: Site) -> APIRouter:
         with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
             content = _heartbeat(body.read())
         _, notebook = served.books()
-        await run_in_threadpool(notebook.beat, validator, now(), [entry.model_dump() for entry in content.judging])
+        judging, troubles = ([row.model_dump() for row in rows] for rows in (content.judging, content.troubles))
+        await run_in_threadpool(notebook.beat, validator, now(), judging, troubles)
         return Response(status_code=204)
 
     return router
@@ -200,6 +213,7 @@ def _heartbeat(data: bytes) -> HeartbeatBody:
         raise BadInput("is not a heartbeat", field="body", hint="see HeartbeatBody in /v1/openapi.json") from None
     for entry in content.judging:  # everybody is shown it
         if not all(map(allowed, (entry.participant, entry.submission, entry.task))):
-            hint = "leave out control characters, and those that turn the direction of text around"
-            raise BadInput("a name has characters that are not allowed", field="body", hint=hint)
+            raise BadInput("a name has characters that are not allowed", field="body", hint=_CHARACTERS)
+    if not all(allowed(entry.what) for entry in content.troubles):
+        raise BadInput("a trouble has characters that are not allowed", field="body", hint=_CHARACTERS)
     return content
