@@ -197,7 +197,7 @@ def look(folder: Path, *, season: SeasonFacts | None = None, whole: bool = True,
     now = _now()
     targets: tuple[Json, ...] = ()
     if content.get("role") == "operator":
-        targets = tuple(_targets(folder))
+        targets = tuple(row for row in _targets(folder) if row.get("target") in content.get("publishes", ()))
         alarms = of_operator(folder, content, season, targets, now, working=working, free=free, whole=whole)
     else:
         alarms = of_validator(folder, content, now, working=working, free=free)
@@ -212,15 +212,6 @@ def _targets(folder: Path) -> Iterator[Json]:
             document = json.loads(load(file, _FILE_BYTES, hint=""))
             if isinstance(document, dict):
                 yield document
-
-
-def folders_of(place: Path) -> list[Path]:
-    """The folders of a node: its own, or those of the competitions of a subnet file. Raises BadInput."""
-    if not place.is_file():
-        return [place]
-    from assay.scheme.subnet import read
-
-    return [place.parent / member.path for member in read(place).competitions]
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
