@@ -10,22 +10,18 @@ is wrong. SIGTERM and Ctrl-C stop the round as they stop `assay run`, and then t
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from assay.errors import AssayError, Unreachable
 from assay.judge.running import backoff
 from assay.node import status, working
+from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.serve.client import Client
 
 if TYPE_CHECKING:
@@ -39,11 +35,7 @@ WAIT = 45
 """Seconds for which a request for work waits at the service: less than a client's deadline, and than a heartbeat may be old."""
 AGAIN = 600.0
 """Seconds after which results that are missing are judged again, although there is no news."""
-_TROUBLE, _STOPPED = 1, 130
-
-
-class _StopWaiting(BaseException):
-    """Somebody asked for the end while the node waited."""
+_STOPPED = 130
 
 
 def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> int:
@@ -61,9 +53,8 @@ class Node:
 
     def __init__(self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
-        self._stopped = self._waiting = False
-        self._round: int | None = None
-        """The process of the round that goes on."""
+        self._round = Child(self._round_here)
+        self._stop = Stopping(lambda: self._round.send(signal.SIGTERM))
         self._trouble: dict[str, Any] | None = None
         self._failed = 0
         """Requests and rounds in a row that went wrong."""
@@ -74,12 +65,12 @@ class Node:
     def run(self) -> None:
         """Work until somebody asks for the end. Raises AssayError if another node works in this folder."""
         name = self.signer.public.id
-        with working(self.folder, name), self._signals():
+        with working(self.folder, name), self._stop.heard():
             begun = {"started": status.now_text(), "state": "waiting", "once": False}
             status.note(self.folder, url=self.url, validator=name, trouble=None, conflicts=None, **begun)
             self.tell(f"{name} follows {self.url}")
-            with suppress(_StopWaiting):
-                while not self._stopped:
+            with suppress(StopWaiting):
+                while not self._stop.asked:
                     self._turn()
             status.note(self.folder, state="ended")
             self.tell("ended")
@@ -102,7 +93,7 @@ class Node:
             self._well()
             self._seen = str(noted.get("seen", work["seen"]))
             self._due = time.monotonic() + AGAIN if noted.get("missing") or noted.get("absent") else None
-        elif not self._stopped:
+        elif not self._stop.asked:
             self._trouble = noted.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
             status.note(self.folder, trouble=self._trouble)
             self._pause()
@@ -113,7 +104,7 @@ class Node:
     def _ask(self, *, wait: bool) -> dict[str, Any]:
         """What the service has to judge, at once or when it is other work. Raises AssayError."""
         path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
-        with self._interruptible(), Client(self.url, self.signer) as client:
+        with self._stop.at_once(), Client(self.url, self.signer) as client:
             client.send("POST", "heartbeat", b'{"judging":[]}', "application/json")
             work = client.get(path)
         if not isinstance(work, dict) or not {"seen", "epoch", "settled"} <= work.keys():
@@ -133,46 +124,16 @@ class Node:
         if self._trouble is not None and self._failed == 1:
             self.tell(f"trouble: {self._trouble['what']}")
         self._due = 0.0
-        with self._interruptible():
-            time.sleep(seconds)
+        self._stop.sleep(seconds)
 
     # A round
 
     def _carry_out(self) -> int:
         """Carry a round out in a process of its own; returns its exit code, below 0 for the signal that ended it."""
-        follows, held = os.pipe()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        child = os.fork()
-        if not child:
-            self._end_of_child(follows, held)
-        self._round = child
-        os.close(follows)
-        try:
-            if self._stopped:
-                os.kill(child, signal.SIGTERM)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        finally:
-            self._round = None
-            os.close(held)
-
-    def _end_of_child(self, follows: int, held: int) -> None:
-        """What the process of a round does; it does not return."""
-        code = _TROUBLE
-        try:
-            os.setpgid(0, 0)  # Ctrl-C goes to the node, which tells its round
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            os.close(held)
-            threading.Thread(target=_follow, args=(follows,), daemon=True).start()
-            code = self._round_here()
-        except BaseException:  # noqa: BLE001  (the process ends here, whatever it is)
-            traceback.print_exc()
-        finally:
-            with suppress(OSError):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+        self._round.begin()
+        if self._stop.asked:
+            self._round.send(signal.SIGTERM)
+        return self._round.wait()
 
     def _round_here(self) -> int:
         from assay.node.round import Round
@@ -182,44 +143,5 @@ class Node:
         except (AssayError, OSError) as error:
             away = isinstance(error, Unreachable)
             status.note(self.folder, trouble=status.trouble_of(error, self._trouble), away=away, state="waiting")
-            return _TROUBLE
+            return TROUBLE
         return 0 if whole else _STOPPED
-
-    # Signals
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C end the round, and then the node."""
-
-        def heard(_number: int, _frame: FrameType | None) -> None:
-            self._stopped = True
-            if self._round is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(self._round, signal.SIGTERM)
-            if self._waiting:
-                raise _StopWaiting
-
-        before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """In the block, a signal ends the node at once."""
-        self._waiting = True
-        try:
-            if self._stopped:
-                raise _StopWaiting
-            yield
-        finally:
-            self._waiting = False
-
-
-def _follow(number: int) -> None:
-    """End this process, as SIGTERM does, when the process that holds the other end of a pipe is gone."""
-    with suppress(OSError):
-        os.read(number, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
