@@ -82,7 +82,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say everything that would stop a start: run it before a restart. Starts, sends and writes nothing.
+    """Say everything that would stop a start: run it before a restart. Starts and sends nothing.
 
     Names of tables and options, types, folders, keys and their permissions, schemes, subnet files, ledgers and their databases,
     targets of publish.toml, certificates, and whether the address is free, or a service of Assay has it already. Ends with 0, or

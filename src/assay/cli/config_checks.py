@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import AssayError, BadInput
 
 if TYPE_CHECKING:
-    from assay.serve.run import ServeOptions
+    from assay.serve.listening import ServeOptions
 
 __all__ = ["problems"]
 
@@ -37,7 +37,7 @@ def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayErr
     checks: list[Callable[[], object]] = []
     if path in _HOLDING:
         checks += [partial(_competition, place), partial(_ledger, place, values.get("key"))]
-        checks += [partial(_target, place, target) for target in _targets(path, values)]
+        checks += [partial(_target, place, target) for target in _targets(path, place, values)]
     if path in _SENDING:
         checks += [partial(_copy, place), partial(_service, values["url"]), partial(_key, values["key"])]
         checks += [partial(_sandbox, values)] if path == ("node", "validator") else []
@@ -51,9 +51,15 @@ def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayErr
             yield error
 
 
-def _targets(path: Words, values: Values) -> list[str]:
-    asked = values.get("to") if path == ("publish",) else values.get("publish") or values.get("to")
-    return [asked] if isinstance(asked, str) else [*asked] if asked else []
+def _targets(path: Words, place: Path, values: Values) -> list[str]:
+    """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
+    from assay.publish.publishers import target_names
+
+    if path != ("node", "operator"):
+        return [values["to"]] if values.get("to") else []
+    named = [name for name in (values.get("to"), values.get("registry")) if name]
+    folder = place.parent if place.is_file() else place
+    return [*dict.fromkeys([*named, *(() if values.get("to") or not values.get("publish") else target_names(folder))])]
 
 
 def _folders(place: Path) -> list[Path]:
@@ -69,8 +75,6 @@ def _folders(place: Path) -> list[Path]:
 def _competition(place: Path) -> None:
     from assay.competition import open_competition
 
-    if place.name == "scheme.toml":
-        raise BadInput("this file is a competition's rules, and no subnet file", file=place, hint=f"name {place.parent}")
     for folder in _folders(place):
         open_competition(folder)
 
@@ -143,19 +147,19 @@ def _writable(path: Path, field: str) -> None:
 
 def _address(place: Path, values: Values, notes: list[str]) -> None:
     """The address is free, or Assay has it; proxies and the certificate can be read."""
+    from assay.cli.serve import options_of
+    from assay.errors import Unreachable
     from assay.serve import installed
 
     installed()
-    from assay.errors import Unreachable
-    from assay.serve.run import ServeOptions, addresses, listen, networks
+    from assay.serve.listening import addresses, listen
 
     certificate, key = values.get("certificate"), values.get("certificate-key")
-    if (certificate is None) != (key is None):
-        raise BadInput("a certificate and its key come together", field="--certificate", hint="give --certificate-key too")
+    names = ("port", "host", "address", "certificate", "certificate-key", "workers", "proxy")
+    given: list[Any] = [values.get(name) for name in names]
+    options = options_of(place, *given)
     if certificate is not None and key is not None:
         _certificate(certificate, key)
-    networks(values.get("proxy") or ())
-    options = ServeOptions(place, values["host"], values["port"], values.get("address"), certificate, key)
     addresses(options, options.port)
     try:
         with ExitStack() as stack:
