@@ -24,7 +24,7 @@ from assay.ledger.store import StoredBatch
 from assay.peers.guard import CONNECTION_LIMITS
 from assay.serve import site
 from assay.serve.client import Client
-from assay.serve.run import ServeOptions, addresses, listen
+from assay.serve.listening import ServeOptions, addresses, listen
 from assay.serve.season import Season
 from assay.serve.season import read as read_season
 from assay.serve.signed import sign_request

@@ -38,7 +38,7 @@ COMMANDS = {
         "following:push",
         "Sign what was judged, and send all batches that the service of the competition does not have.",
     ),
-    "node": ("node:app", "Leave a validator running: it follows a service, judges what is new, and sends what it saw."),
+    "node": ("node:app", "Leave a validator or an operator running, and see how it is."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues:app", "GitHub issues: link an account, and show which issues counted for whom."),
     "trial": (

@@ -17,11 +17,11 @@ from typing import Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.folder.files import load, lock, write_bytes
+from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
 from assay.scheme.fields import instant, instant_text
 
-__all__ = ["NodeStatus", "is_working", "note", "now_text", "read_status", "trouble_of"]
+__all__ = ["NodeStatus", "is_working", "note", "now_text", "read_status", "text_of", "trouble_of"]
 
 Json = dict[str, Any]
 _FILE = "status.json"
@@ -39,6 +39,11 @@ def now_text() -> str:
     return instant_text(datetime.now(UTC).replace(microsecond=0))
 
 
+def text_of(moment: float) -> str:
+    """A time in seconds since 1970, as the file has it."""
+    return instant_text(datetime.fromtimestamp(int(moment), UTC))
+
+
 def trouble_of(error: BaseException, before: Json | None = None) -> Json:
     """What went wrong, and since when; before: the trouble until now."""
     known = isinstance(error, AssayError)
@@ -49,11 +54,13 @@ def trouble_of(error: BaseException, before: Json | None = None) -> Json:
 
 def note(folder: Path, **changes: Any) -> Json:
     """Change the file, and return what it says; a disk that is full is not named here."""
-    content = _read(folder) | changes | {"pid": os.getpid()}
     with suppress(BadInput, OSError):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
-    return content
+        with alone(folder / FOLDER):  # a node's processes change it
+            content = _read(folder) | changes | {"pid": os.getpid()}
+            write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
+            return content
+    return _read(folder) | changes
 
 
 def _read(folder: Path) -> Json:

@@ -23,8 +23,8 @@ from assay.ledger.access import open_ledger
 from assay.publish import settled_epoch
 from assay.publish.decisions import ALARMS, Alarm, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
 from assay.publish.journal import Journal, JournalEntry, Overtaken, SendHistory, history, last_published
-from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
-from assay.publish.publishers import Publisher, Pulse, Target, pulse_of
+from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown, in_words
+from assay.publish.publishers import Publisher, PublishPlan, Pulse, Target, pulse_of
 from assay.scheme.fields import instant, instant_text
 
 Level = Literal["info", "warning", "error"]
@@ -41,6 +41,12 @@ class WatchEvent:
     what: str = ""
     epoch: int | None = None
     outcome: Outcome | None = None
+
+    @property
+    def text(self) -> str:
+        """The event in words, with the epoch where it is about a try."""
+        about = f"epoch {self.epoch}: " if self.outcome is not None or self.name == "progress" else ""
+        return about + (self.what if self.outcome is None else in_words(self.outcome))
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,10 @@ class WatchReport:
 
 @dataclass
 class TargetWatch:
-    """The watch of one target. every: seconds of a round. patience: see `alarms`. send: False only shows what would be sent."""
+    """The watch of one target. every: seconds of a round. patience: see `alarms`. send: False only shows what would be sent.
+
+    subnet: the subnet file whose signed splits are published; None: the settled epochs of the target's folder are.
+    """
 
     target: Target
     publisher: Publisher
@@ -96,10 +105,12 @@ class TargetWatch:
     send: bool = True
     clock: Callable[[], float] = time.time
     memory: Memory = field(default_factory=Memory)
+    subnet: Path | None = None
 
     def __post_init__(self) -> None:
         self._journal: Journal | None = None
-        self._competition = self.target.folder.name
+        self._place = self.target.folder if self.subnet is None else self.subnet
+        self._competition = self._place.stem
         self._histories: list[SendHistory] = []
         self._standing: dict[str, tuple[Alarm, float]] = {}
         self._begun = self.clock()
@@ -146,7 +157,7 @@ class TargetWatch:
 
     def _read(self) -> Facts:
         """The facts from ledger and journal; raises what these raise."""
-        with open_ledger(self.target.folder) as ledger, ledger.store.reading() as view:
+        with open_ledger(self._place) as ledger, ledger.store.reading() as view:
             epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
         self._journal = self._journal or self.target.journal()
         self._histories = history(self._journal.read())
@@ -168,9 +179,7 @@ class TargetWatch:
         if epoch is None:
             return
         try:
-            with open_ledger(self.target.folder) as ledger:
-                plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
-            outcome = self.publisher.confirm(plan)
+            outcome = self.publisher.confirm(self._plan(epoch))
         except _PASSING:
             raise
         except AssayError as error:
@@ -197,11 +206,16 @@ class TargetWatch:
             self.tell(WatchEvent(level, "outcome", epoch=epoch, outcome=outcome))
 
     def _outcome(self, epoch: int) -> Outcome:
-        with open_ledger(self.target.folder) as ledger:
-            plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
+        plan = self._plan(epoch)
         if self.send:
             return self.publisher.send(plan, lambda what: self._say("info", "progress", what, epoch))
         return self.publisher.compare(plan).outcome or Planned()
+
+    def _plan(self, epoch: int) -> PublishPlan:
+        if self.subnet is not None:
+            return self.publisher.plan(settled_epoch.read_joint(self.subnet, epoch))
+        with open_ledger(self.target.folder) as ledger:
+            return self.publisher.plan(settled_epoch.read(ledger, epoch))
 
     # Report and events
 
