@@ -35,13 +35,19 @@ def operator(place: Path, *, tasks: tuple[str, ...] = ("t1",), agents: dict[str,
     judge_kit.make_competition(place, dict.fromkeys(agents or {"m1": RIGHT}, ""), validators=[V1])
     rewrite(place / "scheme.toml", '"small"', f'"{name}"')
     (place / "validators.csv").write_text(f"key,stake,name\n{V1},100,val-1\n")
+    with_ledger(place, name)
+    for participant, script in (agents or {"m1": RIGHT}).items():
+        submit(place, participant, script)
+    return place
+
+
+def with_ledger(place: Path, name: str) -> Path:
+    """The same folder, with an empty ledger."""
     key = log.log_key(ledger_kit.ORIGIN, SIGNER.public)
     settings = Config(place, ledger_kit.ORIGIN, str(key))
     store.create(settings.place, store.Meta(name, settings.origin, settings.key)).close()
     Log.create(settings.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
     config.write(settings)
-    for participant, script in (agents or {"m1": RIGHT}).items():
-        submit(place, participant, script)
     return place
 
 
@@ -118,5 +124,5 @@ def lines(folder: Path) -> list[str]:
 
 __all__ = [
     "KEY", "PATIENCE", "RIGHT", "WRONG", "conflicts", "keys_in", "lines", "node", "one_round", "operator", "settle", "stored",
-    "submit", "until",
+    "submit", "until", "with_ledger",
 ]  # fmt: skip

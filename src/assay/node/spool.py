@@ -113,7 +113,8 @@ class Spool:
             offsets[name] = end
             for item in records:
                 groups.setdefault((item.epoch, item.submission), []).append(item)
-        task_set = task_set_of(self.folder) if groups else None
+        over_tasks = self.scheme.kind.trials(self.scheme.score) is not None  # else a record says its epoch's tasks
+        task_set = task_set_of(self.folder) if groups and over_tasks else None
         signed = [self._batch(part, task_set) for key in sorted(groups) for part in _parts(groups[key])]
         if signed:
             with suppress(OSError):
