@@ -10,7 +10,6 @@ next epoch: half of an epoch's evidence on each set would count for neither.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
@@ -20,17 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError, BadInput
-from assay.exact import canonical
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
 from assay.node.heartbeat import beat, is_of_another
 from assay.node.spool import BATCHES, PushResult, Spool, waiting
-from assay.records import Record, record
+from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import Client
-from assay.serve.evidence import BatchOutcome
 from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
@@ -237,7 +234,7 @@ class Round:
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
-        if count := sum(row.outcome.conflicts for row in result.sent if not self._replaces_former(row.outcome)):
+        if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
             status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
             self.tell(f"{what}: does another node use this key?")
@@ -249,18 +246,6 @@ class Round:
         for line in refused:
             self.tell(f"refused: {line}")
         return result
-
-    def _replaces_former(self, outcome: BatchOutcome) -> bool:
-        """Whether the records that a batch contradicts were judged on a former task set, as far as the service names them."""
-        firsts = [{name: value for name, value in pair.first.items() if name != "seq"} for pair in outcome.conflicting]
-        if not firsts:
-            return False
-        former = set[bytes]()
-        for file in (self.folder / "former").glob("*/evidence/*.jsonl*"):
-            for line in file.read_bytes().splitlines():
-                with suppress(ValueError, BadInput):  # a half-written line
-                    former.add(canonical(record(json.loads(line)).document()))
-        return all(canonical(first) in former for first in firsts)
 
 
 def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
