@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from json import loads
 from pathlib import Path
+from typing import Any
 
 import judge_kit
 import ledger_kit
@@ -109,11 +110,11 @@ def node(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str
         process.wait()
 
 
-def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
-    """A round in this process, in the only competition of a service."""
+def one_round(service: Running, folder: Path, told: list[str] | None = None, own: Any = None) -> bool:
+    """A round in this process, in the only competition of a service. own: the settings of its judge."""
     (segment,) = service.site.competitions
     tell = (lambda line: None) if told is None else told.append
-    return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: None), tell) == 0
+    return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: own), tell) == 0
 
 
 def lines(folder: Path) -> list[str]:
