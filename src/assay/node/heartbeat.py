@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import load
-from assay.node import FOLDER
+from assay.node import FOLDER, status
 from assay.serve.client import Client
 
 if TYPE_CHECKING:
@@ -34,18 +34,22 @@ _FILE_BYTES = 1000
 
 
 def beat(client: Client, folder: Path, judging: Sequence[Mapping[str, Any]] = (), *, take_over: bool = False) -> None:
-    """Say what is judged. take_over: take the key from another node that has it.
+    """Say what is judged, and what is wrong here; note by how much the clocks differ.
+
+    take_over: take the key from another node that has it.
 
     Raises BadInput, for which `is_of_another` says yes, if another node works with this key; Unreachable.
     """
     rows: dict[str, Any] = {"judging": list(judging)}
-    whole = rows | {"node": node_id(folder), "take_over": take_over}
+    whole = rows | {"node": node_id(folder), "take_over": take_over, "troubles": status.troubles(folder)}
     try:
         _send(client, whole)
     except BadInput as error:
         if is_of_another(error):
             raise
         _send(client, rows)  # an earlier version knows nothing else
+    finally:
+        status.note_ahead(folder, client.ahead)
 
 
 def leave(url: str, signer: PrivateKey, folder: Path) -> None:

@@ -24,6 +24,7 @@ from assay.judge.running import backoff
 from assay.node import is_signed, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.heartbeat import beat, leave
+from assay.node.herald import Herald, Telling
 from assay.serve.client import Client
 
 if TYPE_CHECKING:
@@ -38,17 +39,23 @@ WAIT = 45
 AGAIN = 600.0
 """Seconds after which a round is due without news: results are missing, or what is judged is not handed in at the service."""
 _STOPPED = 130
+_LAST_WORDS = 5.0
+"""Seconds for the last page; what is still to be told then is told meanwhile, or after the next start."""
 
 
-def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> int:
-    """One round in this process; returns the exit code. Raises AssayError."""
+def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell, telling: Telling | None = None) -> int:
+    """One round in this process, and one look at what is wrong; returns the exit code. Raises AssayError."""
     from assay.node.round import Round
 
     with working(folder, signer.public.id):
         status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
         try:
             whole = Round(folder, url, signer, options, tell).carry_out()
+        except (AssayError, OSError) as error:
+            status.note(folder, trouble=status.trouble_of(error), away=False)
+            raise
         finally:
+            Herald(folder, telling or Telling(), tell).look()
             leave(url, signer, folder)
     return 0 if whole else _STOPPED
 
@@ -56,9 +63,12 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
 class Node:
     """The node of one validator in one folder."""
 
-    def __init__(self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> None:
+    def __init__(
+        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell, telling: Telling | None = None
+    ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
         self._round = Child(self._round_here)
+        self._herald = Child(Herald(folder, telling or Telling(), tell).run)
         self._stop = Stopping(lambda: self._round.send(signal.SIGTERM))
         self._trouble: dict[str, Any] | None = None
         self._failed = 0
@@ -76,9 +86,12 @@ class Node:
             self.tell(f"{name} follows {self.url}")
             with suppress(StopWaiting):
                 while not self._stop.asked:
+                    if not self._herald.running or self._herald.ended() is not None:
+                        self._herald.begin()
                     self._turn()
             leave(self.url, self.signer, self.folder)
             status.note(self.folder, state="ended")
+            self._herald.end(_LAST_WORDS)
             self.tell("ended")
 
     def _turn(self) -> None:
