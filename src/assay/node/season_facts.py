@@ -76,6 +76,7 @@ class SeasonWatch:
         beats = {beat.validator: beat for beat in notebook.heartbeats()}
         told, rules = notebook.troubles(), scheme.consensus
         seats = [row for row in people.validators.values() if row.stake >= rules.min_validator_stake]
+        seats.sort(key=lambda row: (-row.stake, row.name, row.key))
         validators = tuple(_validator(row, beats.get(row.key), told.get(row.key, ()), now) for row in seats)
         unjudged: tuple[Unjudged, ...] = ()
         if not scheme.kind.record.by_participant:
