@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.ledger.store.tables import Submission
 from assay.node import status
 from assay.node.alarms import SILENT
+from assay.node.heartbeat import beat as beat_now
 from assay.node.season_facts import WAITS, SeasonWatch, season_facts
 from assay.serve.client import Client
 from cli_kit import output, run
@@ -75,14 +76,14 @@ def test_what_a_validator_notes_reaches_the_operator_with_its_heartbeat(service:
         beat(service, validator)
     status.note(mine, once=True, uncalibrated=["t3: its tests fail\x1b; mend them" + "!" * 400])
     with Client(f"{service.address}/small", VALIDATORS[V1]) as client:
-        status.beat(client, mine, ())
+        beat_now(client, mine)
         (row,) = season_facts(folder).validators[-1].troubles
         assert (row[0], len(row[1])) == ("task-uncalibrated", 300)
         assert row[1].startswith("a task does not calibrate on this machine: t3: its tests fail\\x1b")
         assert codes(folder) == ["validator-tells val-1 task-uncalibrated 0"]
         assert "task-uncalibrated" not in service.ask("GET", "/v1/small/validators").body.decode(), "only the operator is told"
         status.note(mine, uncalibrated=[])
-        status.beat(client, mine, ())
+        beat_now(client, mine)
         assert codes(folder) == []
         for trouble in ({"code": "UPPER", "what": "x"}, {"code": "x", "what": "y" * 301}, {"code": "x", "what": "\x1b"}, "x"):
             with pytest.raises(BadInput):
@@ -161,7 +162,7 @@ def test_a_clock_that_is_wrong_is_told_and_an_old_service_is_beaten_to(tmp_path:
         for seconds, which in ((0, ""), (100, "ahead of"), (-100, "behind"), (0, "")):
             Elsewhere.ahead = timedelta(seconds=seconds)
             with Client(f"http://127.0.0.1:{server.server_port}/small", VALIDATORS[V1]) as client:
-                status.beat(client, tmp_path, ())
+                beat_now(client, tmp_path)
             shown = [alarm.what for alarm, _ in status.read_status(tmp_path).alarms]
             assert (which in " ".join(shown), len(shown)) == (True, bool(which)), shown
             assert not which or 90 <= int(re.findall("at least ([0-9]+) seconds", shown[0])[0]) <= 100

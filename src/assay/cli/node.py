@@ -63,6 +63,9 @@ def validator(
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
     once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Work although another node works with this key; that one stops.")
+    ] = False,
     on_alarm: OnAlarmOption = None,
     webhook: WebhookOption = None,
     plain_webhook: PlainOption = False,
@@ -76,6 +79,8 @@ def validator(
     service that is away lose nothing: the node goes on by itself, or when it is started again. SIGTERM and Ctrl-C end it; a
     trial that is running is thrown away then, and judged again later.
 
+    One node works with a key at a time. A second one stands still until the first was not heard for five minutes.
+
     The options of judges are those of `assay run`. `assay node status DIR` says how it is, and so do DIR/node/status.html, a page
     that reads itself again, and status.prom, for Prometheus. --on-alarm and --webhook tell each alarm once when it begins, and
     once when it is over.
@@ -86,6 +91,8 @@ def validator(
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --once
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --on-alarm "sh mail-alarm.sh"
     """
+    from dataclasses import replace
+
     from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
@@ -98,7 +105,7 @@ def validator(
 
         typer.echo(f"{now_text()}  {printable(line)}")
 
-    options = _options(context, jobs, attempts)
+    options = replace(_options(context, jobs, attempts), take_over=take_over)
     if not once:
         Node(folder, url, signer, options, tell, telling).run()
         return

@@ -58,8 +58,8 @@ def show_alarms(current: NodeStatus) -> None:
     from assay.publish.faces import time_text
 
     typer.echo(printable(current.line))
-    if current.content.get("waits"):
-        typer.echo(printable(str(current.content["waits"])))
+    for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+        typer.echo(printable(str(remark)))
     if current.alarms:
         columns = (
             Column("since", [time_text(since) for _, since in current.alarms], spare=1),

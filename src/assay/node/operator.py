@@ -24,6 +24,7 @@ from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import load, write_bytes
 from assay.judge.running import backoff
+from assay.ledger import config
 from assay.node import FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
@@ -246,6 +247,8 @@ class Operator:
         from assay.judge.running import stopping
 
         closer = self._closer()
+        head = self._read_due().get("head")
+        closer.before = None if head is None else (head[0], head[1])
         try:
             with stopping() as stop:
                 closer.stop = stop
@@ -257,17 +260,21 @@ class Operator:
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
         self._note(trouble=None)
-        for folder in self.folders[:1]:
-            write_bytes(folder / FOLDER / _DUE, canonical({"due": None if due.at is None else int(due.at)}) + b"\n")
+        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
+        write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
         return 0
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
+        at = self._read_due().get("due", 0)
+        return time.time() + LATEST if at is None else float(at)
+
+    def _read_due(self) -> dict[str, Any]:
         try:
-            at = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))["due"]
-        except (AssayError, ValueError, KeyError, TypeError):
-            return 0.0
-        return float(at) if isinstance(at, int) else time.time() + LATEST
+            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
+        except (AssayError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
@@ -285,14 +292,14 @@ class Operator:
         from assay.judge.running import stopping
 
         try:
-            watch = self._watch(name)
+            watch, log = self._watch(name), config.read(self.subnet or self.folders[0]).tiles / "checkpoint"
             with stopping() as stop:
                 while not stop.asked:
                     report = watch.step()
                     self._note_target(name, report)
-                    until = time.monotonic() + min(report.rest, watch.every)
-                    while not stop.asked and (left := until - time.monotonic()) > 0:
-                        time.sleep(min(left, 0.2))
+                    until, before = time.monotonic() + min(report.rest, watch.every), _changed(log)
+                    while not stop.asked and _changed(log) == before and (left := until - time.monotonic()) > 0:
+                        time.sleep(min(left, 0.5))
         except AssayError as error:
             self.tell(f"{name}: {error}")
             return error.exit_code
@@ -319,3 +326,10 @@ class Operator:
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:
             status.note(folder, **changes)
+
+
+def _changed(log: Path) -> int | None:
+    """What changes when an epoch is settled or a split signed: its log is written."""
+    with suppress(OSError):
+        return log.stat().st_mtime_ns
+    return None

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, BadInput, printable
+from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
@@ -25,11 +25,10 @@ from assay.publish.alarms import Alarm, Change, Standing, what_and_hint
 from assay.scheme.fields import instant, instant_text
 
 if TYPE_CHECKING:
-    from assay.serve.client import Client
+    pass
 
 __all__ = [
     "NodeStatus",
-    "beat",
     "content_of",
     "is_working",
     "look",
@@ -46,8 +45,6 @@ __all__ = [
 Json = dict[str, Any]
 _FILE = "status.json"
 _FILE_BYTES = 10_000_000
-_TOLD, _TOLD_CHARACTERS = 20, 300
-"""Troubles of a heartbeat, and characters of each: what the service accepts."""
 _OWN = frozenset({"seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
@@ -225,25 +222,3 @@ def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
     from assay.node.season_facts import season_facts
 
     return look(folder, season=season_facts(folder), whole=whole)
-
-
-def beat(client: Client, folder: Path, judging: Sequence[Json]) -> None:
-    """Tell the service what is judged now, and what is wrong here. Raises Unreachable, and BadInput where it refuses.
-
-    It also notes by how much this machine's clock differs from the service's.
-    """
-    alarms = [alarm for alarm, _ in look(folder).alarms if alarm.code != "not-running"][:_TOLD]
-    troubles = [{"code": alarm.code, "what": printable(alarm.sentence)[:_TOLD_CHARACTERS]} for alarm in alarms]
-    bodies = [{"judging": list(judging), "troubles": troubles}] if troubles else []
-    try:
-        for body in (*bodies, {"judging": list(judging)}):
-            try:
-                client.send("POST", "heartbeat", json.dumps(body).encode(), "application/json")
-                return
-            except BadInput as error:  # a service that does not know of troubles yet
-                if "troubles" not in body or "heartbeat" not in error.what:
-                    raise
-    finally:
-        ahead = round(client.ahead) or None
-        if content_of(folder).get("ahead") != ahead:
-            note(folder, ahead=ahead)

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from assay.errors import AssayError, Unreachable
 from assay.judge.running import backoff
 from assay.node import status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
+from assay.node.heartbeat import beat, leave
 from assay.node.herald import Herald, Telling
 from assay.serve.client import Client
 
@@ -53,6 +55,7 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
             status.note(folder, trouble=status.trouble_of(error), away=False)
             raise
         finally:
+            leave(url, signer, folder)
             Herald(folder, telling or Telling(), tell).look()
     return 0 if whole else _STOPPED
 
@@ -86,6 +89,7 @@ class Node:
                     if not self._herald.running or self._herald.ended() is not None:
                         self._herald.begin()
                     self._turn()
+            leave(self.url, self.signer, self.folder)
             status.note(self.folder, state="ended")
             self._herald.end(_LAST_WORDS)
             self.tell("ended")
@@ -120,7 +124,8 @@ class Node:
         """What the service has to judge, at once or when it is other work. Raises AssayError."""
         path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
         with self._stop.at_once(), Client(self.url, self.signer) as client:
-            status.beat(client, self.folder, ())
+            beat(client, self.folder, take_over=self.options.take_over)
+            self.options = replace(self.options, take_over=False)  # once: whoever takes over later is not fought
             work = client.get(path)
         if not isinstance(work, dict) or not {"seen", "epoch", "settled"} <= work.keys():
             raise Unreachable(f"{self.url} does not say what to judge", hint="is it a service of Assay?")
