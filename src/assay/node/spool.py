@@ -124,6 +124,16 @@ class Spool:
             write_bytes(self.note_file, canonical(offsets) + b"\n")
         return sum(new.statement.count for new in signed)
 
+    def take_out(self) -> int:
+        """Put the batches that were sent back among those that wait; returns how many. Raises BadInput.
+
+        It is for a service that was restored from a backup. A batch that it still has is `known` there, and adds nothing.
+        """
+        files = sorted((self.folder / BATCHES / SENT).glob("*.batch"))
+        for file in files:
+            _move(file, self.folder / BATCHES)
+        return len(files)
+
     def push(self, client: Client, open_epoch: int, *, logs: bool = True, pauses: Sequence[float] = PAUSES) -> PushResult:
         """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput.
 
@@ -230,7 +240,10 @@ def _beginning(file: Path) -> str:
 
 def _put_away(file: Path) -> None:
     """Move a batch that the service has to batches/sent/. Raises BadInput."""
-    place = file.parent / SENT
+    _move(file, file.parent / SENT)
+
+
+def _move(file: Path, place: Path) -> None:
     try:
         place.mkdir(exist_ok=True)
         file.replace(place / file.name)
