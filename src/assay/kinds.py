@@ -164,9 +164,7 @@ class _TestsKind(_AgentKind):
         return standings(settlement)
 
     def doubts(self) -> str | None:
-        from assay.uncertainty import NEEDS, available
-
-        return "there are too many records, or only sums of them" if available() else NEEDS
+        return "there are too many records, or only sums of them"
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
         from assay.cli.board import weaker_tasks

@@ -20,6 +20,15 @@ from assay.cli.serve import (
     ProxyOption,
     WorkersOption,
 )
+from assay.cli.telling import (
+    MetricsOption,
+    OnAlarmOption,
+    PageOption,
+    PlainOption,
+    WebhookOption,
+    show_alarms,
+    telling_of,
+)
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,7 +38,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+PlaceArgument = Annotated[
+    Path, typer.Argument(metavar="DIR|SUBNET.toml", help="A competition's folder, or a subnet file.", show_default=False)
+]
 HELP = "Leave a validator or an operator running, and see how it is."
+
 
 app = typer.Typer(name="node", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 
@@ -50,6 +63,14 @@ def validator(
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
     once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Work although another node works with this key; that one stops.")
+    ] = False,
+    on_alarm: OnAlarmOption = None,
+    webhook: WebhookOption = None,
+    plain_webhook: PlainOption = False,
+    page: PageOption = None,
+    metrics: MetricsOption = None,
 ) -> None:
     """Follow the service of a competition: fetch what is new, calibrate, judge, sign and send, again and again.
 
@@ -58,17 +79,25 @@ def validator(
     service that is away lose nothing: the node goes on by itself, or when it is started again. SIGTERM and Ctrl-C end it; a
     trial that is running is thrown away then, and judged again later.
 
-    The options of judges are those of `assay run`. `assay node status DIR` says how it is.
+    One node works with a key at a time. A second one stands still until the first was not heard for five minutes.
+
+    The options of judges are those of `assay run`. `assay node status DIR` says how it is, and so do DIR/node/status.html, a page
+    that reads itself again, and status.prom, for Prometheus. --on-alarm and --webhook tell each alarm once when it begins, and
+    once when it is over.
 
     \b
     Examples:
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --jobs 2
       assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --once
+      assay node validator my-copy --url https://assay.example.org/term-challenge --key val-1 --on-alarm "sh mail-alarm.sh"
     """
+    from dataclasses import replace
+
     from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
 
+    telling = telling_of(folder, on_alarm, webhook, plain_webhook, page, metrics)
     signer = signer_of(key)
 
     def tell(line: str) -> None:
@@ -76,20 +105,18 @@ def validator(
 
         typer.echo(f"{now_text()}  {printable(line)}")
 
-    options = _options(context, jobs, attempts)
+    options = replace(_options(context, jobs, attempts), take_over=take_over)
     if not once:
-        Node(folder, url, signer, options, tell).run()
+        Node(folder, url, signer, options, tell, telling).run()
         return
-    code = one_round(folder, url, signer, options, tell)
+    code = one_round(folder, url, signer, options, tell, telling)
     if code:
         raise typer.Exit(code)
 
 
 @app.command("operator")
 def operator(
-    place: Annotated[
-        Path, typer.Argument(metavar="DIR|SUBNET.toml", help="A competition's folder, or a subnet file.", show_default=False)
-    ],
+    place: PlaceArgument,
     serve: Annotated[bool, typer.Option("--serve/--no-serve", help="Whether this process also serves the season.")] = True,
     port: PortOption = 8400,
     host: HostOption = "127.0.0.1",
@@ -114,6 +141,11 @@ def operator(
         Path | None, typer.Option(metavar="FOLDER", help="Export each settled epoch to FOLDER/epoch-N.", show_default=False)
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Close and publish what is due, and end: for cron.")] = False,
+    on_alarm: OnAlarmOption = None,
+    webhook: WebhookOption = None,
+    plain_webhook: PlainOption = False,
+    page: PageOption = None,
+    metrics: MetricsOption = None,
 ) -> None:
     """Run a season: serve it, close each epoch when it ends, publish and export it, again and again.
 
@@ -125,11 +157,15 @@ def operator(
     A registry that was pulled from a chain is pulled again at each epoch's block, one block for all competitions of a subnet.
     Everything that is settled goes to the targets of publish.toml. kill -9 loses nothing; SIGTERM and Ctrl-C end it.
 
+    `assay node status` says how it is and what is wrong, and so do DIR/node/status.html and status.prom; --on-alarm and --webhook
+    tell each alarm once when it begins, and once when it is over.
+
     \b
     Examples:
       assay node operator my-competition
       assay node operator my-subnet.toml --address https://assay.example.org --proxy 127.0.0.1
       assay node operator my-competition --no-serve --once
+      assay node operator my-competition --on-alarm "sh mail-alarm.sh" --webhook https://hooks.example.org/assay
     """
     from assay.cli.errors import printable
     from assay.cli.serve import options_of
@@ -141,6 +177,7 @@ def operator(
 
         installed()
         service = options_of(place, port, host, address, certificate, certificate_key, workers, proxy)
+    telling = telling_of(place, on_alarm, webhook, plain_webhook, page, metrics)
     signers, beside = _signers(place, key)
     known = _known_targets(beside)
     options = OperatorOptions(
@@ -152,7 +189,7 @@ def operator(
 
         typer.echo(f"{now_text()}  {printable(line)}")
 
-    node = Operator(options, signers, tell)
+    node = Operator(options, signers, tell, telling)
     if once:
         node.once()
         return
@@ -238,25 +275,30 @@ def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOpt
 
 
 @app.command()
-def status(folder: FolderArgument, as_json: AsJson = False) -> None:
+def status(folder: PlaceArgument, as_json: AsJson = False) -> None:
     """Say in a line what the node of DIR does, and what is wrong, with what to do about it.
 
-    Ends with 0 if nothing is wrong, and 1 if the node does not run, the service is away for more than five minutes or refuses a
-    batch, a result or a submission is missing, a task does not calibrate, records contradict earlier ones, or the disk is almost
-    full.
+    Ends with 0 if nothing is wrong, and 1 while an alarm stands. At a validator's node: the node does not run, the service is
+    away for more than five minutes or refuses a batch, the clock is wrong, a result or a submission is missing, a task does not
+    calibrate, records contradict earlier ones, the disk is almost full. At an operator's: the node or its service does not run,
+    an epoch cannot be closed, a validator is late, the quorum is in danger, nobody judges a submission, a validator tells what is
+    wrong on its machine, a target is not published to, the disk is almost full. With a subnet file, of all its competitions.
 
     \b
-    Example:
+    Examples:
       assay node status my-copy
+      assay node status my-subnet.toml --json
     """
-    from assay.cli.errors import printable, warn
+    from assay.node.operator import places
     from assay.node.status import read_status
 
-    current = read_status(folder)
-    if not emit(current.document, as_json):
-        typer.echo(printable(current.line))
-        if current.content.get("waits"):
-            typer.echo(printable(str(current.content["waits"])))
-        warn(current.wrong)
-    if current.wrong:
+    folders = places(folder)[0]
+    seen = [read_status(place, whole=not number) for number, place in enumerate(folders)]
+    documents = {str(place): current.document for place, current in zip(folders, seen, strict=True)}
+    if not emit(documents[str(folder)] if folders == [folder] else {"competitions": documents}, as_json):
+        for place, current in zip(folders, seen, strict=True):
+            if len(seen) > 1:
+                typer.echo(f"{place.name}: ", nl=False)
+            show_alarms(current)
+    if any(current.alarms for current in seen):
         raise typer.Exit(1)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 SLICE = 0.2
 """Seconds until a request to stop is noticed."""
-BEGIN = {".prom": b"# HELP assay_publish_", ".html": b"<!doctype html>"}
-"""Suffix and first bytes of the files for metrics and page. In a competition's folder their names must have this suffix."""
+SUFFIXES = (".prom", ".html")
+"""Of the files for metrics and page, if they are in a competition's folder."""
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     from assay.publish import publishers
     from assay.publish.watch import TargetWatch, WatchEvent
 
-    _check(folder, files)
+    check_files(folder, files)
 
     def tell(event: WatchEvent) -> None:
         _say(event, as_json=as_json)
@@ -55,13 +55,17 @@ def run(
     raise typer.Exit(report.exit_code if once or report.alarms else 0)
 
 
-def _check(folder: Path, files: Sequence[Path | None]) -> None:
-    """Raise BadInput, before anything is sent, for a file that a watch would replace but did not write."""
+def check_files(folder: Path, files: Sequence[Path | None]) -> None:
+    """Raise BadInput, before anything else is done, for a file that Assay would replace but did not write.
+
+    files: for the metrics, for the page.
+    """
     from assay.errors import BadInput
     from assay.folder.files import unreadable
+    from assay.publish.faces import METRICS_BEGIN, PAGE_BEGIN
 
     seen: list[Path] = []
-    for path, (suffix, begin) in zip(files, BEGIN.items(), strict=True):
+    for path, suffix, begin in zip(files, SUFFIXES, (METRICS_BEGIN, PAGE_BEGIN), strict=True):
         if path is None:
             continue
         try:

@@ -26,6 +26,7 @@ from assay.judge.running import Stop
 from assay.ledger import bundle, closing_cost, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
+from assay.ledger.store import StoredReceipt
 from assay.node import FOLDER, status
 from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.publish import publishers
@@ -51,9 +52,13 @@ _STATE_BLOCKS = 200
 
 @dataclass(frozen=True)
 class Due:
-    """When something is to be closed next, by the time of this machine: seconds since 1970; None: only by hand."""
+    """When something is to be closed next, by the time of this machine: seconds since 1970; None: only by hand.
+
+    head: the newest final block when that was looked, with the time, where a chain's blocks are counted.
+    """
 
     at: float | None
+    head: tuple[int, float] | None = None
 
 
 @dataclass
@@ -91,6 +96,8 @@ class Closer:
     target: tuple[Path, str] | None = None
     export: Path | None = None
     clock: Callable[[], float] = time.time
+    before: tuple[int, float] | None = None
+    """`head` of the `Due` before: how long a block takes is measured."""
 
     def __post_init__(self) -> None:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
@@ -156,22 +163,33 @@ class Closer:
             epoch, last = closing_cost.next_epoch(view) or 1, view.last_receipt()
         if clock.tempo is None:
             return by_time(clock, epoch)
-        note = _read_note(season.folder)
-        if last is not None and note.get("epoch") == last.epoch:
-            return by_blocks(clock, epoch, note["block"])
+        return by_blocks(clock, epoch, self._ended_before(season.folder, epoch, last))
+
+    def _ended_before(self, folder: Path, epoch: int, last: StoredReceipt | None) -> int:
+        """The block at which the epoch before ended: as noted; else that of the last receipt's registry, or of the first pull."""
+        note = _read_note(folder)
+        if note.get("epoch") == epoch - 1:
+            return int(note["block"])
         about = None if last is None else receipt_predicate(last).get("registry")
-        pulled = registry.read_pulled(season.folder / registry.PULLED_FILE)
+        pulled = registry.read_pulled(folder / registry.PULLED_FILE)
         assert pulled is not None  # `carry_out` pulled one
-        return by_blocks(clock, epoch, pulled.block if about is None else about["block"])
+        block = pulled.block if about is None else int(about["block"])
+        _write_note(folder, epoch - 1, block)  # the registry may be pulled again before this epoch is closed
+        return block
 
     def _due(self) -> Due:
         """When the next epoch ends; for blocks, when they will have passed if each takes its time."""
         ends = [season.end for season in self._seasons if season.end is not None]
         if not ends:
             return Due(None)
-        head = self._chain().finalized().number if self._counts_blocks() else 0
-        now = self.clock()
-        return Due(min(end.at if end.unit == "time" else now + (end.at - head) * BLOCK_SECONDS for end in ends))
+        if not self._counts_blocks():
+            return Due(min(end.at for end in ends))
+        head, now = self._chain().finalized().number, self.clock()
+        before, then = (head, now) if self.before is None else self.before
+        measured = head > before and now > then
+        seconds = (now - then) / (head - before) if measured else BLOCK_SECONDS
+        at = min(end.at if end.unit == "time" else now + (end.at - head) * seconds for end in ends)
+        return Due(at if measured else min(at, now + BLOCK_SECONDS), (head, now))
 
     def _rest(self) -> None:
         until = time.monotonic() + (LOOK_SECONDS * 6 if self._counts_blocks() else LOOK_SECONDS)
@@ -250,8 +268,7 @@ class Closer:
                 settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
                 self._tell_closed(season, settled, drafted)
         if end.unit == "block":
-            with suppress(BadInput, OSError):  # the receipt has the registry's block, which is the same or later
-                write_bytes(season.folder / FOLDER / _NOTE, canonical({"epoch": end.epoch, "block": end.at}) + b"\n")
+            _write_note(season.folder, end.epoch, end.at)
         season.seen, season.waits = None, ""
         self._note(season, "waiting for the end of the epoch", held=None, silent=[])
         return True
@@ -375,6 +392,13 @@ def _stamps(folder: Path) -> tuple[object, ...]:
             found = file.stat()
             stamps.append((file.name, found.st_mtime_ns, found.st_size, found.st_ino))
     return tuple(stamps)
+
+
+def _write_note(folder: Path, epoch: int, block: int) -> None:
+    """Note at which block an epoch ended. If it is lost, the receipt has its registry's block, which is the same or later."""
+    with suppress(BadInput, OSError):
+        (folder / FOLDER).mkdir(exist_ok=True)
+        write_bytes(folder / FOLDER / _NOTE, canonical({"epoch": epoch, "block": block}) + b"\n")
 
 
 def _read_note(folder: Path) -> dict[str, Any]:

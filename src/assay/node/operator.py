@@ -14,7 +14,7 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,10 @@ from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import load, write_bytes
 from assay.judge.running import backoff
+from assay.ledger import config
 from assay.node import FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
+from assay.node.herald import Herald, Telling
 from assay.scheme import subnet
 from assay.serve.listening import ServeOptions, addresses, listen
 
@@ -42,6 +44,8 @@ LATEST = 3600.0
 """After so many seconds it is always looked whether an epoch has ended: clocks are set, and schemes change."""
 _STOP_SECONDS = 30
 """A child that has not ended so long after SIGTERM is killed; the service ends the requests that are under way first."""
+_LAST_WORDS = 5.0
+"""Seconds for the last page, when everything else has ended."""
 _DUE = "due.json"
 
 
@@ -94,15 +98,27 @@ class _Part:
             self.child.begin()
 
 
+def _heralds(folders: Sequence[Path], telling: Telling, tell: Tell) -> Iterator[Herald]:
+    """Who tells what is wrong in each folder; what all have in common is told of the first."""
+    for number, folder in enumerate(folders):
+        own = telling if not number else Telling(telling.carriers)
+        yield Herald(folder, own, tell, whole=not number)
+
+
 class Operator:
     """The node of one season. signers: the log's key of each competition's folder, and of the subnet file."""
 
-    def __init__(self, options: OperatorOptions, signers: Mapping[Path, PrivateKey], tell: Tell) -> None:
+    def __init__(
+        self, options: OperatorOptions, signers: Mapping[Path, PrivateKey], tell: Tell, telling: Telling | None = None
+    ) -> None:
         self.options, self.signers, self.tell = options, signers, tell
         self.folders, self.subnet, self.beside = places(options.place)
         self._stop = Stopping(self._end_children)
         self._clock = Child(self._close_here)
         self._parts: list[_Part] = []
+        self._heralds = [*_heralds(self.folders, telling or Telling(), tell)]
+        self._tellers = [_Part("what tells of alarms", herald.run, tell) for herald in self._heralds]
+        """They end last: so they see whether somebody asked for the end."""
         self.port = 0
         """The port of the service, when it listens."""
         self._next = 0.0
@@ -122,6 +138,7 @@ class Operator:
             if service := self._service():
                 self.tell(f"serving at {service['address']}/")
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
+            begun |= {"held": None, "publishes": list(self.options.targets)}
             self._note(**begun, state="waiting", url=str(self.options.place), service=self._service())
             with suppress(StopWaiting):
                 while not self._stop.asked and not self._fatal:
@@ -129,6 +146,8 @@ class Operator:
                     self._stop.sleep(LOOK_SECONDS)
             self._end_all()
             self._note(state="ended")
+            for part in self._tellers:
+                part.child.end(_LAST_WORDS)
             return self._fatal
 
     def once(self) -> None:
@@ -136,10 +155,13 @@ class Operator:
         with ExitStack() as stack:
             for folder in self.folders:
                 stack.enter_context(working(folder, "the operator"))
-            self._note(role="operator", started=status.now_text(), once=True, trouble=None, url=str(self.options.place))
+            begun = {"role": "operator", "started": status.now_text(), "once": True, "trouble": None}
+            self._note(**begun, url=str(self.options.place), publishes=list(self.options.targets))
             self._closer().carry_out(wait=False)
             for name in self.options.targets:
                 self._watch_once(name)
+            for herald in self._heralds:
+                herald.look()
 
     # Parts
 
@@ -157,7 +179,7 @@ class Operator:
 
     def _look(self) -> None:
         before = self._service()
-        for part in self._parts:
+        for part in (*self._parts, *self._tellers):
             part.look()
         self._look_at_clock()
         if self._service() != before:
@@ -225,6 +247,8 @@ class Operator:
         from assay.judge.running import stopping
 
         closer = self._closer()
+        head = self._read_due().get("head")
+        closer.before = None if head is None else (head[0], head[1])
         try:
             with stopping() as stop:
                 closer.stop = stop
@@ -236,17 +260,21 @@ class Operator:
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
         self._note(trouble=None)
-        for folder in self.folders[:1]:
-            write_bytes(folder / FOLDER / _DUE, canonical({"due": None if due.at is None else int(due.at)}) + b"\n")
+        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
+        write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
         return 0
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
+        at = self._read_due().get("due", 0)
+        return time.time() + LATEST if at is None else float(at)
+
+    def _read_due(self) -> dict[str, Any]:
         try:
-            at = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))["due"]
-        except (AssayError, ValueError, KeyError, TypeError):
-            return 0.0
-        return float(at) if isinstance(at, int) else time.time() + LATEST
+            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
+        except (AssayError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
@@ -264,14 +292,14 @@ class Operator:
         from assay.judge.running import stopping
 
         try:
-            watch = self._watch(name)
+            watch, log = self._watch(name), config.read(self.subnet or self.folders[0]).tiles / "checkpoint"
             with stopping() as stop:
                 while not stop.asked:
                     report = watch.step()
                     self._note_target(name, report)
-                    until = time.monotonic() + min(report.rest, watch.every)
-                    while not stop.asked and (left := until - time.monotonic()) > 0:
-                        time.sleep(min(left, 0.2))
+                    until, before = time.monotonic() + min(report.rest, watch.every), _changed(log)
+                    while not stop.asked and _changed(log) == before and (left := until - time.monotonic()) > 0:
+                        time.sleep(min(left, 0.5))
         except AssayError as error:
             self.tell(f"{name}: {error}")
             return error.exit_code
@@ -298,3 +326,10 @@ class Operator:
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:
             status.note(folder, **changes)
+
+
+def _changed(log: Path) -> int | None:
+    """What changes when an epoch is settled or a split signed: its log is written."""
+    with suppress(OSError):
+        return log.stat().st_mtime_ns
+    return None
