@@ -24,8 +24,8 @@ from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
 from assay.node.spool import BATCHES, PushResult, Spool, waiting
 from assay.scheme.load import read as read_scheme
+from assay.serve.answers import Work
 from assay.serve.client import Client
-from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]

@@ -20,9 +20,11 @@ from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.ledger.store import Store, StoredRecord
+from assay.serve.answers import DIGEST, described
 from assay.serve.bodies import receive
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
-from assay.serve.shapes import DIGEST, described, example, json_body
+from assay.serve.logs import is_said_hidden
+from assay.serve.shapes import example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 
 __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
@@ -125,13 +127,15 @@ def routes(site: Site) -> APIRouter:
         openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
-        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent."""
+        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent.
+
+        What is said about a key that is no participant is dropped. A hidden task counts, and its name is not shown.
+        """
         served = site.competition(segment)
         validator, asked = await signed(request, served, served.validator_of)
         with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
             content = _heartbeat(body.read())
-        _, notebook = served.books()
-        await run_in_threadpool(notebook.beat, validator, now(), [entry.model_dump() for entry in content.judging])
+        await run_in_threadpool(_note_heartbeat, served, validator, content)
         return Response(status_code=204)
 
     return router
@@ -191,6 +195,17 @@ def _document(stored: StoredRecord) -> dict[str, Any]:
     """A record with its place in the ledger, as `assay evidence list` has it."""
     body: dict[str, Any] = json.loads(stored.body)
     return body | {"seq": stored.seq}
+
+
+def _note_heartbeat(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
+    """Note what a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name."""
+    _, notebook = served.books()
+    known = served.rules().participants
+    entries = [entry.model_dump() for entry in content.judging if entry.participant in known]
+    for entry in entries:
+        if is_said_hidden(served.folder, entry["task"]):
+            entry["task"] = ""
+    notebook.beat(validator, now(), entries)
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:
