@@ -9,7 +9,7 @@ import pytest
 import ledger_kit
 import small_folder
 import store_kit as kit
-from assay.ledger import intake, store
+from assay.ledger import audit, intake, store
 from assay.ledger.store import Accepted, Store, tables
 from assay.ledger.store.tables import slot_of
 from assay.records import record
@@ -21,9 +21,9 @@ def ledger(database: str) -> Store:
     return store.create(database, kit.META)
 
 
-def add(ledger: Store, *found: dict[str, Any]) -> Accepted:
+def add(ledger: Store, *found: dict[str, Any], task_set: str | None = None) -> Accepted:
     with ledger.writing() as tx:
-        return tx.add_batch(kit.signed(*found))
+        return tx.add_batch(kit.signed(*found, task_set=task_set))
 
 
 def flagged(ledger: Store) -> list[tuple[int, int]]:
@@ -50,6 +50,51 @@ def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) ->
             (1, [(3, 1)]),
             (0, []),
         ]
+
+
+A, B = (f"sha256:{letter * 64}" for letter in "ab")
+
+
+def test_a_new_result_on_a_new_task_set_is_no_conflict(ledger: Store) -> None:
+    with ledger:
+        assert add(ledger, kit.one(outcome="pass"), task_set=A).conflicting == 0
+        assert add(ledger, kit.one(outcome="fail"), task_set=B) == Accepted(1, 0, 0, 2, 2)
+        assert flagged(ledger) == []
+        assert add(ledger, kit.one(outcome="error"), task_set=B) == Accepted(1, 0, 1, 3, 3)
+        assert flagged(ledger) == [(3, 2)]
+        assert add(ledger, kit.one(participant="m2", outcome="pass"), task_set=B).conflicting == 0  # as the first of all
+        with ledger.reading() as view:
+            assert view.conflicting() == {3: 1, 4: 1}
+            assert [(one.record.seq, one.first.seq) for one in view.conflicts_among(4, 4, 9)[1]] == [(4, 2)]
+            assert view.conflicts_among(2, 2, 9) == (0, [])
+        audited = audit.audit(ledger)
+        assert (audited.records, audited.conflicts) == (4, 2)
+
+
+def test_what_is_signed_again_for_a_new_task_set_counts_on_both(ledger: Store) -> None:
+    with ledger:
+        add(ledger, kit.one(outcome="pass"), task_set=A)
+        assert add(ledger, kit.one(outcome="pass"), task_set=B) == Accepted(0, 1)
+        assert add(ledger, kit.one(outcome="fail"), task_set=B).conflicting == 1
+        assert flagged(ledger) == [(2, 1)]
+
+
+def test_a_batch_whose_statement_was_changed_counts_on_all(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.db"
+    with store.create(str(place), kit.META) as ledger:
+        add(ledger, kit.one(outcome="pass"), task_set=A)
+        add(ledger, kit.one(outcome="fail"), task_set=B)
+        assert flagged(ledger) == []
+        kit.sql(place, "DROP TRIGGER batches_no_update; UPDATE batches SET envelope = X'7B7D' WHERE id = 1;")
+        assert flagged(ledger) == [(2, 1)]
+
+
+def test_a_batch_without_a_task_set_counts_on_all(ledger: Store) -> None:
+    with ledger:
+        add(ledger, kit.one(outcome="pass"), task_set=A)
+        assert add(ledger, kit.one(outcome="fail")).conflicting == 1
+        assert add(ledger, kit.one(outcome="error"), task_set=B).conflicting == 1
+        assert flagged(ledger) == [(2, 1), (3, 2)]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,10 @@
 """A season that a validator follows over loopback: the operator's folder with tasks, agents and a ledger, and the keys."""
 
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from json import loads
 from pathlib import Path
 
@@ -10,11 +15,16 @@ from assay.ledger import config, log, settling, store
 from assay.ledger.check import EMPTY_ROOT
 from assay.ledger.config import Config
 from assay.ledger.log import Log
+from assay.node import NodeOptions
+from assay.node.validator import once
 from cli_kit import rewrite
-from ledger_kit import SIGNER, V1
+from ledger_kit import SIGNER, V1, VALIDATORS
+from service_kit import Running
 
 KEY = "val-1"
 """The name of the validator's key, of the file that `keys_in` writes."""
+PATIENCE = 90.0
+"""Seconds for what takes one; a machine may be busy."""
 RIGHT, WRONG = "echo working\necho hello > /app/out.txt\n", "echo no > /app/out.txt\n"
 
 
@@ -71,4 +81,42 @@ def conflicts(place: Path) -> int:
         return sum(1 for _ in view.conflicts())
 
 
-__all__ = ["KEY", "RIGHT", "WRONG", "conflicts", "keys_in", "operator", "settle", "stored", "submit"]
+def until(happened: Callable[[], object], what: str) -> None:
+    """Wait for something that happens in another process."""
+    end = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < end, what
+        time.sleep(0.05)
+
+
+@contextmanager
+def node(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A node in a process of its own; what it prints goes to a file beside its folder."""
+    command = [sys.executable, "-m", "assay", "node", "validator", str(folder), "--url", url, "--key", KEY, *options]
+    with folder.with_suffix(".out").open("a") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
+    """A round in this process, in the only competition of a service."""
+    (segment,) = service.site.competitions
+    tell = (lambda line: None) if told is None else told.append
+    return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: None), tell) == 0
+
+
+def lines(folder: Path) -> list[str]:
+    """What a validator has judged: the lines of its evidence."""
+    file = folder / "evidence" / f"run-{V1}.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+__all__ = [
+    "KEY", "PATIENCE", "RIGHT", "WRONG", "conflicts", "keys_in", "lines", "node", "one_round", "operator", "settle", "stored",
+    "submit", "until",
+]  # fmt: skip

@@ -24,7 +24,7 @@ from assay.ledger.counting import CountedView, check_members, check_row, expect
 from assay.ledger.statements import receipt_file
 from assay.ledger.store import Damaged, RecordRow, Store, StoredBatch, StoredReceipt, View
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.tables import Candidate, contradictions, first_of_slot, slot_of
+from assay.ledger.store.tables import Candidate, first_of_slot, slot_of
 from assay.records import Evidence, record
 
 __all__ = ["Audited", "audit", "audit_receipts"]
@@ -49,7 +49,7 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
     """
     store.check_integrity()
     seqs, digests = array("q"), bytearray()
-    flagged = conflicts = 0
+    flagged = 0
     try:
         with store.reading() as whole:
             view = whole if key is None else CountedView(whole, key)
@@ -70,8 +70,8 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
             expect("the count of records", sum(span.stop - span.start for span in brought), len(seqs))
             for rows in view.contested():
                 flagged -= _check_flags(rows)
-                conflicts += sum(1 for _ in contradictions(rows))
             expect("the count of conflicts", 0, flagged)
+            conflicts = sum(view.conflicting().values())
             for target in view.targets():
                 view.attempts(target)
     except Damaged as error:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -183,7 +183,7 @@ class CountedView(View):
 
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredBatch]:
         """The batches of these epochs that count, in order of acceptance."""
-        return (stored for stored in super().batches(first_epoch, last_epoch) if stored.id not in self._numbers)
+        return iter(self._counting(super().batches(first_epoch, last_epoch)))
 
     def highest_epoch(self) -> int | None:
         """The highest epoch that has evidence which counts."""
@@ -205,6 +205,9 @@ class CountedView(View):
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
         """Only records that count: so no validator is said to contradict a record that they did not sign."""
         return self._only(super()._sharing(slots), 0, LATEST)
+
+    def _counting(self, some: Iterable[StoredBatch]) -> Iterable[StoredBatch]:
+        return (stored for stored in some if stored.id not in self._numbers)
 
     def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Generator[Any, None, None]:
         """Of lists of rows that begin with `seq`, the rows that belong to a counting batch of these epochs."""

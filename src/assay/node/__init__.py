@@ -28,11 +28,15 @@ FOLDER = "node"
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node judges. settings: what the judge of a kind gets of the options that only this kind has."""
+    """How a node judges. settings: what the judge of a kind gets of the options that only this kind has.
+
+    take_over: work although another node works with the same key; that one is told to stop.
+    """
 
     jobs: int | None = None
     attempts: int = 3
     settings: Callable[[Kind], Any] = lambda kind: None
+    take_over: bool = False
 
 
 @contextmanager

@@ -10,24 +10,24 @@ next epoch: half of an epoch's evidence on each set would count for neither.
 
 from __future__ import annotations
 
-import json
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError, BadInput
-from assay.exact import canonical
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
+from assay.node.heartbeat import beat, is_of_another
 from assay.node.spool import BATCHES, PushResult, Spool, waiting
-from assay.records import record
+from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import Client
-from assay.serve.evidence import BatchOutcome
 from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
@@ -54,12 +54,15 @@ class Round:
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._displaced: BadInput | None = None
+        """Why this node is to stop: another one took its key over."""
 
     def carry_out(self) -> bool:
         """Carry the round out; False if somebody stopped it. Raises AssayError, OSError; what is done until then stays."""
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
+            beat(client, self.folder, take_over=self.options.take_over)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
@@ -73,6 +76,9 @@ class Round:
             self._tell_pull(pulled)
             summary = self._judge(pulled)
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
+            if self._displaced is not None:
+                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                raise self._displaced
             if summary is not None and summary.stopped:
                 return False
             last = fetch.ask_work(client, ())
@@ -145,7 +151,8 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (), own=own,
+            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
         beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
@@ -155,6 +162,11 @@ class Round:
         finally:
             over.set()
             beating.join()
+        elsewhere = None
+        if summary.elsewhere:
+            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
+            self.tell(f"epoch {work.epoch}: {elsewhere}")
+        status.note(self.folder, elsewhere=elsewhere)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
@@ -180,14 +192,25 @@ class Round:
             while True:
                 status.note(self.folder, **self.counts)
                 with suppress(AssayError, OSError):
-                    if number % _TOLD == 0:
-                        beat = json.dumps({"judging": self._entries()}).encode()
-                        client.send("POST", "heartbeat", beat, "application/json")
+                    if number % _TOLD == 0 and not self._still_ours(client):
+                        return
                     if number % _PUSHED == _PUSHED - 1:
                         self._push(client, epoch)
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _still_ours(self, client: Client) -> bool:
+        """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
+        try:
+            beat(client, self.folder, self._entries())
+        except BadInput as error:
+            if not is_of_another(error):
+                raise
+            self._displaced = error
+            os.kill(os.getpid(), signal.SIGTERM)  # as SIGTERM to `assay run` does
+            return False
+        return True
 
     def _entries(self) -> list[dict[str, Any]]:
         rows = list(self.going.items())[:_GOING]
@@ -209,7 +232,7 @@ class Round:
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
-        if count := sum(row.outcome.conflicts for row in result.sent if not self._replaces_former(row.outcome)):
+        if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
             status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
             self.tell(f"{what}: does another node use this key?")
@@ -222,17 +245,18 @@ class Round:
             self.tell(f"refused: {line}")
         return result
 
-    def _replaces_former(self, outcome: BatchOutcome) -> bool:
-        """Whether the records that a batch contradicts were judged on a former task set, as far as the service names them."""
-        firsts = [{name: value for name, value in pair.first.items() if name != "seq"} for pair in outcome.conflicting]
-        if not firsts:
-            return False
-        former = set[bytes]()
-        for file in (self.folder / "former").glob("*/evidence/*.jsonl*"):
-            for line in file.read_bytes().splitlines():
-                with suppress(ValueError, BadInput):  # a half-written line
-                    former.add(canonical(record(json.loads(line)).document()))
-        return all(canonical(first) in former for first in firsts)
+
+def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
+    """The keys (`Cell.key`) of what this validator need not judge, since the ledger has it. about: the kind's records."""
+    for row in work.submissions:
+        whose = row.submission if about.shared_key else row.participant
+        listed = [(task, trial) for task, trials in row.evidence.trials.items() for trial in trials]
+        if not about.parts and row.evidence.records:
+            yield (whose,)
+        elif {*about.parts} <= {"task", "trial", "epoch"}:
+            for task, trial in listed:
+                named = {"task": task, "trial": trial, "epoch": work.epoch}
+                yield (whose, *(named[part] for part in about.parts))
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -37,6 +37,8 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    literal,
+    or_,
     select,
     update,
 )
@@ -76,6 +78,9 @@ _heartbeats = Table(
     Column("validator", Text, primary_key=True),
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
+)
+_troubles = Table(
+    "serve_troubles", _SHORT_LIVED, Column("validator", Text, primary_key=True), Column("rows", LargeBinary, nullable=False)
 )
 _keys = Table(
     "serve_keys",
@@ -244,18 +249,24 @@ class Notebook:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
             return _insert(connection, _nonces, key=key, nonce=nonce, until=int((now + window).timestamp()))
 
-    def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
-        """Note what a validator judges now."""
+    def beat(self, validator: str, at: datetime, judging: Sequence[Json], troubles: Sequence[Json] = ()) -> None:
+        """Note what a validator judges now, and what is wrong on its machine."""
         values = {"at": int(at.timestamp()), "judging": json.dumps(list(judging)).encode()}
         with self._changing(self._quick) as connection:
-            if not connection.execute(update(_heartbeats).where(_heartbeats.c.validator == validator).values(values)).rowcount:
-                connection.execute(insert(_heartbeats).values(values | {"validator": validator}))
+            for table, row in ((_heartbeats, values), (_troubles, {"rows": json.dumps(list(troubles)).encode()})):
+                if not connection.execute(update(table).where(table.c.validator == validator).values(row)).rowcount:
+                    connection.execute(insert(table).values(row | {"validator": validator}))
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of each validator."""
         with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
         return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
+
+    def troubles(self) -> dict[str, list[Json]]:
+        """Validator → what it said last is wrong on its machine."""
+        with self._reading(self._quick) as connection:
+            return {row.validator: json.loads(row.rows) for row in connection.execute(select(_troubles)).all()}
 
     def participant_of(self, key: str) -> str | None:
         """The participant that registered with a key (as `PublicKey.id` spells it); None if there is none."""
@@ -346,11 +357,15 @@ class Notebook:
         with self._changing(self._quick) as connection:
             connection.execute(update(_attempts).where(now).values(count=_attempts.c.count - 1))
 
-    def take_turn(self, name: str, holder: str, now: datetime) -> bool:
-        """Take the turn of this name for TURN; False if another holder has it. All processes and hosts share it."""
-        until = int((now + TURN).timestamp())
+    def take_turn(self, name: str, holder: str, now: datetime, lasts: timedelta = TURN, *, anyway: bool = False) -> bool:
+        """Take or keep the turn of this name for so long; False if another holder has it. All processes and hosts share it.
+
+        anyway: take it from another holder.
+        """
+        until = int((now + lasts).timestamp())
         with self._changing(self._quick) as connection:
-            over = (_turns.c.name == name) & (_turns.c.until < int(now.timestamp()))
+            free = or_(_turns.c.until < int(now.timestamp()), _turns.c.holder == holder, literal(anyway))
+            over = (_turns.c.name == name) & free
             if connection.execute(update(_turns).where(over).values(holder=holder, until=until)).rowcount:
                 return True
             return _insert(connection, _turns, name=name, holder=holder, until=until)

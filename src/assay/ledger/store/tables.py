@@ -23,7 +23,7 @@ bytes, so records with the same bytes are always compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -270,7 +270,7 @@ class StoredBatch:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A record that contradicts the first accepted one of its slot, which counts. SPEC 3.0."""
+    """A record that contradicts the first accepted one of its slot and task set, which counts. SPEC 3.0."""
 
     record: StoredRecord
     first: StoredRecord
@@ -352,11 +352,37 @@ def first_of_slot(item: Evidence, stored: Iterable[Candidate]) -> Evidence | Non
     return next((earlier for earlier in parsed if earlier.slot == slot), None)
 
 
-def contradictions(rows: Sequence[RecordRow]) -> Iterator[tuple[RecordRow, RecordRow]]:
-    """Pairs of a record that contradicts the first of its slot, and that one; rows: of the same 16 bytes, as they came."""
+class TaskSets:
+    """The task sets on which records count: those of the batches that have them. None is any: such a batch names none. SPEC 3.0.
+
+    brought: batch → the task set of the records that came with it. again: (task set, seqs) of batches that have earlier records.
+    """
+
+    def __init__(self, brought: Mapping[int, str | None], again: Iterable[tuple[str | None, Sequence[tuple[int, int]]]]) -> None:
+        self._brought, self._again = brought, list(again)
+
+    def of(self, row: RecordRow) -> set[str | None]:
+        """The task sets of a record."""
+        later = {task_set for task_set, members in self._again if any(first <= row.seq <= last for first, last in members)}
+        return later | {self._brought[row.batch]} if row.batch in self._brought else later
+
+
+def contradictions(rows: Sequence[RecordRow], task_sets: TaskSets) -> Iterator[tuple[RecordRow, RecordRow]]:
+    """Pairs of a record, and the first of its slot that counts on a task set of the record; only if the two differ.
+
+    rows: of the same 16 bytes, in order of acceptance. SPEC 3.0: an evaluation stands until the task set changes.
+    """
     firsts: dict[tuple[object, ...], tuple[RecordRow, Evidence]] = {}
     for row in rows:
-        parsed = record(json.loads(row.body))
-        first, earliest = firsts.setdefault(parsed.slot, (row, parsed))
+        parsed, sets = record(json.loads(row.body)), task_sets.of(row)
+        wanted = {_EVERY} if None in sets else {*sets, None}
+        earlier = [firsts[key] for name in wanted if (key := (*parsed.slot, name)) in firsts]
+        first, earliest = min(earlier, key=lambda pair: pair[0].seq, default=(row, parsed))
         if earliest.content != parsed.content:
             yield row, first
+        for name in (*sets, _EVERY):
+            firsts.setdefault((*parsed.slot, name), (row, parsed))
+
+
+_EVERY = "every"
+"""Stands for all task sets, which are digests."""

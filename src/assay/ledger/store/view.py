@@ -10,11 +10,12 @@ from hashlib import sha256
 from itertools import groupby, pairwise
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, func, select
+from sqlalchemy import Connection, Select, Table, and_, exists, func, or_, select
 from sqlalchemy import Row as Found
 
 from assay.exact import LARGEST
-from assay.ledger.batch import Batch, StoredRecord
+from assay.ledger.batch import Batch, StoredRecord, stated
+from assay.ledger.check import CheckError
 from assay.ledger.store.engine import RESTORE, Damaged
 from assay.ledger.store.schema import UNNAMED
 from assay.ledger.store.tables import (
@@ -27,6 +28,7 @@ from assay.ledger.store.tables import (
     StoredReceipt,
     StoredSettlement,
     Submission,
+    TaskSets,
     attempts,
     batches,
     candidates,
@@ -99,18 +101,23 @@ class View:
         return map(RecordRow._make, self._rows(query))
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
-        """The records that contradict the first one of their slot, each with that one. SPEC 3.0."""
+        """The records that contradict the first one of their slot and task set, each with that one. SPEC 3.0."""
         pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
         yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
 
-    def conflicts_among(self, first_seq: int, last_seq: int, most: int) -> tuple[int, list[Conflict]]:
-        """How many of these records are conflicts, and the first `most` of them, each with the record that counts."""
-        flagged = records.c.conflict.is_(True) & records.c.seq.between(first_seq, last_seq)
-        count = self._connection.scalar(select(func.count()).where(flagged)) or 0
-        slots = select(records.c.slot).where(flagged).order_by(records.c.seq).limit(most)
-        pairs = [pair for rows in self._sharing(slots) for pair in contradictions(rows)]
+    def conflicts_among(
+        self, first_seq: int, last_seq: int, most: int, counts: Callable[[int], bool] = lambda _: True
+    ) -> tuple[int, list[Conflict]]:
+        """How many of these records are conflicts, and the first `most` of them, each with the record that counts.
+
+        counts: whether the batch of a number counts. Records that came in batches that do not count are ignored.
+        """
+        other = records.alias()
+        flagged = exists().where(other.c.slot == records.c.slot, other.c.conflict.is_(True))
+        slots = select(records.c.slot).where(records.c.seq.between(first_seq, last_seq), flagged)
+        pairs = self._contradictions(slots, counts)
         seqs = sorted((later.seq, first.seq) for later, first in pairs if first_seq <= later.seq <= last_seq)
-        return count, [*map(self._conflict, seqs[:most])]
+        return len(seqs), [*map(self._conflict, seqs[:most])]
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
@@ -121,14 +128,41 @@ class View:
         """Batch → how many of its records are conflicts; batches without are left out."""
         return Counter(later.batch for later, _ in self._contradictions())
 
-    def _contradictions(self) -> Iterator[tuple[RecordRow, RecordRow]]:
-        """Each record that is in conflict, and the first of its slot.
+    def _contradictions(
+        self, slots: Select[Any] | None = None, counts: Callable[[int], bool] = lambda _: True
+    ) -> Iterator[tuple[RecordRow, RecordRow]]:
+        """Each record that is in conflict, and the first of its slot and task set. slots: only of these; None: of all.
 
-        An import may change the order in which this copy accepted records, and so which record of a slot is flagged. That one of
-        them is flagged does not change.
+        A record's flag ignores task sets: it says that the first of its slot differs. So each slot with a conflict has a flagged
+        record, but not each flagged record is a conflict. An import may change the order in which this copy accepted records, and
+        so which record of a slot is flagged. That one of them is flagged does not change.
         """
-        for rows in self._sharing(select(records.c.slot).where(records.c.conflict.is_(True))):
-            yield from contradictions(rows)
+        chosen = select(records.c.slot).where(records.c.conflict.is_(True)) if slots is None else slots
+        task_sets = None
+        for rows in self._sharing(chosen):
+            task_sets = task_sets or self._task_sets(chosen)
+            yield from contradictions([row for row in rows if counts(row.batch)], task_sets)
+
+    def _task_sets(self, slots: Select[Any]) -> TaskSets:
+        """The task sets of the records with these slots. A batch that brought all of its records has no other ones."""
+        bringing = select(records.c.batch).where(records.c.slot.in_(slots))
+        whose = select(batches.c.validator).where(batches.c.id.in_(bringing))
+        known = or_(batches.c.first_seq.is_(None), batches.c.count != batches.c.last_seq - batches.c.first_seq + 1)
+        chosen = or_(batches.c.id.in_(bringing), and_(batches.c.validator.in_(whose), known))
+        brought, again = dict[int, str | None](), list[tuple[str | None, tuple[tuple[int, int], ...]]]()
+        for batch in self._counting(map(_batch, self._rows(select(batches).where(chosen), BATCHES))):
+            try:
+                task_set = stated(batch.envelope)[1].task_set
+            except CheckError:  # it was changed: `assay ledger check` says so
+                task_set = None
+            brought[batch.id] = task_set
+            if batch.first_seq is None or batch.members != ((batch.first_seq, batch.last_seq),):
+                again.append((task_set, batch.members))
+        return TaskSets(brought, again)
+
+    def _counting(self, some: Iterable[StoredBatch]) -> Iterable[StoredBatch]:
+        """Those of some batches that count: here all."""
+        return some
 
     def rows(self) -> Iterator[RecordRow]:
         """All records with everything that is stored of them, in order of acceptance."""
@@ -397,6 +431,8 @@ class Writer(View):
         )
         self._add(batches, (last_batch + 1, *row))
         self._add(records, *new)
+        if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
+            conflicting, _ = self.conflicts_among(first, last, 0, counts)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
 
     def add_submission(self, submission: Submission) -> None:
