@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -118,8 +117,8 @@ def season(*heard: int | None, **changes: Any) -> SeasonFacts:
         ValidatorFacts(f"val-{number}", 10 * number, None if ago is None else NOW - timedelta(minutes=ago))
         for number, ago in enumerate(heard, start=1)
     )
-    facts = SeasonFacts(7, NOW - timedelta(days=1), rows, min_validators=2)
-    return replace(facts, **changes)
+    fields: dict[str, Any] = {"epoch": 7, "since": NOW - timedelta(days=1), "validators": rows, "min_validators": 2}
+    return SeasonFacts(**(fields | changes))
 
 
 def coded(facts: SeasonFacts) -> dict[str, str]:

@@ -26,10 +26,10 @@ from assay.records import record
 from assay.scheme.fields import instant_text
 from cli_kit import output, refused
 from ledger_kit import SIGNER
+from node_kit import until
 from subtensor import Simulator
 from test_closing import settled
 from test_serve_process import children
-from test_validator import until
 
 EVERY = 3
 

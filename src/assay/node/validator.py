@@ -55,8 +55,8 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
             status.note(folder, trouble=status.trouble_of(error), away=False)
             raise
         finally:
-            leave(url, signer, folder)
             Herald(folder, telling or Telling(), tell).look()
+            leave(url, signer, folder)
     return 0 if whole else _STOPPED
 
 
