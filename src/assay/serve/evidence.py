@@ -60,20 +60,20 @@ class JudgingEntry(BaseModel):
 class TroubleEntry(BaseModel):
     """What is wrong on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     code: Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,39}$")]
     what: Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class HeartbeatBody(BaseModel):
-    """A validator's heartbeat: what it is judging (at most 64 things), what is wrong (at most 20), and which node says it.
+    """A validator's heartbeat: what it is judging (at most 64 things), what is wrong there (at most 20), and which node says it.
 
     A key is for one node at a time. Another one is refused (409) until this one was not heard for five minutes, or it takes over.
     Fields that this version does not know are ignored.
     """
 
-    model_config = described({"judging": [_JUDGING], "node": DIGEST[7:39], "troubles": [_TROUBLE]}) | ConfigDict(strict=True)
+    model_config = described({"judging": [_JUDGING], "troubles": [_TROUBLE], "node": DIGEST[7:39]}) | ConfigDict(strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
     troubles: Annotated[list[TroubleEntry], Field(max_length=20)] = []
@@ -224,8 +224,7 @@ def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> 
         if not notebook.take_turn(name, content.node, at, NODE_GONE, anyway=content.take_over):
             hint = "stop one of them; this one begins five minutes after the other was heard last, or now with --take-over"
             raise HttpProblem(409, "another node works with this key", field="node", hint=hint)
-    judging, troubles = ([row.model_dump() for row in rows] for rows in (content.judging, content.troubles))
-    notebook.beat(validator, at, judging, troubles)
+    notebook.beat(validator, at, *([row.model_dump() for row in rows] for rows in (content.judging, content.troubles)))
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:
