@@ -22,7 +22,7 @@ from assay.ledger import access, keys
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.serve.signed import sign_request
 from cli_kit import output, refused, run
-from serve_kit import GOOD, SLOW, World, wait
+from serve_kit import GOOD, SLOW, EnclaveWorld, wait
 from service_kit import Answer, Running, listing, running
 
 # httpcore leaves the socket of a connection that failed to the garbage collector.
@@ -65,7 +65,7 @@ def test_what_is_sealed_and_sent_to_the_service_gets_onto_the_board(tmp_path: Pa
             }
 
 
-def _hand_in(world: World, service: Running, tmp_path: Path) -> None:
+def _hand_in(world: EnclaveWorld, service: Running, tmp_path: Path) -> None:
     """Two participants commit, seal and hand in, without reaching the enclave; the operator delivers."""
     attestation = tmp_path / "attestation.json"
     with EnclaveClient(world.url) as client:
@@ -97,7 +97,7 @@ def states(service: Running, key: str) -> list[str]:
     return [row["state"] for row in answer["submissions"]]
 
 
-class Door:
+class DirectService:
     """The service of an enclave without the network between."""
 
     def __init__(self, service: Service) -> None:
@@ -123,7 +123,7 @@ def test_a_refusal_is_kept_if_it_is_final_and_else_it_is_asked_again(tmp_path: P
     identity = kit.identity(bounty)
 
     async def act(service: Service) -> None:
-        door = Door(service)
+        door = DirectService(service)
 
         def states() -> list[tuple[str, str]]:
             done = delivery.deliver(bounty, cast(EnclaveClient, door), identity.signer.public.id)
@@ -233,6 +233,21 @@ def test_what_no_enclave_of_the_bounty_would_take_is_refused_by_the_service(tmp_
         assert listing(service.site.competition("sorting").folder) == before
         for body in (signed.envelope, sealed.file, signed.envelope):
             assert put(service, kit.P1, body).status in (200, 201)
+
+
+def test_a_commitment_and_its_solution_are_one_submission(tmp_path: Path) -> None:
+    with served(tmp_path / "bounty") as (service, bounty):
+        scheme = bounty.file.with_name("scheme.toml")
+        scheme.write_text(f"{scheme.read_text()}\n[submission]\nper_epoch = 1\n")
+        bounty = read_bounty(scheme.parent)
+        to = kit.identity(bounty).seal.public
+        handed = [kit.handed(bounty, kit.P1, kit.solution(text), to) for text in ("Merge sort.", "Bubble sort.")]
+        bodies = [body for signed, sealed in handed for body in (signed.envelope, sealed.file)]
+        answers = [put(service, kit.P1, body) for body in bodies]
+        assert [answer.status for answer in answers] == [201, 201, 429, 429]
+        assert "1 commitments were handed in in epoch 1, and 1 are the most" in answers[2].json["detail"]
+        assert "1 submissions were handed in" in answers[3].json["detail"]
+        assert put(service, kit.P1, bodies[1]).status == 200
 
 
 def test_nothing_sealed_is_taken_after_its_deadline(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ from assay.ledger.keys import PublicKey
 from assay.node import FOLDER
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
+from assay.serve.answers import Work
 from assay.serve.client import PAUSES, Client, patiently
-from assay.serve.work import Work
 
 __all__ = ["PullResult", "ask_work", "pull", "task_set_of"]
 

@@ -28,8 +28,8 @@ from assay.node.spool import BATCHES, LATE, PushResult, Spool, waiting
 from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
+from assay.serve.answers import Work
 from assay.serve.client import Client
-from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
 from assay.exact import canonical
@@ -35,9 +35,10 @@ from assay.node.fetch import task_set_of
 from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import PAUSES, Client
-from assay.serve.evidence import BatchOutcome
-from assay.serve.log_files import LogsSent, send_logs
-from assay.serve.sending import send_batches
+
+if TYPE_CHECKING:  # a round sends when it has judged, and begins sooner without what is needed for that
+    from assay.serve.evidence import BatchOutcome
+    from assay.serve.log_files import LogsSent
 
 __all__ = ["BATCHES", "LATE", "SENT", "PushResult", "SentBatch", "Spool", "validator_in", "waiting"]
 
@@ -67,16 +68,16 @@ class SentBatch:
 class PushResult:
     """What a push did."""
 
-    signed: int = 0
+    signed: int
     """Records that were signed now."""
+    logs: LogsSent
+    """What became of the logs and the kept work of the trials in these batches."""
     sent: list[SentBatch] = field(default_factory=list)
     """Batches that the service has now."""
     refused: list[SentBatch] = field(default_factory=list)
     """Batches that it does not want; they stay, and are tried again."""
     late: list[SentBatch] = field(default_factory=list)
     """Batches that came after their epoch was settled, and whose records are about that epoch; they were put away."""
-    logs: LogsSent = field(default_factory=LogsSent)
-    """What became of the logs and the kept work of the trials in these batches."""
 
     @property
     def new(self) -> int:
@@ -142,7 +143,9 @@ class Spool:
 
         logs: also hand over the logs and the kept work of the trials. A batch is put away when the service has these as well.
         """
-        result = PushResult(self.sign())
+        from assay.serve.log_files import LogsSent
+
+        result = PushResult(self.sign(), LogsSent())
         late = self._send(client, waiting(self.folder), result, open_epoch, pauses, logs=logs)
         if late:
             self._send(client, late, result, open_epoch, pauses, logs=logs, again=True)
@@ -160,6 +163,9 @@ class Spool:
         again: bool = False,
     ) -> list[Path]:
         """Send batches; returns the files of those that came too late, signed for the open epoch."""
+        from assay.serve.log_files import send_logs
+        from assay.serve.sending import send_batches
+
         late: list[Path] = []
         for file, outcome in send_batches(client, files, pauses=pauses) if files else ():
             row = SentBatch(file, outcome, again)

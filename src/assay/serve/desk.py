@@ -26,7 +26,7 @@ from assay.folder.files import TABLE_BYTES, decode, load
 from assay.ledger import config
 from assay.records import Participant
 from assay.scheme.reading import present
-from assay.serve.shapes import DIGEST, described
+from assay.serve.answers import DIGEST, described
 from assay.serve.site import ServedCompetition, stamp
 
 if TYPE_CHECKING:
