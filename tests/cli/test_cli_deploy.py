@@ -135,7 +135,7 @@ def test_the_image_runs_as_somebody_else_from_a_base_with_a_digest() -> None:
     assert last == ['["tini", "--", "assay"]', '["--help"]']
     (extras,) = [rest for word, rest in steps if word == "ARG" and rest.startswith("EXTRAS=")]
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert set(extras.partition("=")[2].strip('"').split()) == set(known) - {"all", "inspect", "tee"}
+    assert set(extras.partition("=")[2].strip('"').split()) == set(known) - {"all", "inspect", "tee", "workflow"}
     assert any("bubblewrap" in rest and "tini" in rest for word, rest in steps if word == "RUN")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 import ledger_kit
 import node_kit
@@ -87,7 +88,19 @@ def moved(former: Path, folder: Path, database: Place) -> Path:
     return folder
 
 
-def test_what_the_backup_lacks_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Place) -> None:
+def lose(former: Path, other: str, request: pytest.FixtureRequest) -> None:
+    """The accident: the old database is gone. other: another one of the same server."""
+    for file in former.glob("ledger.db*"):
+        file.unlink()
+    place = config.read(former).place
+    if "://" in place:
+        cluster: postgres.Cluster = request.getfixturevalue("postgresql")
+        cluster.sql(other, f"DROP DATABASE {make_url(place).database}")
+
+
+def test_what_the_backup_lacks_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Place, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
     former, archive = served(tmp_path / "one" / "small", database), tmp_path / "backup.zip"
     going, signer = threading.Event(), VALIDATORS[V1]
@@ -111,8 +124,7 @@ def test_what_the_backup_lacks_is_sent_again(tmp_path: Path, monkeypatch: pytest
     assert trials(former) == [*range(1, 9)]
     folder = moved(former, tmp_path / "two" / "small", database)
     output("ledger", "restore", folder, archive)
-    for file in former.glob("ledger.db*"):  # what is not there can be used by nobody
-        file.rename(file.with_name(f"old-{file.name}"))
+    lose(former, config.read(folder).place, request)
     output("ledger", "adopt", folder, "--old-is-stopped")
     held = trials(folder)
     assert held == [*range(1, len(held) + 1)]
