@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the enclave's environment: build.sh SOURCE TARGET, with uv and hatchling (build.txt) on the PATH.
+# Builds an image's environment: build.sh SOURCE TARGET [EXTRA...], with uv and hatchling (build.txt) on the PATH. Without extras it
+# is the enclave's: llm and tee.
 #
 # Everything that is installed is a wheel whose hash stands in uv.lock; Assay itself is a wheel made from SOURCE. Nothing of the
 # clock, of the machine or of the place of SOURCE is left in TARGET: two builds with the same SOURCE_DATE_EPOCH are the same bytes.
@@ -7,14 +8,19 @@ set -eu
 
 source=$1
 target=$2
+shift 2
+[ "$#" -gt 0 ] || set -- llm tee
+extras=
+for extra in "$@"; do extras="$extras --extra $extra"; done
 : "${SOURCE_DATE_EPOCH:?}"
 export SOURCE_DATE_EPOCH PYTHONDONTWRITEBYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_NO_CACHE=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 cd "$source"
-uv export --quiet --frozen --no-dev --no-emit-project --no-header --extra llm --extra tee --output-file "$work/requirements.txt" >/dev/null
-uv venv --quiet --python "$(command -v python3.11)" "$target"
+# shellcheck disable=SC2086  # several words
+uv export --quiet --frozen --no-dev --no-emit-project --no-header $extras --output-file "$work/requirements.txt" >/dev/null
+uv venv --quiet --python "${PYTHON:-$(command -v python3.11)}" "$target"
 uv pip install --quiet --python "$target/bin/python" --require-hashes --no-build --no-compile-bytecode --requirements "$work/requirements.txt"
 uv build --quiet --wheel --no-build-isolation --out-dir "$work/dist" .
 uv pip install --quiet --python "$target/bin/python" --no-deps --no-index --no-compile-bytecode "$work"/dist/*.whl

@@ -164,9 +164,7 @@ class _TestsKind(_AgentKind):
         return standings(settlement)
 
     def doubts(self) -> str | None:
-        from assay.uncertainty import NEEDS, available
-
-        return "there are too many records, or only sums of them" if available() else NEEDS
+        return "there are too many records, or only sums of them"
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
         from assay.cli.board import weaker_tasks
@@ -209,6 +207,12 @@ class _WorkflowKind(_TaskKind):
         from assay.settle.score import workflow
 
         return workflow.score(records, frame, rules)
+
+    def has_tasks(self, folder: Path, rules: Any) -> bool:
+        from assay.judge.workflow.tasks import LIST
+        from assay.scheme.reading import present
+
+        return present(folder / LIST)  # evidence from elsewhere needs none
 
     def files(self, folder: Path, submission: str) -> Path | None:
         from assay.judge.workflow.competition import planner_of

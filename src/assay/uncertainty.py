@@ -19,7 +19,6 @@ majority is not seen. "Not shown to differ" is not "equal".
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,26 +27,21 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import BadInput, CannotSettle
+from assay.errors import BadInput
 from assay.exact import NANO
 
 __all__ = [
-    "NEEDS",
     "Cells",
     "Interval",
     "Pairing",
     "Run",
     "Runs",
     "Standing",
-    "available",
     "leaderboard",
     "paired",
     "separation",
     "wilson",
 ]
-
-NEEDS = "intervals and the ≈ mark need scipy: pip install 'assay[stats]'"
-"""The reason for the reader if `available()` is false."""
 
 Run = tuple[str, str, int]
 """One counted run: validator, task, trial."""
@@ -109,11 +103,6 @@ class Standing:
     step_from: str | None = None
 
 
-def available() -> bool:
-    """Whether scipy (the extra `stats`) is installed. `paired` and `leaderboard` need it, `wilson` does not."""
-    return importlib.util.find_spec("scipy") is not None
-
-
 def wilson(passed: int, trials: int, confidence: float = 0.95) -> Interval:
     """Wilson's score interval of the rate passed / trials of independent trials.
 
@@ -129,9 +118,8 @@ def wilson(passed: int, trials: int, confidence: float = 0.95) -> Interval:
 def paired(a: Runs, b: Runs) -> Pairing:
     """McNemar's exact test of two participants over the tasks they share (the module says what a pair is).
 
-    Swapping a and b swaps `only_a` and `only_b` and nothing else. Raises CannotSettle without scipy (see `available`).
+    Swapping a and b swaps `only_a` and `only_b` and nothing else.
     """
-    _need_scipy()
     table = _Table([a, b])
     return table.pairings(slice(0, 1), slice(1, 2))[0]
 
@@ -141,14 +129,13 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
 
     Neighbours are tied unless the exact p-value is at most `alpha` and the upper one is the one that passes more of the tasks.
     The p-values are not corrected for the number of rows. A participant without runs gets a row without an interval.
-    Raises BadInput for a participant ranked twice or a level outside 0 … 1, CannotSettle without scipy (see `available`).
+    Raises BadInput for a participant ranked twice or a level outside 0 … 1.
     """
     if len(set(ranking)) != len(ranking):
         raise BadInput("a participant is ranked twice", field="ranking", hint="give every participant once")
     if not 0 < alpha < 1:
         raise BadInput(f"the significance level {alpha} is not between 0 and 1", field="alpha", hint="give a number such as 0.05")
     z = _quantile(confidence)
-    _need_scipy()
     if not ranking:
         return []
     table = _Table([cells.get(participant, {}) for participant in ranking])
@@ -271,19 +258,19 @@ def _pairing(both: int, only_a: int, only_b: int, neither: int, undecided: int) 
 
 
 def _mcnemar(only_a: int, only_b: int) -> float:
-    """The two-sided exact binomial p-value of the discordant pairs, each as likely to fall either way; 1 if there are none."""
-    if only_a + only_b == 0:
-        return 1.0
-    from scipy.special import betainc  # late: an extra; scipy.stats has the test by name, and takes seconds to import
+    """The two-sided exact binomial p-value of the discordant pairs, each as likely to fall either way; 1 if there are none.
 
-    fewer, more = sorted((only_a, only_b))
-    return min(1.0, 2 * float(betainc(more, fewer + 1, 0.5)))  # P(at most `fewer` of all, each with chance 1/2)
-
-
-def _need_scipy() -> None:
-    """Refuse if scipy is missing, and say what to install."""
-    if not available():
-        raise CannotSettle("scipy is not installed", hint=NEEDS)
+    It is twice P(at most `fewer` of all n, each with chance 1/2) = Σ C(n, k) / 2ⁿ over k ≤ fewer, correct to about 14 digits.
+    The sum begins at its largest term and ends where a term no longer changes it.
+    """
+    fewer, n = min(only_a, only_b), only_a + only_b
+    total = term = 1.0  # in units of the largest term, C(n, fewer) / 2ⁿ
+    for k in range(fewer, 0, -1):
+        term *= k / (n - k + 1)
+        if total + term == total:
+            break
+        total += term
+    return min(1.0, float(2 * total * (math.comb(n, fewer) / 2**n)))
 
 
 def _quantile(confidence: float) -> float:

@@ -191,14 +191,6 @@ def test_long_keys_are_short_on_a_terminal_whole_in_json_and_may_be_pasted(compe
     assert output("explain", competition, shown, "--json") == output("explain", competition, key, "--json")
 
 
-def test_without_scipy_the_board_says_so_in_one_line(competition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assay.cli.board.available", lambda: False)
-    monkeypatch.setattr("assay.uncertainty.available", lambda: False)
-    board = output("settle", competition)
-    assert "No intervals: intervals and the ≈ mark need scipy: pip install 'assay[stats]'." in board
-    assert "95 %" not in board
-
-
 def test_too_many_records_have_no_intervals(competition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board, "MOST", 5)
     assert "No intervals: there are too many records" in output("settle", competition)

@@ -14,20 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay import uncertainty
-from assay.errors import BadInput, CannotSettle
+from assay.errors import BadInput
 from assay.exact import NANO
 from assay.uncertainty import Interval, Pairing, Runs, leaderboard, paired, separation, wilson
 
 Z95 = Decimal("1.95996398454005423552459443052")  # the 97.5 % point of the normal distribution
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-@pytest.fixture(scope="module")
-def scipy() -> None:
-    """Skip where the extra is not installed; without it the module refuses, which has its own test."""
-    if not uncertainty.available():
-        pytest.skip("scipy (the extra `stats`) is not installed")
 
 
 def wilson_by_hand(passed: int, trials: int) -> tuple[Decimal, Decimal]:
@@ -116,7 +108,7 @@ def test_wilson_refuses_counts_that_are_none(passed: int, trials: int) -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95.0, math.nan])
-def test_levels_outside_0_to_1_are_refused(level: float, scipy: None) -> None:
+def test_levels_outside_0_to_1_are_refused(level: float) -> None:
     with pytest.raises(BadInput, match="confidence"):
         wilson(1, 2, level)
     with pytest.raises(BadInput, match="alpha"):
@@ -126,7 +118,6 @@ def test_levels_outside_0_to_1_are_refused(level: float, scipy: None) -> None:
 # McNemar
 
 
-@pytest.mark.usefixtures("scipy")
 @given(st.lists(st.lists(st.booleans(), min_size=14, max_size=14), min_size=1, max_size=30))
 def test_each_step_is_the_first_that_the_one_before_it_is_shown_to_pass(rows: list[list[bool]]) -> None:
     rows.sort(key=sum, reverse=True)
@@ -151,31 +142,31 @@ def test_each_step_is_the_first_that_the_one_before_it_is_shown_to_pass(rows: li
         ((4, 0, 0, 4), Fraction(1)),  # never differ: no evidence of a difference
     ],
 )
-def test_paired_is_the_exact_binomial(counts: tuple[int, int, int, int], p: Fraction, scipy: None) -> None:
+def test_paired_is_the_exact_binomial(counts: tuple[int, int, int, int], p: Fraction) -> None:
     got = paired(*table(*counts))
     assert (got.both, got.only_a, got.only_b, got.neither, got.undecided) == (*counts, 0)
     assert got.p_value == pytest.approx(float(p), rel=1e-9)
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
-def test_any_discordant_counts_by_hand(scipy: None, x: int, y: int) -> None:
+def test_any_discordant_counts_by_hand(x: int, y: int) -> None:
     assert paired(*table(0, x, y, 1)).p_value == pytest.approx(float(mcnemar_by_hand(x, y)), rel=1e-9)
 
 
-def test_nothing_shared_has_no_p_value(scipy: None) -> None:
+def test_nothing_shared_has_no_p_value() -> None:
     nothing = Pairing(0, 0, 0, 0, None)
     assert paired({}, {}) == nothing
     assert paired(runs({"t": "+"}), runs({"u": "-"})) == nothing
     assert paired({("v", "t", 1): True}, {("w", "t", 1): True}) == nothing  # the same task, but never by the same validator
 
 
-def test_a_pair_is_a_task_by_majority_of_the_shared_runs(scipy: None) -> None:
+def test_a_pair_is_a_task_by_majority_of_the_shared_runs() -> None:
     a = runs({"won": "++-", "lost": "--+", "even": "+-", "alone": "+", "extra": "+--"})
     b = runs({"won": "--+", "lost": "---", "even": "++", "extra": "+"})
     assert paired(a, b) == Pairing(both=1, only_a=1, only_b=0, neither=1, p_value=1.0, undecided=1)  # extra: trial 1 is shared
 
 
-def test_copies_by_more_validators_add_no_certainty(scipy: None) -> None:
+def test_copies_by_more_validators_add_no_certainty() -> None:
     marks_a = {f"t{i}": "+" for i in range(6)} | {"u": "-", "w": "-"}
     marks_b = {f"t{i}": "-" for i in range(5)} | {"t5": "+", "u": "+", "w": "+"}
     one, many = ({"a": runs(marks_a, v), "b": runs(marks_b, v)} for v in (1, 32))
@@ -187,7 +178,7 @@ def test_copies_by_more_validators_add_no_certainty(scipy: None) -> None:
 
 
 @given(cells_of_one, cells_of_one)
-def test_paired_against_a_slow_table_and_swapped(scipy: None, a: Runs, b: Runs) -> None:
+def test_paired_against_a_slow_table_and_swapped(a: Runs, b: Runs) -> None:
     counts = {"both": 0, "only_a": 0, "only_b": 0, "neither": 0, "undecided": 0}
     for task in sorted({run[1] for run in a if run in b}):
         shared = [run for run in a if run in b and run[1] == task]
@@ -210,7 +201,7 @@ def test_paired_against_a_slow_table_and_swapped(scipy: None, a: Runs, b: Runs) 
 # The leaderboard
 
 
-def test_rows_in_ranking_order_compared_with_the_next(scipy: None) -> None:
+def test_rows_in_ranking_order_compared_with_the_next() -> None:
     top, middle = table(both=1, only_a=7, only_b=0, neither=2)
     rows = leaderboard(["top", "middle", "same"], {"same": middle, "middle": middle, "top": top, "unranked": top})
     assert [row.participant for row in rows] == ["top", "middle", "same"]
@@ -224,7 +215,7 @@ def test_rows_in_ranking_order_compared_with_the_next(scipy: None) -> None:
     assert [Interval(row.low or 0, row.high or 0) for row in rows] == [wilson(8, 10), wilson(1, 10), wilson(1, 10)]
 
 
-def test_alpha_is_the_highest_p_that_separates(scipy: None) -> None:
+def test_alpha_is_the_highest_p_that_separates() -> None:
     a, b = table(0, 6, 0, 0)
     at = paired(a, b).p_value
     assert at is not None
@@ -232,14 +223,14 @@ def test_alpha_is_the_highest_p_that_separates(scipy: None) -> None:
     assert leaderboard(["a", "b"], {"a": a, "b": b}, alpha=at * 0.999)[0].tied_with_next
 
 
-def test_a_difference_against_the_ranking_does_not_confirm_the_ranking(scipy: None) -> None:
+def test_a_difference_against_the_ranking_does_not_confirm_the_ranking() -> None:
     a, b = table(0, 0, 9, 0)
     first = leaderboard(["a", "b"], {"a": a, "b": b})[0]
     assert first.p_next == pytest.approx(2 / 512)
     assert first.tied_with_next
 
 
-def test_the_rate_is_the_mean_over_tasks_and_the_interval_counts_tasks(scipy: None) -> None:
+def test_the_rate_is_the_mean_over_tasks_and_the_interval_counts_tasks() -> None:
     uneven = runs({"often": "++++++", "once": "-"})
     (row,) = leaderboard(["a"], {"a": uneven})
     assert (row.passed, row.trials, row.tasks, row.rate) == (6, 7, 2, 0.5)
@@ -247,7 +238,7 @@ def test_the_rate_is_the_mean_over_tasks_and_the_interval_counts_tasks(scipy: No
     assert (row.p_next, row.tied_with_next) == (None, False)
 
 
-def test_a_participant_without_runs_has_no_interval(scipy: None) -> None:
+def test_a_participant_without_runs_has_no_interval() -> None:
     rows = leaderboard(["a", "b"], {"a": runs({"t": "+"})})
     assert (rows[1].passed, rows[1].trials, rows[1].tasks) == (0, 0, 0)
     assert (rows[1].rate, rows[1].low, rows[1].high) == (None, None, None)
@@ -256,13 +247,13 @@ def test_a_participant_without_runs_has_no_interval(scipy: None) -> None:
     assert leaderboard([], {}) == []
 
 
-def test_a_participant_ranked_twice_is_refused(scipy: None) -> None:
+def test_a_participant_ranked_twice_is_refused() -> None:
     with pytest.raises(BadInput, match="twice"):
         leaderboard(["a", "b", "a"], {})
 
 
 @given(st.lists(cells_of_one, max_size=5))
-def test_every_row_agrees_with_the_comparison_of_two(scipy: None, outcomes: list[Runs]) -> None:
+def test_every_row_agrees_with_the_comparison_of_two(outcomes: list[Runs]) -> None:
     names = [f"p{i}" for i in range(len(outcomes))]
     rows = leaderboard(names, dict(zip(names, outcomes, strict=True)))
     for at, (row, own) in enumerate(zip(rows, outcomes, strict=True)):
@@ -276,15 +267,6 @@ def test_every_row_agrees_with_the_comparison_of_two(scipy: None, outcomes: list
             assert 0 <= row.low <= row.rate <= row.high <= 1
         if at + 1 < len(rows):
             assert row.p_next == paired(own, outcomes[at + 1]).p_value
-
-
-def test_without_scipy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uncertainty, "available", lambda: False)
-    a, b = table(1, 1, 1, 1)
-    for refused in (lambda: paired(a, b), lambda: leaderboard(["a"], {"a": a})):
-        with pytest.raises(CannotSettle, match=r"assay\[stats\]"):
-            refused()
-    assert wilson(1, 2).low > 0
 
 
 def correlation_by_hand(own: list[Fraction], rest: list[Fraction]) -> float | None:
@@ -326,7 +308,7 @@ def test_a_task_that_the_better_pass_separates_and_one_that_all_pass_does_not() 
         separation([[NANO + 1]])
 
 
-def test_real_trials_thirteen_agents_on_eighty_tasks(scipy: None, shared: Path) -> None:
+def test_real_trials_thirteen_agents_on_eighty_tasks(shared: Path) -> None:
     """Public Terminal-Bench trials: runs taken as pairs would separate neighbours whom the tasks do not."""
     cells: dict[str, dict[tuple[str, str, int], bool]] = {}
     with (shared / "data" / "terminal-bench-core-0.1.1.trials.csv").open(encoding="utf-8", newline="") as file:
@@ -347,7 +329,7 @@ def test_real_trials_thirteen_agents_on_eighty_tasks(scipy: None, shared: Path) 
 
 
 @pytest.mark.parametrize("page", ["uncertainty.md", "exactness.md"])
-def test_the_examples_on_the_page_come_out_as_printed(page: str, scipy: None) -> None:
+def test_the_examples_on_the_page_come_out_as_printed(page: str) -> None:
     blocks = re.findall(r"^```pycon\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     report: list[str] = []
     examples = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)

@@ -2,12 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,45 +15,14 @@ import ledger_kit
 import node_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
-from assay.node import NodeOptions, round, status
-from assay.node.round import Round
+from assay.node import round, status
 from cli_kit import output, run
 from ledger_kit import V1, VALIDATORS
-from node_kit import KEY, RIGHT, WRONG
+from node_kit import KEY, PATIENCE, RIGHT, WRONG, lines, node, one_round, until
 from service_kit import Running, running
 from test_serve_process import served
 
-PATIENCE = 90.0
-"""Seconds for what takes one; a machine may be busy."""
 SIGNER = VALIDATORS[V1]
-
-
-def until(happened: Callable[[], object], what: str) -> None:
-    """Wait for something that happens in another process."""
-    end = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
-@contextmanager
-def node(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
-    """A node in a process of its own; what it prints goes to a file beside its folder."""
-    command = [sys.executable, "-m", "assay", "node", "validator", str(folder), "--url", url, "--key", KEY]
-    with folder.with_suffix(".out").open("a") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, text=True)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-
-
-def lines(folder: Path) -> list[str]:
-    """What a validator has judged: the lines of its evidence."""
-    file = folder / "evidence" / f"run-{V1}.jsonl"
-    return file.read_text().splitlines() if file.exists() else []
 
 
 def batches(folder: Path) -> list[Path]:
@@ -105,7 +71,7 @@ def test_a_season_of_kills_loses_nothing_and_judges_nothing_twice(tmp_path: Path
     assert (len(lines(mine)), node_kit.conflicts(theirs)) == (6, 0)
     ended = run("node", "status", mine, code=1, columns=10_000)
     assert "epoch 3: not running; 0 batches wait" in ended.stdout
-    assert "begin it again: assay node validator" in ended.stderr
+    assert "begin it again: assay node validator" in ended.stdout
 
 
 @pytest.fixture
@@ -114,13 +80,6 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
     monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
     with running(ledger_kit.once(tmp_path / "desk" / "small", ("node",), node_kit.operator)) as started:
         yield started
-
-
-def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
-    """A round in this process."""
-    settings = NodeOptions(settings=lambda kind: None)
-    tell = (lambda line: None) if told is None else told.append
-    return Round(folder, f"{service.address}/small", SIGNER, settings, tell).carry_out()
 
 
 def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_path: Path) -> None:
@@ -147,13 +106,45 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     assert len(lines(mine)) == 1
 
 
-def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: Running, tmp_path: Path) -> None:
     theirs = service.site.competition("small").folder
     told: list[str] = []
+    assert one_round(service, tmp_path / "lost")
+    judge_kit.make_task(theirs / "tasks" / "t2")
+    pin_next_epoch(theirs)  # a new set: what was judged on the former one is judged again
+    assert one_round(service, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost")
+    node_kit.submit(theirs, "m1", RIGHT + "true\n")
+    assert one_round(service, tmp_path / "lost")
+    shutil.rmtree(tmp_path / "lost")
+    before = node_kit.stored(theirs), node_kit.conflicts(theirs)
+    assert one_round(service, tmp_path / "lost", told)
+    assert lines(tmp_path / "lost") == []
+    said = "Not judged again, because the ledger has it from this key: 2 results."
+    assert told[-1] == f"epoch 2: {said}"
+    assert said in " ".join(output("node", "status", tmp_path / "lost").split())
+    assert (node_kit.stored(theirs), node_kit.conflicts(theirs)) == before
+    node_kit.submit(theirs, "m1", WRONG)
+    assert one_round(service, tmp_path / "lost")
+    assert len(lines(tmp_path / "lost")) == 2
+    assert "Not judged again" not in output("node", "status", tmp_path / "lost")
+
+
+def pin_next_epoch(theirs: Path) -> None:
+    """Settle epoch 1, and pin the tasks that are there."""
+    node_kit.settle(theirs, 1)
+    run("tasks", "pin", theirs)
+
+
+def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
+    theirs, another = service.site.competition("small").folder, tmp_path / "another"
+    told: list[str] = []
+    output("pull", another, "--url", f"{service.address}/small", "--key", KEY)
     assert one_round(service, tmp_path / "mine")
-    assert one_round(service, tmp_path / "another", told)
+    output("run", another, "--validator", V1, "--epoch", "1")  # by hand, from before
+    assert one_round(service, another, told)
     assert "does another node use this key?" in "".join(told)
-    assert "use the key in one folder only" in " ".join(status.read_status(tmp_path / "another").wrong)
+    assert "use the key in one folder only" in " ".join(status.read_status(another).wrong)
     assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
 
 
@@ -235,7 +226,8 @@ def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
     since = "2026-01-01T00:00:00Z"
     status.note(tmp_path, trouble={"what": "it does not answer", "since": since}, away=True, refused=[f"b{n}" for n in range(5)])
     wrong = status.read_status(tmp_path).wrong
-    assert [line.partition(":")[0] for line in wrong[1:]] == ["since 2026-01-01T00", *["the service refuses a batch"] * 4]
+    assert [line.partition(":")[0] for line in wrong[1:]] == ["since 2026-01-01T00", "the service refuses a batch"]
+    assert "b0, b1, b2 and 2 more" in wrong[2]
     status.note(tmp_path, trouble={"what": "it does not answer", "since": status.now_text()}, refused=[])
     assert len(status.read_status(tmp_path).wrong) == 1, "a service may be away for a moment"
     write_text(tmp_path / "node" / "status.json", "no json")

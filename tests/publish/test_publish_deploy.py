@@ -12,7 +12,7 @@ import pytest
 from cli_kit import output
 
 ROOT = Path(__file__).parents[2]
-SERVICE = ROOT / "deploy" / "assay-publish.service"
+SERVICE = ROOT / "deploy" / "systemd" / "assay-publish.service"
 
 
 def test_it_starts_a_watch_with_options_that_there_are() -> None:

@@ -15,7 +15,8 @@ import ledger_kit
 from assay.ledger import settling
 from assay.ledger.keys import PrivateKey
 from assay.peers.guard import CONNECTION_LIMITS, ConnectionGuard, ConnectionLimits
-from assay.serve.run import ServeOptions, addresses, listen, networks, server
+from assay.serve.listening import ServeOptions, addresses, listen, networks
+from assay.serve.run import server
 from assay.serve.signed import sign_request
 from assay.serve.site import Site, open_site
 

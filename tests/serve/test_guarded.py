@@ -19,7 +19,7 @@ from assay.ledger.keys import PrivateKey
 from assay.peers.guard import CONNECTION_LIMITS, Connection, ConnectionGuard, ConnectionLimits
 from assay.serve import bodies, http
 from assay.serve.bodies import PART
-from assay.serve.run import networks
+from assay.serve.listening import networks
 from assay.serve.signed import sign_request
 from service_kit import Running, running
 

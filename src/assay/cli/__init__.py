@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,6 +41,15 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file with options of commands; else that of ASSAY_CONFIG.",
+            envvar="ASSAY_CONFIG",
+            show_envvar=False,
+        ),
+    ] = None,
 ) -> None:
     """Options of every command."""
 

@@ -25,7 +25,7 @@ from assay.settle.inputs import Scored
 from assay.settle.score import accepted, holding
 from assay.settle.story import called, without_score
 from assay.settle.story.telling import named, part, percent, percents, plural
-from assay.uncertainty import Cells, Run, Standing, available, leaderboard
+from assay.uncertainty import Cells, Run, Standing, leaderboard
 
 Json = dict[str, Any]
 
@@ -116,8 +116,6 @@ MOST = 2_000_000
 
 def standings(settlement: Settlement) -> dict[str, Standing] | None:
     """Participant → its interval, and whether the next one is clearly behind; None if that cannot be computed."""
-    if not available():
-        return None
     found = cells(settlement)
     if found is None:
         return None

@@ -38,7 +38,7 @@ COMMANDS = {
         "following:push",
         "Sign what was judged, and send all batches that the service of the competition does not have.",
     ),
-    "node": ("node:app", "Leave a validator running: it follows a service, judges what is new, and sends what it saw."),
+    "node": ("node:app", "Leave a validator or an operator running, and see how it is."),
     "rejudge": ("judging.rejudge:rejudge", "Replay a judgement from its kept transcript, or ask the models again."),
     "issues": ("issues:app", "GitHub issues: link an account, and show which issues counted for whom."),
     "trial": (
@@ -63,6 +63,7 @@ COMMANDS = {
     "open": ("enclave.sealing:open_", "Open a file that is sealed to your key."),
     "enclave": ("enclave.app:app", "Run an enclave that judges sealed solutions, and check what an enclave proves."),
     "ledger": ("ledger.ledger:app", "Make, check, back up and move the ledger of a competition or subnet."),
+    "config": ("config:app", "Show where each option's value comes from, and check before a start what would stop it."),
     "conformance": ("conformance:app", "Run the test cases that every implementation must pass."),
 }
 """Name → its module and function, and its line in the list of commands."""

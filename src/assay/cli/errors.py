@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.errors import Refused
 
-__all__ = ["Commands", "printable", "refuse", "tell", "warn"]
+__all__ = ["Commands", "of_the_file", "printable", "refuse", "tell", "warn"]
 
 BROKEN_PIPE = 128 + 13
 """The exit code of a program that SIGPIPE ended, as `head` does to the programs before it."""
@@ -36,10 +36,25 @@ class Commands(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, and let the configuration file and variables set its options."""
+        from assay.cli.configuration import configure
+
+        name, command, rest = super().resolve_command(ctx, args)
+        if name != "config":  # which says itself what is wrong with the file
+            configure(ctx, ctx.params.get("config"), str(name), command)
+        return name, command, rest
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command, and report its error."""
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            refused = of_the_file(error)
+            if refused is None:
+                raise
+            tell("error", str(refused), typer.colors.RED)
+            raise typer.Exit(refused.exit_code) from None
         except AssayError as error:
             tell("error", str(error), typer.colors.RED)
             raise typer.Exit(error.exit_code) from None
@@ -77,6 +92,16 @@ def _of_the_system(error: OSError) -> BadInput:
     """An error of the operating system, with its own words."""
     file = None if error.filename is None else os.fsdecode(error.filename)
     return BadInput(f"cannot be used ({error.strerror or error})", file=file, hint="check permissions, and that there is room")
+
+
+def of_the_file(error: Any) -> BadInput | None:
+    """The refusal of a value that the configuration file or a variable has; None for one of the command line."""
+    from assay.cli.configuration import whence
+
+    if error.ctx is None or error.param is None or error.ctx.get_parameter_source(error.param.name) is None:
+        return None
+    place = whence(error.ctx, error.param)
+    return None if place in ("command line", "default") else BadInput(error.message, field=place, hint="correct it there")
 
 
 def warn(messages: Iterable[str]) -> None:

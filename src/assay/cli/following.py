@@ -120,7 +120,8 @@ def push(
 
 def push_document(result: PushResult) -> dict[str, Any]:
     """The result of a push, for programs."""
-    rows = {"sent": [row.document for row in result.sent], "refused": [row.document for row in result.refused]}
+    several = (("sent", result.sent), ("refused", result.refused), ("late", result.late))
+    rows = {name: [row.document for row in found] for name, found in several}
     return {"signed": result.signed, "new": result.new, **rows, "logs": {"new": result.logs.new, "known": result.logs.known}}
 
 
@@ -135,7 +136,9 @@ def _tell_push(result: PushResult) -> None:
     for row in result.refused:
         why = f"{row.outcome.detail}; {row.outcome.hint}" if row.outcome.hint else row.outcome.detail
         tell("error", f"{row.file}: {why}", typer.colors.RED)
-    if not result.sent and not result.refused:
+    for row in result.late:
+        tell("warning", f"{row.file}: {row.outcome.detail}; nothing can be done about it", typer.colors.YELLOW)
+    if not result.sent and not result.refused and not result.late:
         show(sentence("The service has everything that was judged here."))
         return
     summary = f"{plural(result.new, 'record')} accepted by the service, in {plural(len(result.sent), 'batch', 'batches')}"

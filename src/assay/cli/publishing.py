@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -55,19 +54,9 @@ def telling(what: str) -> None:
     typer.echo(printable(what), err=True)
 
 
-def moment(at: int, unit: str) -> str:
-    """The time or block of an outcome, for people."""
-    if unit != "time":
-        return f"block {at}"
-    try:
-        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
-    except (OverflowError, ValueError, OSError):  # a contract may have any number there
-        return f"second {at}"
-
-
 def sentence_of(outcome: Outcome) -> str:
     """An outcome as a sentence."""
-    from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly, Unknown
+    from assay.publish.outcome import Confirmed, Planned, Sent, TooEarly, Unknown, moment
 
     match outcome:
         case Planned():

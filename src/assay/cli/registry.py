@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from assay.publish.bittensor.node import BittensorNode, BlockId
     from assay.publish.bittensor.registry import Change, Pull
-    from assay.publish.bittensor.subnet import SubnetState
 
 OLD_SECONDS = 600
 """A final block that is older is worth a word: the node may have stopped following its chain."""
@@ -79,13 +78,12 @@ def pull(
     from assay.scheme.load import read as read_scheme
 
     beside, folders = _folders(places)
-    schemes = [read_scheme(folder / "scheme.toml") for folder in folders]
+    for folder in folders:  # before a node is asked
+        read_scheme(folder / "scheme.toml")
     node, netuid, mechanism = _node(beside, to, url, netuid, mechanism)
     try:
         at = _block(node, block)
-        subnet = _subnet(node, netuid, mechanism, at)
-        chain, spec = node.genesis(), node.runtime(at.hash).spec_version
-        found = [registry.pull(*each, subnet, chain, spec) for each in zip(folders, schemes, strict=True)]
+        found = registry.pull_together(node, netuid, mechanism, at, folders)
         if block == "finalized":
             warn(_old(node, at))
     finally:
@@ -116,11 +114,7 @@ def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mec
     if to is not None:
         if url is not None or netuid is not None or mechanism:
             raise typer.BadParameter("the target has these already: leave out --url, --netuid and --mechanism", param_hint="--to")
-        target = publishers.read_target(folder, to)
-        said = settings.settings_of(target)
-        if said.netuid == 0:
-            raise target.refuse("is the root network, which has no participants", "netuid", "name a subnet")
-        return settings.checked(settings.node_of(target, said), said.chain), said.netuid, said.mechanism
+        return settings.subnet_of(publishers.read_target(folder, to))
     if url is None or netuid is None:
         raise typer.BadParameter("give --url and --netuid, or a target of publish.toml: --to NAME", param_hint="--netuid")
     if settings.open_to_anybody(url):
@@ -144,16 +138,6 @@ def _block(node: BittensorNode, said: str) -> BlockId:
     if found is None:
         raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the newest final block is {last.number}")
     return BlockId(int(said), found)
-
-
-def _subnet(node: BittensorNode, netuid: int, mechanism: int, at: BlockId) -> SubnetState:
-    from assay.publish.bittensor.subnet import read_subnet
-    from assay.publish.outcome import Refusal
-
-    found = read_subnet(node, netuid, mechanism, at)
-    if isinstance(found, Refusal):
-        raise BadInput(found.what, hint=found.hint)
-    return found
 
 
 def _old(node: BittensorNode, at: BlockId) -> Iterator[str]:

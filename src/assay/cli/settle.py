@@ -181,9 +181,9 @@ def _deadline(scheme: Scheme, now: datetime) -> datetime | None:
 
 def _check_all_judged(settlement: Settlement, folder: Path, until: datetime) -> None:
     """Refuse to settle a payout before its deadline while a submission has no agreed score; raises CannotSettle."""
-    submissions = {participant.key: participant.submission for participant in settlement.inputs.participants}
-    rows = [row for row in settlement.document["agreed"] if row["status"] not in ("agreed", "duplicate")]
-    missing = [row["participant"] for row in rows if submissions[row["participant"]]]
+    from assay.ledger.closing_cost import unjudged
+
+    missing = unjudged(settlement)
     if missing:
         from assay.scheme.fields import instant_text
         from assay.settle.story.telling import named

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from assay.cli.publishing import moment
-
 if TYPE_CHECKING:
     from assay.judge.running import Stop
-    from assay.publish.outcome import Outcome
     from assay.publish.watch import TargetWatch, WatchEvent, WatchReport
 
 SLICE = 0.2
 """Seconds until a request to stop is noticed."""
-BEGIN = {".prom": b"# HELP assay_publish_", ".html": b"<!doctype html>"}
-"""Suffix and first bytes of the files for metrics and page. In a competition's folder their names must have this suffix."""
+SUFFIXES = (".prom", ".html")
+"""Of the files for metrics and page, if they are in a competition's folder."""
 
 
 def run(
@@ -42,7 +39,7 @@ def run(
     from assay.publish import publishers
     from assay.publish.watch import TargetWatch, WatchEvent
 
-    _check(folder, files)
+    check_files(folder, files)
 
     def tell(event: WatchEvent) -> None:
         _say(event, as_json=as_json)
@@ -58,13 +55,17 @@ def run(
     raise typer.Exit(report.exit_code if once or report.alarms else 0)
 
 
-def _check(folder: Path, files: Sequence[Path | None]) -> None:
-    """Raise BadInput, before anything is sent, for a file that a watch would replace but did not write."""
+def check_files(folder: Path, files: Sequence[Path | None]) -> None:
+    """Raise BadInput, before anything else is done, for a file that Assay would replace but did not write.
+
+    files: for the metrics, for the page.
+    """
     from assay.errors import BadInput
     from assay.folder.files import unreadable
+    from assay.publish.faces import METRICS_BEGIN, PAGE_BEGIN
 
     seen: list[Path] = []
-    for path, (suffix, begin) in zip(files, BEGIN.items(), strict=True):
+    for path, suffix, begin in zip(files, SUFFIXES, (METRICS_BEGIN, PAGE_BEGIN), strict=True):
         if path is None:
             continue
         try:
@@ -131,36 +132,15 @@ def _say(event: WatchEvent, *, as_json: bool) -> None:
     """Write an event as one line: for people on stderr, with time and level; as JSON on stdout."""
     from assay.cli.errors import printable
     from assay.cli.output import json_bytes
-    from assay.publish.outcome import document
+    from assay.publish.outcome import document, in_words
     from assay.scheme.fields import instant_text
 
     now = instant_text(datetime.now(UTC).replace(microsecond=0))
-    what = event.what if event.outcome is None else _in_words(event.outcome)
+    what = event.what if event.outcome is None else in_words(event.outcome)
     if as_json:
         line: dict[str, Any] = {"at": now, "level": event.level, "event": event.name, "what": what}
         line |= {} if event.epoch is None else {"epoch": event.epoch}
         line |= {} if event.outcome is None else {"outcome": document(event.outcome)}
         typer.echo(json_bytes(line), nl=False)
         return
-    about = f"epoch {event.epoch}: " if event.outcome is not None or event.name == "progress" else ""
-    typer.echo(printable(f"{now} {event.level:7} {about}{what}"), err=True)
-
-
-def _in_words(outcome: Outcome) -> str:
-    """An outcome in words, without what to do, because the watch itself continues."""
-    from assay.publish.outcome import Confirmed, Planned, Refusal, Sent, TooEarly
-
-    match outcome:
-        case Planned():
-            return "it would be sent; --yes sends it"
-        case Confirmed(block, transaction):
-            return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
-        case Sent(transaction, opens) if opens is not None:
-            return f"the chain has it, locked, by {transaction}, and opens it about block {opens}"
-        case Sent(transaction):
-            return f"sent as {transaction}, but not deep enough in the chain yet"
-        case TooEarly(at, unit, what):
-            return f"too early: {what}; from {moment(at, unit)} on"
-        case Refusal(code, what, hint):
-            return f"refused ({code}): {what}" + (f"; {hint}" if hint else "")
-    return f"not known yet: {outcome.what}"
+    typer.echo(printable(f"{now} {event.level:7} {event.text}"), err=True)

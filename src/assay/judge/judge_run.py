@@ -22,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
@@ -207,7 +207,9 @@ class JudgeRun(Generic[C, R]):
         self.seen = self.open()
         with self.lock() as self.lock_number, stopping() as self.stop:
             self.clear()
-            self.go(entries.written(self.seen, self._noted))
+            written = entries.written(self.seen, self._noted)
+            self._elsewhere = self.options.done - written.done
+            self.go(replace(written, done=written.done | self._elsewhere))
         summary = self.summary
         summary.outcomes = Counter(sorted(summary.outcomes.elements()))
         summary.remarks += self.remarks()
@@ -239,6 +241,7 @@ class JudgeRun(Generic[C, R]):
     def planned(self, whole: Sequence[C], done: Collection[tuple[object, ...]]) -> list[C]:
         """Those of all cells that are not done; says how many there are."""
         missing = [cell for cell in whole if cell.key not in done]
+        self.summary.elsewhere = sum(cell.key in self._elsewhere for cell in whole)
         self.summary.planned = len(missing)
         self.tell(RunEvent("planned", count=len(missing), done=len(whole) - len(missing)))
         return missing

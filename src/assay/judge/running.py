@@ -142,6 +142,8 @@ class RunOptions:
     """Keys; none: all."""
     everybody: bool = False
     """Judge also those for whom `assign` drew other validators."""
+    done: frozenset[tuple[object, ...]] = frozenset()
+    """Keys of cells that are not judged, although their evidence is not here: the ledger has it."""
     own: Any = field(default_factory=dict)
     """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 
@@ -166,6 +168,8 @@ class RunSummary:
     """Participants of whom there is nothing here that could be judged."""
     others: tuple[str, ...] = ()
     """Participants for whom `assign` drew other validators, who were not judged."""
+    elsewhere: int = 0
+    """How many were left out because of `RunOptions.done` alone."""
     stopped: bool = False
     epoch: int = 1
     unit: str = "trial"

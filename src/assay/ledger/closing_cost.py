@@ -22,7 +22,7 @@ from assay.ledger.store import View
 from assay.settle import Settlement
 from assay.settle.story.telling import called, named, percent, plural
 
-__all__ = ["Closing", "next_epoch", "silent", "to_settle", "to_show"]
+__all__ = ["Closing", "next_epoch", "silent", "to_settle", "to_show", "unjudged"]
 
 
 def next_epoch(view: View) -> int | None:
@@ -63,6 +63,14 @@ def silent(settlement: Settlement, reported: frozenset[str]) -> tuple[str, ...]:
     asked = [row for row, may in enumerate(seats.may_count) if may and (seats.drawn is None or seats.drawn[row].any())]
     keys = [settlement.frame.validators[row] for row in asked]
     return tuple(sorted((key for key in keys if key not in reported), key=names.__getitem__))
+
+
+def unjudged(settlement: Settlement) -> list[str]:
+    """The participants whose submission counts and has no agreed score; where no submission is judged, all without a score."""
+    handed_in = {participant.key: bool(participant.submission) for participant in settlement.inputs.participants}
+    everybody = settlement.inputs.scheme.kind.record.by_participant
+    rows = [row for row in settlement.document["agreed"] if row["status"] not in ("agreed", "duplicate")]
+    return [row["participant"] for row in rows if everybody or handed_in[row["participant"]]]
 
 
 @dataclass(frozen=True)

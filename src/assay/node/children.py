@@ -1,7 +1,7 @@
 """The processes of a node: each part of its work is a fork, which ends when the node does; and the signals that end them all.
 
-A node forks, and has no threads: so a key is asked for once, a socket that listens stays open while its process is begun again, and
-the memory that a child needs is given back when it ends.
+A node forks, and has no threads: so a key is asked for once, a socket that listens stays open while its process is begun again,
+and the memory that a child needs is given back when it ends.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ __all__ = ["TROUBLE", "Child", "StopWaiting", "Stopping"]
 
 TROUBLE = 1
 """The exit code of a child that failed without saying more."""
+
+_PIPES = set[int]()
+"""The ends that this process holds: when it is gone, its children read the end of theirs."""
 
 
 class StopWaiting(BaseException):
@@ -42,11 +45,12 @@ class Child:
     def begin(self) -> None:
         """Fork. The child ends, as by SIGTERM, when this process is gone."""
         follows, held = os.pipe()
+        _PIPES.add(held)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         child = os.fork()
         if not child:
-            self._carry_out(follows, held)
+            self._carry_out(follows)
         self._pid, self._held = child, held
         os.close(follows)
 
@@ -67,6 +71,7 @@ class Child:
         if not done:
             return None
         self._pid = None
+        _PIPES.discard(self._held)
         os.close(self._held)
         return os.waitstatus_to_exitcode(state)
 
@@ -76,14 +81,22 @@ class Child:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, number)
 
-    def _carry_out(self, follows: int, held: int) -> None:
+    def end(self, seconds: float) -> None:
+        """Send SIGTERM, and wait for the end for so long; it ends by itself when this process is gone."""
+        self.send(signal.SIGTERM)
+        until = time.monotonic() + seconds
+        while self.running and self.ended() is None and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def _carry_out(self, follows: int) -> None:
         """What the process does; it does not return."""
         code = TROUBLE
         try:
             os.setpgid(0, 0)  # Ctrl-C goes to the node, which tells its children
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
-            os.close(held)
+            for pipe in _PIPES:  # with that of another child, this one would keep it from ending
+                os.close(pipe)
             threading.Thread(target=_follow, args=(follows,), daemon=True).start()
             code = self._work()
         except SystemExit as ends:

@@ -10,9 +10,10 @@ next epoch: half of an epoch's evidence on each set would count for neither.
 
 from __future__ import annotations
 
-import json
+import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
-from assay.node.spool import BATCHES, PushResult, Spool, waiting
+from assay.node.heartbeat import beat, is_of_another
+from assay.node.spool import BATCHES, LATE, PushResult, Spool, waiting
+from assay.records import Record
 from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
 from assay.serve.answers import Work
 from assay.serve.client import Client
 from assay.settle.story.telling import plural
@@ -51,12 +55,15 @@ class Round:
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._displaced: BadInput | None = None
+        """Why this node is to stop: another one took its key over."""
 
     def carry_out(self) -> bool:
         """Carry the round out; False if somebody stopped it. Raises AssayError, OSError; what is done until then stays."""
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
+            beat(client, self.folder, take_over=self.options.take_over)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
@@ -65,11 +72,21 @@ class Round:
                 return True
             self._note(work, "fetching")
             pulled = fetch.pull(client, self.folder, self.signer.public)
-            absent = [f"{key}: {why}" for key, why in pulled.absent.items()]
-            self._note(pulled.work, "judging", absent=absent, waits=None)
+            scheme = read_scheme(self.folder / "scheme.toml")
+            judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
+            absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
+            looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
+            only_sends = (
+                f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
+            )
+            elsewhere = None if judged_here else only_sends
+            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
             self._tell_pull(pulled)
-            summary = self._judge(pulled)
+            summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
+            if self._displaced is not None:
+                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                raise self._displaced
             if summary is not None and summary.stopped:
                 return False
             last = fetch.ask_work(client, ())
@@ -105,7 +122,9 @@ class Round:
             self.tell(waits)
             self._note(work, "waiting", waits=waits, seen=work.seen)
             return True
-        self._put_away(former, validator, evidence)
+        scheme = read_scheme(self.folder / "scheme.toml")
+        if scheme.kind.trials(scheme.score) is not None:  # where records are about an epoch, those of former ones stay true
+            self._put_away(former, validator, evidence)
         return False
 
     def _put_away(self, task_set: str, validator: str, evidence: Path) -> None:
@@ -129,20 +148,21 @@ class Round:
 
     # Judging
 
-    def _judge(self, pulled: fetch.PullResult) -> RunSummary | None:
+    def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
-        scheme, work = read_scheme(self.folder / "scheme.toml"), pulled.work
+        work = pulled.work
         there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
         if not there and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
         )
-        since = None if work.settled is None else work.settled + 1
+        since = work.epoch if work.settled is None else work.settled + 1
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (), own=own,
+            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
         beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
@@ -152,6 +172,11 @@ class Round:
         finally:
             over.set()
             beating.join()
+        elsewhere = None
+        if summary.elsewhere:
+            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
+            self.tell(f"epoch {work.epoch}: {elsewhere}")
+        status.note(self.folder, elsewhere=elsewhere)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
@@ -177,14 +202,25 @@ class Round:
             while True:
                 status.note(self.folder, **self.counts)
                 with suppress(AssayError, OSError):
-                    if number % _TOLD == 0:
-                        beat = json.dumps({"judging": self._entries()}).encode()
-                        client.send("POST", "heartbeat", beat, "application/json")
+                    if number % _TOLD == 0 and not self._still_ours(client):
+                        return
                     if number % _PUSHED == _PUSHED - 1:
                         self._push(client, epoch)
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _still_ours(self, client: Client) -> bool:
+        """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
+        try:
+            beat(client, self.folder, self._entries())
+        except BadInput as error:
+            if not is_of_another(error):
+                raise
+            self._displaced = error
+            os.kill(os.getpid(), signal.SIGTERM)  # as SIGTERM to `assay run` does
+            return False
+        return True
 
     def _entries(self) -> list[dict[str, Any]]:
         rows = list(self.going.items())[:_GOING]
@@ -215,9 +251,25 @@ class Round:
             if sent:
                 new, records = sum(row.new for row in sent), sum(row.records for row in sent)
                 self.tell(f"epoch {epoch}: sent {plural(records, 'record')}, {new} of them new to the service{late}")
+        for row in result.late:
+            what = f"{plural(row.outcome.records, 'record')} of epoch {row.outcome.epoch} came too late"
+            self.tell(f"{what}: the epoch is settled; they are in {BATCHES}/{LATE}")
         for line in refused:
             self.tell(f"refused: {line}")
         return result
+
+
+def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
+    """The keys (`Cell.key`) of what this validator need not judge, since the ledger has it. about: the kind's records."""
+    for row in work.submissions:
+        whose = row.submission if about.shared_key else row.participant
+        listed = [(task, trial) for task, trials in row.evidence.trials.items() for trial in trials]
+        if not about.parts and row.evidence.records:
+            yield (whose,)
+        elif {*about.parts} <= {"task", "trial", "epoch"}:
+            for task, trial in listed:
+                named = {"task": task, "trial": trial, "epoch": work.epoch}
+                yield (whose, *(named[part] for part in about.parts))
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -1,7 +1,7 @@
-"""What a node says of itself: a file that it writes while it works, and one line for a person, with what is wrong and what to do.
+"""What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
 
 The file is for reading only: a node never decides anything by it, so a disk that is full or a file that is lost harms nobody.
-Whether a node works at all is not in the file: its lock says it.
+Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its lock says it.
 """
 
 from __future__ import annotations
@@ -9,54 +9,91 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.folder.files import load, lock, write_bytes
+from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
+from assay.node.alarms import SeasonFacts, of_operator, of_validator
+from assay.publish.alarms import Alarm, Change, Standing, what_and_hint
 from assay.scheme.fields import instant, instant_text
 
-__all__ = ["NodeStatus", "is_working", "note", "now_text", "read_status", "trouble_of"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    "NodeStatus",
+    "content_of",
+    "is_working",
+    "look",
+    "note",
+    "note_ahead",
+    "now_text",
+    "read_status",
+    "rows_of",
+    "standing_in",
+    "text_of",
+    "trouble_of",
+    "troubles",
+    "write",
+]
 
 Json = dict[str, Any]
 _FILE = "status.json"
 _FILE_BYTES = 10_000_000
-_SILENT = timedelta(minutes=5)
-"""A service that has not answered for so long is named."""
-_FREE = 2**30
-"""Bytes on the disk below which that is named."""
-_SHOWN = 3
-"""Of what is alike, so many are named."""
+_OWN = frozenset({"seen", "telling", "untold"})
+"""What is in the file for the node alone."""
 
 
 def now_text() -> str:
     """The time, as the file has it."""
-    return instant_text(datetime.now(UTC).replace(microsecond=0))
+    return instant_text(_now())
+
+
+def text_of(moment: float) -> str:
+    """A time in seconds since 1970, as the file has it."""
+    return instant_text(datetime.fromtimestamp(int(moment), UTC))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 def trouble_of(error: BaseException, before: Json | None = None) -> Json:
-    """What went wrong, and since when; before: the trouble until now."""
-    known = isinstance(error, AssayError)
-    what = str(error) if known else f"{type(error).__name__}: {error}"
+    """What went wrong, what to do, and since when; before: the trouble until now."""
+    what, hint = str(error), ""
+    if isinstance(error, AssayError):
+        hint = what_and_hint(error)[1]
+    else:
+        what = f"{type(error).__name__}: {error}"
     since = before["since"] if before is not None else now_text()
-    return {"what": what[:2000], "since": since}
+    return {"what": what[:2000], "hint": hint[:2000], "since": since}
 
 
 def note(folder: Path, **changes: Any) -> Json:
     """Change the file, and return what it says; a disk that is full is not named here."""
-    content = _read(folder) | changes | {"pid": os.getpid()}
+    return write(folder, changes | {"pid": os.getpid()})
+
+
+def write(folder: Path, changes: Json) -> Json:
+    """Change fields of the file, as `note` does, for a process that is not the one that works."""
     with suppress(BadInput, OSError):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
-    return content
+        with alone(folder / FOLDER):  # several processes change it
+            content = content_of(folder) | changes
+            write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
+            return content
+    return content_of(folder) | changes
 
 
-def _read(folder: Path) -> Json:
+def content_of(folder: Path) -> Json:
+    """What the file says; nothing if it cannot be read."""
     try:
         content = json.loads(load(folder / FOLDER / _FILE, _FILE_BYTES, hint=""))
     except (BadInput, ValueError):
@@ -84,13 +121,28 @@ def is_working(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node does, and what is wrong: sentences, each with what to do; empty if nothing is."""
+    """What a node does, and the alarms that stand, each with the time since when (seconds since 1970)."""
 
     working: bool
     waiting: int
     """Batches that the service does not have yet."""
     content: Json
-    wrong: tuple[str, ...] = field(default=())
+    alarms: tuple[tuple[Alarm, float], ...] = ()
+    season: SeasonFacts | None = None
+    targets: tuple[Json, ...] = ()
+    """What an operator's watches noted, one for each target that is published to."""
+    change: Change = field(default_factory=Change)
+    """What began and what is over since the last look."""
+
+    @property
+    def role(self) -> str:
+        """`validator` or `operator`."""
+        return "operator" if self.content.get("role") == "operator" else "validator"
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """A sentence for each alarm: what is wrong, and what to do."""
+        return tuple(alarm.sentence for alarm, _ in self.alarms)
 
     @property
     def line(self) -> str:
@@ -101,55 +153,74 @@ class NodeStatus:
         doing = str(said.get("state", "idle")) if self.working else doing
         if self.working and doing == "judging" and said.get("total"):
             doing = f"judging, {said.get('done', 0)} of {said['total']} done"
+        wrong = f"{len(self.alarms) or 'nothing'} wrong"
+        if self.role == "operator":
+            closes = f"; it closes at {said['closes']}" if said.get("closes") else ""
+            return f"{epoch}: {doing}{closes}; {wrong}"
         batches = "1 batch waits" if self.waiting == 1 else f"{self.waiting} batches wait"
-        return f"{epoch}: {doing}; {batches} to be sent; {len(self.wrong) or 'nothing'} wrong"
+        return f"{epoch}: {doing}; {batches} to be sent; {wrong}"
 
     @property
     def document(self) -> Json:
         """The same for programs."""
-        shown = {name: value for name, value in self.content.items() if name != "seen"}
-        return shown | {"working": self.working, "waiting": self.waiting, "wrong": list(self.wrong)}
+        shown = {name: value for name, value in self.content.items() if name not in _OWN}
+        counts = {"working": self.working, "waiting": self.waiting, "role": self.role}
+        return shown | counts | {"wrong": list(self.wrong), "alarms": rows_of(self.alarms)}
 
 
-def read_status(folder: Path) -> NodeStatus:
-    """The status of the node of a folder. Raises BadInput if no node ever worked there."""
-    content = _read(folder)
+def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
+    """Alarms as the file has them, and programs read them."""
+    return [alarm.document | {"since": text_of(since)} for alarm, since in alarms]
+
+
+def standing_in(content: Mapping[str, Any]) -> Standing:
+    """The alarms that the file has; those that cannot be read are left out."""
+    found = []
+    for row in content.get("alarms") or ():
+        with suppress(AssayError, KeyError, TypeError, AttributeError):
+            alarm = Alarm(str(row["code"]), str(row["what"]), str(row["hint"]), str(row.get("about", "")))
+            found.append((alarm, instant(row["since"]).timestamp()))
+    return Standing(tuple(found))
+
+
+def look(folder: Path, *, season: SeasonFacts | None = None, whole: bool = True, standing: Standing | None = None) -> NodeStatus:
+    """Look at a node's folder, and say what stands. Reads files only; the operator's season is looked at by the caller.
+
+    standing: the alarms until now, which are changed; None: those of the file. whole: see `of_operator`.
+    """
+    content = content_of(folder)
+    working, waiting = is_working(folder), len(list((folder / "batches").glob("*.batch")))
+    free = None
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+    now = _now()
+    targets: tuple[Json, ...] = ()
+    if content.get("role") == "operator":
+        targets = tuple(row for row in _targets(folder) if row.get("target") in content.get("publishes", ()))
+        alarms = of_operator(folder, content, season, targets, now, working=working, free=free, whole=whole)
+    else:
+        alarms = of_validator(folder, content, now, working=working, free=free)
+    standing = standing_in(content) if standing is None else standing
+    change = standing.follow(alarms, now.timestamp())
+    return NodeStatus(working, waiting, content, standing.alarms, season, targets, change)
+
+
+def _targets(folder: Path) -> Iterator[Json]:
+    for file in sorted((folder / FOLDER).glob("target-*.json")):
+        with suppress(BadInput, ValueError):
+            document = json.loads(load(file, _FILE_BYTES, hint=""))
+            if isinstance(document, dict):
+                yield document
+
+
+def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
+    """The status of the node of a folder, as it is now. Raises BadInput if no node ever worked there."""
+    content = content_of(folder)
     if not content:
         hint = "begin one: assay node validator DIR --url URL --key NAME"
         raise BadInput("no node has worked here", file=folder, hint=hint)
-    working, waiting = is_working(folder), len(list((folder / "batches").glob("*.batch")))
-    return NodeStatus(working, waiting, content, tuple(_wrong(folder, content, working=working)))
+    if content.get("role") != "operator":
+        return look(folder)
+    from assay.node.season_facts import season_facts
 
-
-def _wrong(folder: Path, content: Json, *, working: bool) -> list[str]:
-    wrong = []
-    if not working and not content.get("once"):
-        wrong.append(
-            f"the node does not run; begin it again: assay node validator {folder} --url {content.get('url')} --key NAME"
-        )
-    trouble = content.get("trouble")
-    if trouble is not None and (not content.get("away") or _since(trouble["since"]) > _SILENT):
-        wrong.append(f"since {trouble['since']}: {trouble['what']}")
-    for name, what in (
-        ("refused", "the service refuses a batch"),
-        ("missing", "a result is missing"),
-        ("absent", "a submission could not be fetched"),
-        ("uncalibrated", "a task does not calibrate on this machine"),
-    ):
-        rows = content.get(name, [])
-        wrong += [f"{what}: {row}" for row in rows[:_SHOWN]]
-        if len(rows) > _SHOWN:
-            wrong.append(f"{what}: {len(rows) - _SHOWN} more, see --json")
-    if content.get("conflicts"):
-        wrong.append(str(content["conflicts"]))
-    with suppress(OSError):
-        if (free := shutil.disk_usage(folder).free) < _FREE:
-            wrong.append(f"the disk is almost full: {free // 2**20} MiB are free; make room")
-    return wrong
-
-
-def _since(text: str) -> timedelta:
-    try:
-        return datetime.now(UTC) - instant(text)
-    except ValueError:
-        return _SILENT * 2
+    return look(folder, season=season_facts(folder), whole=whole)

@@ -14,14 +14,17 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from assay.errors import AssayError, Unreachable
 from assay.judge.running import backoff
-from assay.node import status, working
+from assay.node import is_signed, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
+from assay.node.heartbeat import beat, leave
+from assay.node.herald import Herald, Telling
 from assay.serve.client import Client
 
 if TYPE_CHECKING:
@@ -34,26 +37,38 @@ Tell = Callable[[str], None]
 WAIT = 45
 """Seconds for which a request for work waits at the service: less than a client's deadline, and than a heartbeat may be old."""
 AGAIN = 600.0
-"""Seconds after which results that are missing are judged again, although there is no news."""
+"""Seconds after which a round is due without news: results are missing, or what is judged is not handed in at the service."""
 _STOPPED = 130
+_LAST_WORDS = 5.0
+"""Seconds for the last page; what is still to be told then is told meanwhile, or after the next start."""
 
 
-def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> int:
-    """One round in this process; returns the exit code. Raises AssayError."""
+def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell, telling: Telling | None = None) -> int:
+    """One round in this process, and one look at what is wrong; returns the exit code. Raises AssayError."""
     from assay.node.round import Round
 
     with working(folder, signer.public.id):
         status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
-        whole = Round(folder, url, signer, options, tell).carry_out()
+        try:
+            whole = Round(folder, url, signer, options, tell).carry_out()
+        except (AssayError, OSError) as error:
+            status.note(folder, trouble=status.trouble_of(error), away=False)
+            raise
+        finally:
+            leave(url, signer, folder)
+            Herald(folder, telling or Telling(), tell).look()
     return 0 if whole else _STOPPED
 
 
 class Node:
     """The node of one validator in one folder."""
 
-    def __init__(self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell) -> None:
+    def __init__(
+        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Tell, telling: Telling | None = None
+    ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
         self._round = Child(self._round_here)
+        self._herald = Child(Herald(folder, telling or Telling(), tell).run)
         self._stop = Stopping(lambda: self._round.send(signal.SIGTERM))
         self._trouble: dict[str, Any] | None = None
         self._failed = 0
@@ -71,8 +86,12 @@ class Node:
             self.tell(f"{name} follows {self.url}")
             with suppress(StopWaiting):
                 while not self._stop.asked:
+                    if not self._herald.running or self._herald.ended() is not None:
+                        self._herald.begin()
                     self._turn()
+            leave(self.url, self.signer, self.folder)
             status.note(self.folder, state="ended")
+            self._herald.end(_LAST_WORDS)
             self.tell("ended")
 
     def _turn(self) -> None:
@@ -84,7 +103,7 @@ class Node:
             status.note(self.folder, trouble=self._trouble, away=isinstance(error, Unreachable))
             self._pause()
             return
-        if work["seen"] == self._seen and not self._is_due():
+        if work["seen"] == self._seen and not self._is_due() and is_signed(self.folder):
             self._well(epoch=work["epoch"], settled=work["settled"], heard=status.now_text())
             return
         code = self._carry_out()
@@ -92,7 +111,7 @@ class Node:
         if code == 0:
             self._well()
             self._seen = str(noted.get("seen", work["seen"]))
-            self._due = time.monotonic() + AGAIN if noted.get("missing") or noted.get("absent") else None
+            self._due = time.monotonic() + AGAIN if any(map(noted.get, ("missing", "absent", "looks"))) else None
         elif not self._stop.asked:
             self._trouble = noted.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
             status.note(self.folder, trouble=self._trouble)
@@ -105,7 +124,8 @@ class Node:
         """What the service has to judge, at once or when it is other work. Raises AssayError."""
         path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
         with self._stop.at_once(), Client(self.url, self.signer) as client:
-            client.send("POST", "heartbeat", b'{"judging":[]}', "application/json")
+            beat(client, self.folder, take_over=self.options.take_over)
+            self.options = replace(self.options, take_over=False)  # once: whoever takes over later is not fought
             work = client.get(path)
         if not isinstance(work, dict) or not {"seen", "epoch", "settled"} <= work.keys():
             raise Unreachable(f"{self.url} does not say what to judge", hint="is it a service of Assay?")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from assay.publish.alarms import Alarm
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly
 from assay.publish.publishers import Pulse
 
@@ -22,7 +23,6 @@ __all__ = [
     "ALARMS",
     "MOST",
     "TEMPOS",
-    "Alarm",
     "Away",
     "ChainCheck",
     "Facts",
@@ -44,6 +44,7 @@ BACKS_OFF = 10
 SILENCE = 3600.0
 """Seconds of silence after which a watch alarms, if neither a tempo nor `--alarm` is known."""
 ALARMS = ("refused", "shut-out", "undone", "nothing-set", "unreachable", "late", "broken")
+"""The codes of a watch's alarms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +132,6 @@ class Memory:
     def silent(self, what: str, hint: str, now: float) -> Memory:
         """The memory after a look at which something did not answer."""
         return replace(self, away=Away(now if self.away is None else min(self.away.since, now), what, hint), broken="")
-
-
-@dataclass(frozen=True, slots=True)
-class Alarm:
-    """A problem that needs a person: a code of `ALARMS`, what is wrong, what to do."""
-
-    code: str
-    what: str
-    hint: str
 
 
 def waiting(settled: Sequence[int], published: int | None, begun: int | None, *, every_epoch: bool) -> int | None:

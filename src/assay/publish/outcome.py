@@ -11,6 +11,7 @@ Unknown      it is not known yet whether the chain has it; the next command find
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Literal
 
 __all__ = ["Confirmed", "Outcome", "Planned", "Refusal", "Sent", "TooEarly", "Unknown", "document"]
@@ -89,3 +90,31 @@ Outcome = Planned | Sent | Confirmed | TooEarly | Refusal | Unknown
 def document(outcome: Outcome) -> dict[str, Any]:
     """The outcome as JSON: its state and its fields that have a value."""
     return {"state": outcome.state} | {name: value for name, value in asdict(outcome).items() if value not in (None, "")}
+
+
+def moment(at: int, unit: str) -> str:
+    """The time or block of an outcome, for people."""
+    if unit != "time":
+        return f"block {at}"
+    try:
+        return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):  # a contract may have any number there
+        return f"second {at}"
+
+
+def in_words(outcome: Outcome) -> str:
+    """An outcome in words, without what to do, because the watch itself continues."""
+    match outcome:
+        case Planned():
+            return "it would be sent; --yes sends it"
+        case Confirmed(block, transaction):
+            return f"the chain has it, in block {block}" + (f", by {transaction}" if transaction else ", or before it")
+        case Sent(transaction, opens) if opens is not None:
+            return f"the chain has it, locked, by {transaction}, and opens it about block {opens}"
+        case Sent(transaction):
+            return f"sent as {transaction}, but not deep enough in the chain yet"
+        case TooEarly(at, unit, what):
+            return f"too early: {what}; from {moment(at, unit)} on"
+        case Refusal(code, what, hint):
+            return f"refused ({code}): {what}" + (f"; {hint}" if hint else "")
+    return f"not known yet: {outcome.what}"

@@ -7,25 +7,25 @@ HTML file without scripts, which the browser reloads.
 
 from __future__ import annotations
 
-import html
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from assay.errors import AssayError, Unreachable, printable
+from assay.errors import AssayError, Unreachable
 from assay.ledger import store
 from assay.ledger.access import open_ledger
 from assay.publish import settled_epoch
-from assay.publish.decisions import ALARMS, Alarm, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
+from assay.publish.alarms import Alarm, Standing, what_and_hint
+from assay.publish.decisions import ALARMS, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
+from assay.publish.faces import Family, alarm_boxes, escaped, metrics_text, note, page_text, table, time_text
 from assay.publish.journal import Journal, JournalEntry, Overtaken, SendHistory, history, last_published
-from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown
-from assay.publish.publishers import Publisher, Pulse, Target, pulse_of
-from assay.scheme.fields import instant, instant_text
+from assay.publish.outcome import Confirmed, Outcome, Planned, Refusal, Unknown, in_words
+from assay.publish.publishers import Publisher, PublishPlan, Pulse, Target, pulse_of
+from assay.scheme.fields import instant
 
 Level = Literal["info", "warning", "error"]
 _PASSING = (store.DatabaseBusy, store.DatabaseUnreachable, Overtaken, Unreachable)
@@ -41,6 +41,12 @@ class WatchEvent:
     what: str = ""
     epoch: int | None = None
     outcome: Outcome | None = None
+
+    @property
+    def text(self) -> str:
+        """The event in words, with the epoch where it is about a try."""
+        about = f"epoch {self.epoch}: " if self.outcome is not None or self.name == "progress" else ""
+        return about + (self.what if self.outcome is None else in_words(self.outcome))
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,10 @@ class WatchReport:
 
 @dataclass
 class TargetWatch:
-    """The watch of one target. every: seconds of a round. patience: see `alarms`. send: False only shows what would be sent."""
+    """The watch of one target. every: seconds of a round. patience: see `alarms`. send: False only shows what would be sent.
+
+    subnet: the subnet file whose signed splits are published; None: the settled epochs of the target's folder are.
+    """
 
     target: Target
     publisher: Publisher
@@ -96,12 +105,14 @@ class TargetWatch:
     send: bool = True
     clock: Callable[[], float] = time.time
     memory: Memory = field(default_factory=Memory)
+    subnet: Path | None = None
 
     def __post_init__(self) -> None:
         self._journal: Journal | None = None
-        self._competition = self.target.folder.name
+        self._place = self.target.folder if self.subnet is None else self.subnet
+        self._competition = self._place.stem
         self._histories: list[SendHistory] = []
-        self._standing: dict[str, tuple[Alarm, float]] = {}
+        self._standing = Standing()
         self._begun = self.clock()
         self._seen: dict[int | None, float] = {}
         self._facts = Facts(None, None, None, 0.0, self._begun)
@@ -131,7 +142,7 @@ class TargetWatch:
             self._facts, self.memory = replace(self._facts, pulse=pulse), self.memory.heard(answer, self.clock())
             self._check()
         except _PASSING as error:
-            self.memory = self.memory.silent(*_what_and_hint(error), self.clock())
+            self.memory = self.memory.silent(*what_and_hint(error), self.clock())
         except AssayError as error:
             self.memory = replace(self.memory, away=None, broken=str(error))
         except Exception as error:  # noqa: BLE001 - the watch continues, and alarms
@@ -146,7 +157,7 @@ class TargetWatch:
 
     def _read(self) -> Facts:
         """The facts from ledger and journal; raises what these raise."""
-        with open_ledger(self.target.folder) as ledger, ledger.store.reading() as view:
+        with open_ledger(self._place) as ledger, ledger.store.reading() as view:
             epochs, self._competition = view.settled_epochs(), ledger.store.meta.competition
         self._journal = self._journal or self.target.journal()
         self._histories = history(self._journal.read())
@@ -168,13 +179,11 @@ class TargetWatch:
         if epoch is None:
             return
         try:
-            with open_ledger(self.target.folder) as ledger:
-                plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
-            outcome = self.publisher.confirm(plan)
+            outcome = self.publisher.confirm(self._plan(epoch))
         except _PASSING:
             raise
         except AssayError as error:
-            outcome = Refusal("input", *_what_and_hint(error))
+            outcome = Refusal("input", *what_and_hint(error))
         undone = outcome if isinstance(outcome, Refusal) else None
         self.memory = replace(self.memory, checked=ChainCheck(epoch, self.clock(), undone))
 
@@ -185,9 +194,9 @@ class TargetWatch:
         try:
             outcome = self._outcome(epoch)
         except _PASSING as error:
-            outcome = Unknown(_what_and_hint(error)[0])
+            outcome = Unknown(what_and_hint(error)[0])
         except AssayError as error:
-            outcome = Refusal("input", *_what_and_hint(error))
+            outcome = Refusal("input", *what_and_hint(error))
         except Exception as error:  # noqa: BLE001 - the watch continues, and alarms; the journal has what was sent
             fault = _fault(error)
             outcome = Unknown(fault)
@@ -197,23 +206,26 @@ class TargetWatch:
             self.tell(WatchEvent(level, "outcome", epoch=epoch, outcome=outcome))
 
     def _outcome(self, epoch: int) -> Outcome:
-        with open_ledger(self.target.folder) as ledger:
-            plan = self.publisher.plan(settled_epoch.read(ledger, epoch))
+        plan = self._plan(epoch)
         if self.send:
             return self.publisher.send(plan, lambda what: self._say("info", "progress", what, epoch))
         return self.publisher.compare(plan).outcome or Planned()
+
+    def _plan(self, epoch: int) -> PublishPlan:
+        if self.subnet is not None:
+            return self.publisher.plan(settled_epoch.read_joint(self.subnet, epoch))
+        with open_ledger(self.target.folder) as ledger:
+            return self.publisher.plan(settled_epoch.read(ledger, epoch))
 
     # Report and events
 
     def _report(self, rest: float) -> WatchReport:
         now = self.clock()
-        by_code = {alarm.code: alarm for alarm in alarms(self._facts, self.memory, now, self.patience)}
-        for code, alarm in by_code.items():
-            if code not in self._standing:
-                self._say("error", "alarm", f"{alarm.what}; {alarm.hint}")
-        for code in self._standing.keys() - by_code.keys():
-            self._say("info", "alarm-over", f"over: {self._standing[code][0].what}")
-        self._standing = {code: (alarm, self._standing.get(code, (alarm, now))[1]) for code, alarm in by_code.items()}
+        change = self._standing.follow(alarms(self._facts, self.memory, now, self.patience), now)
+        for alarm, _ in change.begun:
+            self._say("error", "alarm", f"{alarm.what}; {alarm.hint}")
+        for alarm, _ in change.over:
+            self._say("info", "alarm-over", f"over: {alarm.what}")
         entries = Counter(str(entry.get("state")) for entry in (self._journal.entries if self._journal is not None else ()))
         return WatchReport(
             self._competition,
@@ -222,7 +234,7 @@ class TargetWatch:
             now,
             self._facts,
             self.memory,
-            tuple(self._standing.values()),
+            self._standing.alarms,
             tuple(self._histories),
             entries,
             rest,
@@ -230,11 +242,6 @@ class TargetWatch:
 
     def _say(self, level: Level, name: str, what: str, epoch: int | None = None) -> None:
         self.tell(WatchEvent(level, name, what, epoch))
-
-
-def _what_and_hint(error: AssayError) -> tuple[str, str]:
-    """What is wrong, with its location, and what to do."""
-    return str(error).removesuffix(f"; {error.hint}"), error.hint
 
 
 def _fault(error: Exception) -> str:
@@ -248,92 +255,52 @@ def _time_of(entry: JournalEntry) -> float:
     return instant(entry.get("at")).timestamp()
 
 
-_Samples = Iterable[tuple[Mapping[str, str], float | None]]
-
-
 def metrics(report: WatchReport) -> str:
     """The text of the metrics file. A value that is not known has no sample."""
-    return "".join(f"{line}\n" for line in _lines(report))
-
-
-def _lines(report: WatchReport) -> Iterator[str]:
     facts, pulse = report.facts, report.facts.pulse
     now, last = (None, None) if pulse is None else (pulse.now, pulse.last)
     standing = {alarm.code for alarm, _ in report.alarms}
-    alarms: _Samples = [({"alarm": code}, code in standing) for code in ALARMS]
-    entries: _Samples = [({"state": state}, count) for state, count in sorted(report.entries.items())]
-    families: list[tuple[str, str, str, _Samples]] = [
-        ("alarm", "gauge", "Whether somebody has to look at it.", alarms),
+    families: list[Family] = [
+        ("alarm", "gauge", "Whether somebody has to look at it.", [({"alarm": code}, code in standing) for code in ALARMS]),
         ("reachable", "gauge", "Whether ledger and node answered.", [({}, report.reachable)]),
         ("settled_epoch", "gauge", "The last settled epoch.", [({}, facts.settled)]),
         ("published_epoch", "gauge", "The last epoch that the chain has.", [({}, facts.published)]),
         ("waiting_epoch", "gauge", "The epoch that is to be published next.", [({}, facts.waiting)]),
         ("block", "gauge", "The chain's last block.", [({}, now)]),
-        (
-            "last_set_block",
-            "gauge",
-            "The block in which our key last set something.",
-            [({}, last)],
-        ),
+        ("last_set_block", "gauge", "The block in which our key last set something.", [({}, last)]),
         ("last_set_timestamp_seconds", "gauge", "When that was, about.", [({}, report.last_set)]),
-        ("entries_total", "counter", "What the journal has, by outcome.", entries),
+        (
+            "entries_total",
+            "counter",
+            "What the journal has, by outcome.",
+            [({"state": state}, count) for state, count in sorted(report.entries.items())],
+        ),
         ("looked_timestamp_seconds", "gauge", "When the watch last looked.", [({}, report.at)]),
     ]
-    for name, kind, text, samples in families:
-        known = [(labels, value) for labels, value in samples if value is not None]
-        if known:
-            yield f"# HELP assay_publish_{name} {text}"
-            yield f"# TYPE assay_publish_{name} {kind}"
-        for labels, value in known:
-            pairs = ",".join(f'{key}="{label}"' for key, label in ({"target": report.target} | dict(labels)).items())
-            yield f"assay_publish_{name}{{{pairs}}} {float(value):.15g}"
+    return metrics_text("assay_publish_", {"target": report.target}, families)
 
 
 PAGE_LINES = 30
 """How many of the last tries the page shows."""
-_PAGE_HEAD = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="refresh" content="{seconds}">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title><style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem }}
-body {{ color: #1b1f24; background: #fff }}
-table {{ border-collapse: collapse; margin: 1rem 0; width: 100% }}
-th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #d8dee4; vertical-align: top }}
-td {{ overflow-wrap: anywhere }}
-th {{ font-weight: 600; white-space: nowrap }}
-.alarm {{ border-left: .4rem solid #b42318; background: #fef3f2; padding: .6rem 1rem; margin: 1rem 0 }}
-.fine {{ border-left: .4rem solid #1a7f37; background: #f0fbf3; padding: .6rem 1rem; margin: 1rem 0 }}
-.wait {{ border-left: .4rem solid #9a6700; background: #fff8e5; padding: .6rem 1rem; margin: 1rem 0 }}
-@media (prefers-color-scheme: dark) {{
- body {{ color: #e6edf3; background: #0d1117 }} th, td {{ border-color: #30363d }}
- .alarm {{ background: #3b1513 }} .fine {{ background: #10261a }} .wait {{ background: #2e2508 }}
-}}
-</style></head><body>
-"""
 
 
 def page(report: WatchReport, refresh: float) -> str:
     """The page. refresh: seconds after which the browser reloads it."""
-    return "".join(_parts(report, refresh))
-
-
-def _parts(report: WatchReport, refresh: float) -> Iterator[str]:
     title = f"{len(report.alarms)} wrong: " if report.alarms else ""
-    yield _PAGE_HEAD.format(seconds=max(1, round(refresh)), title=_text(f"{title}{report.target}"))
-    yield f"<h1>Published to {_text(report.target)}</h1>\n"
-    for alarm, since in report.alarms:
-        yield f'<div class="alarm" role="alert"><strong>{_text(alarm.what)}</strong><br>What to do: {_text(alarm.hint)}.'
-        yield f"<br>Since {_time_text(since)}.</div>\n"
+    ends = "If that is long ago, the watch does not run any more."
+    return page_text(f"{title}{report.target}", report.competition, refresh, _parts(report), report.at, ends)
+
+
+def _parts(report: WatchReport) -> Iterator[str]:
+    yield f"<h1>Published to {escaped(report.target)}</h1>\n"
+    yield from alarm_boxes(report.alarms)
     if not report.alarms:
         yield _calm(report)
-    yield _table((), _standing(report))
+    yield table((), _standing(report))
     rows = [_row(sent) for sent in reversed(report.histories[-PAGE_LINES:])]
     if rows:
         yield "<h2>Tries</h2>\n"
-        yield _table(("what", "states", "last", "block", "transaction", "why"), rows)
-    looked = _time_text(report.at)
-    yield f"<p>Last look: {looked}. If that is long ago, the watch does not run any more.</p>\n</body></html>\n"
+        yield table(("what", "states", "last", "block", "transaction", "why"), rows)
 
 
 def _row(sent: SendHistory) -> Sequence[str]:
@@ -343,10 +310,10 @@ def _row(sent: SendHistory) -> Sequence[str]:
 
 def _calm(report: WatchReport) -> str:
     if not report.reachable:
-        return '<div class="wait">The ledger or the node does not answer; the watch asks again. No alarm yet.</div>\n'
+        return note("wait", "The ledger or the node does not answer; the watch asks again. No alarm yet.")
     if report.facts.waiting is not None or report.pending:
-        return '<div class="wait">Nothing is wrong; something is under way.</div>\n'
-    return '<div class="fine">All is well: every settled epoch is published.</div>\n'
+        return note("wait", "Nothing is wrong; something is under way.")
+    return note("fine", "All is well: every settled epoch is published.")
 
 
 def _standing(report: WatchReport) -> Iterator[tuple[str, str]]:
@@ -358,28 +325,8 @@ def _standing(report: WatchReport) -> Iterator[tuple[str, str]]:
     if facts.waiting is not None:
         outcome = memory.outcome if memory.epoch == facts.waiting else None
         state = "" if outcome is None else f": {outcome.state}" + (f", {what}" if (what := getattr(outcome, "what", "")) else "")
-        yield "waits", f"epoch {facts.waiting}, since {_time_text(facts.since)}{state}"
+        yield "waits", f"epoch {facts.waiting}, since {time_text(facts.since)}{state}"
     if facts.pulse is not None:
         last = "never" if facts.pulse.last is None else f"block {facts.pulse.last}"
         yield "last set by our key", f"{last}; the chain is at block {facts.pulse.now}, its tempo is {facts.pulse.tempo}"
-    yield "ledger and node", "answer" if memory.away is None else f"since {_time_text(memory.away.since)}: {memory.away.what}"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    first = "".join(f'<th scope="col">{_text(head)}</th>' for head in heads)
-    body = "".join(f"<tr>{_cells(row, named=not heads)}</tr>\n" for row in rows)
-    return f"<table>\n<tr>{first}</tr>\n{body}</table>\n" if heads else f"<table>\n{body}</table>\n"
-
-
-def _cells(row: Sequence[str], *, named: bool) -> str:
-    head = f'<th scope="row">{_text(row[0])}</th>' if named else f"<td>{_text(row[0])}</td>"
-    return head + "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
-
-
-def _text(text: str) -> str:
-    """A text from outside, escaped for the page."""
-    return html.escape(printable(text))
-
-
-def _time_text(seconds: float) -> str:
-    return instant_text(datetime.fromtimestamp(int(seconds), UTC))
+    yield "ledger and node", "answer" if memory.away is None else f"since {time_text(memory.away.since)}: {memory.away.what}"

@@ -236,11 +236,13 @@ class EpochClock(Section):
 
     every: Duration | None = None
     start: Instant | None = None
-    """When the first epoch begins."""
+    """When epoch 1 begins: epoch N ends at start + N · every."""
     tempo: Positive | None = None
     """Blocks of the chain between two epochs."""
     grace: Duration | None = None
-    """How long an epoch that has ended waits for validators that have not reported."""
+    """How long an epoch that has ended waits for validators that have not reported; None: a tenth of an epoch."""
+    empty: Literal["burn"] | None = None
+    """Whether an epoch in which nobody has an agreed score is closed, and burns; None: it stays open until somebody has."""
 
     @model_validator(mode="after")
     def _one_clock(self) -> Self:

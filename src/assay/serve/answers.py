@@ -35,7 +35,8 @@ def described(example: Any, *, strict: bool = False) -> ConfigDict:
 class JudgedAlready(BaseModel):
     """What the ledger has from this validator about a submission: how many records, and which trials of which task.
 
-    Only tasks and trials that the rules ask for are listed.
+    Only trials that the rules ask for are listed, if they need not be judged again: they were judged on the task set of now, and
+    in the open epoch if records are about an epoch.
     """
 
     records: int

@@ -8,12 +8,14 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+import assay
 from assay.errors import AssayError, BadInput, Unreachable, brief, printable
 from assay.ledger.keys import PrivateKey
 from assay.peers import NoAnswer
@@ -66,6 +68,8 @@ class Client:
         path = parts.path.strip("/")
         self.base, self.segment = f"{parts.scheme}://{parts.netloc}", re.sub("^v1(/|$)", "", path).partition("/")[0]
         self.key = key
+        self.ahead = 0.0
+        """Seconds by which this machine's clock is ahead of the service's at least (below 0: behind); 0: as far as is known."""
         self._peer = Peer(self.base, seconds=seconds, rate=RATE, proxies=True)
 
     def __enter__(self) -> Self:
@@ -144,7 +148,9 @@ class Client:
         return new
 
     def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
-        return {} if self.key is None else sign_request(self.key, method, url, sha256(body).digest())
+        """The headers that say who asks: the version, and a signature if there is a key."""
+        agent = {"User-Agent": f"assay/{assay.__version__}"}
+        return agent if self.key is None else agent | sign_request(self.key, method, url, sha256(body).digest())
 
     def _silent(self, error: NoAnswer) -> Unreachable:
         hint = "is it running there? try again later"
@@ -157,10 +163,12 @@ class Client:
         headers = headers | self._signed(method, url, body or b"")
         if body is not None:
             headers["Content-Length"] = str(len(body))
+        sent = time.time()
         try:
             answer = self._peer.ask(method, url, headers=headers, body=body, most=most)
         except NoAnswer as error:
             raise self._silent(error) from None
+        self.ahead = _ahead(answer.header("date") or "", sent, time.time())
         if not 200 <= answer.status < 300:
             raise self._refusal(answer)
         return answer
@@ -185,3 +193,15 @@ class Client:
         if answer.status in (408, 429) or answer.status >= 500:
             return Unreachable(what, hint=hint)
         return BadInput(what, hint=hint, field=where)
+
+
+def _ahead(date: str, sent: float, came: float) -> float:
+    """Return by how much our clock is certainly ahead of the one that wrote `date`, between `sent` and `came`; below 0: behind.
+
+    A date has whole seconds. Whatever the way of the request took is no difference of clocks.
+    """
+    try:
+        theirs = parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return max(sent - theirs - 1, 0.0) or min(came - theirs, 0.0)

@@ -7,6 +7,7 @@ sends it again.
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -32,19 +33,23 @@ __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
 BATCHES = "application/vnd.assay.batches"
 """The media type of signed batches, an empty line between two."""
 HEARTBEAT_BYTES = 64 * 1024
+NODE_GONE = timedelta(minutes=5)
+"""A validator's node that was not heard for so long is gone: then another one may work with its key."""
 CONFLICTS_SHOWN = 10
 """So many conflicts of a batch an answer names."""
 BATCHES_AT_ONCE = 1000
 """The most batches of one request."""
 _JUDGING = {"participant": "atlas", "submission": DIGEST, "task": "count-words", "done": 3, "total": 80}
 _JUDGING |= {"since": "2026-03-01T12:00:00Z"}
+_CHARACTERS = "leave out control characters, and those that turn the direction of text around"
+_TROUBLE = {"code": "task-uncalibrated", "what": "a task does not calibrate on this machine: t3: its tests fail"}
 Segment = Annotated[str, Path(description="The competition's part of the address.", examples=["term-challenge"])]
 
 
 class JudgingEntry(BaseModel):
     """What a validator judges now: a submission of a participant, its task if the kind has tasks, and how far it is."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     participant: Annotated[str, Field(max_length=256)]
     submission: Annotated[str, Field(max_length=256)] = ""
@@ -54,12 +59,29 @@ class JudgingEntry(BaseModel):
     since: Annotated[str, Field(max_length=40, description="RFC 3339, UTC")] = ""
 
 
-class HeartbeatBody(BaseModel):
-    """A validator's heartbeat: what it is judging, at most 64 things."""
+class TroubleEntry(BaseModel):
+    """What is wrong on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
 
-    model_config = described({"judging": [_JUDGING]}, strict=True)
+    model_config = ConfigDict(strict=True)
+
+    code: Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,39}$")]
+    what: Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class HeartbeatBody(BaseModel):
+    """A validator's heartbeat: what it is judging (at most 64 things), what is wrong there (at most 20), and which node says it.
+
+    A key is for one node at a time. Another one is refused (409) until this one was not heard for five minutes, or it takes over.
+    Fields that this version does not know are ignored.
+    """
+
+    model_config = described({"judging": [_JUDGING], "troubles": [_TROUBLE], "node": DIGEST[7:39]}) | ConfigDict(strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
+    troubles: Annotated[list[TroubleEntry], Field(max_length=20)] = []
+    node: Annotated[str | None, Field(pattern="^[0-9a-f]{32}$", description="A random number of the node's own")] = None
+    take_over: Annotated[bool, Field(description="Take the key from another node, which is refused from then on")] = False
+    ends: Annotated[bool, Field(description="This node ends: another one may begin at once")] = False
 
 
 class ConflictPair(BaseModel):
@@ -127,7 +149,7 @@ def routes(site: Site) -> APIRouter:
         openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
-        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent.
+        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent. 409: see `node`.
 
         What is said about a key that is no participant is dropped. A hidden task counts, and its name is not shown.
         """
@@ -135,7 +157,7 @@ def routes(site: Site) -> APIRouter:
         validator, asked = await signed(request, served, served.validator_of)
         with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
             content = _heartbeat(body.read())
-        await run_in_threadpool(_note_heartbeat, served, validator, content)
+        await run_in_threadpool(_note, served, validator, content)
         return Response(status_code=204)
 
     return router
@@ -197,15 +219,27 @@ def _document(stored: StoredRecord) -> dict[str, Any]:
     return body | {"seq": stored.seq}
 
 
-def _note_heartbeat(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
-    """Note what a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name."""
-    _, notebook = served.books()
+def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
+    """Note a heartbeat. Raises HttpProblem (409) if another node has the validator's key, StoreError."""
+    (_, notebook), at = served.books(), now()
+    if content.node is not None and content.ends:
+        notebook.end_turns(content.node)
+    elif content.node is not None:
+        name = f"node of {validator}"
+        if not notebook.take_turn(name, content.node, at, NODE_GONE, anyway=content.take_over):
+            hint = "stop one of them; this one begins five minutes after the other was heard last, or now with --take-over"
+            raise HttpProblem(409, "another node works with this key", field="node", hint=hint)
+    notebook.beat(validator, at, _public(served, content), [row.model_dump() for row in content.troubles])
+
+
+def _public(served: ServedCompetition, content: HeartbeatBody) -> list[dict[str, Any]]:
+    """What a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name."""
     known = served.rules().participants
     entries = [entry.model_dump() for entry in content.judging if entry.participant in known]
     for entry in entries:
         if is_said_hidden(served.folder, entry["task"]):
             entry["task"] = ""
-    notebook.beat(validator, now(), entries)
+    return entries
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:
@@ -215,6 +249,7 @@ def _heartbeat(data: bytes) -> HeartbeatBody:
         raise BadInput("is not a heartbeat", field="body", hint="see HeartbeatBody in /v1/openapi.json") from None
     for entry in content.judging:  # everybody is shown it
         if not all(map(allowed, (entry.participant, entry.submission, entry.task))):
-            hint = "leave out control characters, and those that turn the direction of text around"
-            raise BadInput("a name has characters that are not allowed", field="body", hint=hint)
+            raise BadInput("a name has characters that are not allowed", field="body", hint=_CHARACTERS)
+    if not all(allowed(entry.what) for entry in content.troubles):
+        raise BadInput("a trouble has characters that are not allowed", field="body", hint=_CHARACTERS)
     return content

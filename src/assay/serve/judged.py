@@ -7,19 +7,25 @@ A worker process keeps it, and reads each batch of evidence once:
 - The trials of a submission are the bits of an integer. 64 validators, 4,096 submissions and 80 tasks of 5 trials take about
   50 MB; sets of numbers took 6 GB.
 - A validator waits only for its own evidence to be read: there is a lock for each.
+
+A trial is listed if it need not be judged again: it was judged on the task set of now, and in the open epoch where a kind's
+records are about an epoch.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from threading import Lock
 from typing import Any, NamedTuple
 
 from assay.exact import canonical
+from assay.ledger import batch, check
 from assay.ledger.counting import BatchVerdicts
-from assay.ledger.store import Store, View
+from assay.ledger.store import Store, StoredBatch, View
+from assay.ledger.store.tables import RecordRow
 from assay.scheme.model import Scheme
 from assay.serve.epochs import People
 
@@ -37,7 +43,6 @@ class TrialBits:
     """
 
     def __init__(self, tasks: Sequence[str], trials: int | None) -> None:
-        self.rules = (tuple(tasks), trials)
         self._open, self._trials = trials is None, trials or 1
         self._places = {task: place for place, task in enumerate(tasks)}
 
@@ -84,36 +89,66 @@ class JudgedEvidence:
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock, self._states = store, Lock(), dict[str, _ValidatorState]()
-        self._bits = TrialBits((), None)
+        self._rules = _TrialRules((), None, None, None)
 
     def of(
-        self, people: People, scheme: Scheme, validator: str, counting: Mapping[str, str], wanted: Iterable[str]
+        self, people: People, scheme: Scheme, validator: str, counting: Mapping[str, str], wanted: Iterable[str], epoch: int
     ) -> tuple[dict[str, JudgedSoFar], TrialBits]:
         """Submission → what the ledger has of a validator about it, at least of those `wanted`; and how to read the trials.
 
-        counting: submission → participant, of all that count now. Raises StoreError.
+        counting: submission → participant, of all that count now. epoch: the open one. Raises StoreError.
         """
-        rules = (people.tasks, scheme.kind.trials(scheme.score))
+        about_epoch = epoch if "epoch" in scheme.kind.record.parts else None
+        rules = _TrialRules(people.tasks, scheme.kind.trials(scheme.score), people.task_set, about_epoch)
         with self._lock:
-            if rules != self._bits.rules:
-                self._bits, self._states = TrialBits(*rules), {}
+            if rules.state != self._rules.state:
+                self._rules, self._states = rules, {}
             for gone in self._states.keys() - people.validators.keys():
                 del self._states[gone]
-            state, bits = self._states.setdefault(validator, _ValidatorState()), self._bits
+            state, rules = self._states.setdefault(validator, _ValidatorState()), self._rules
         with state.lock, self._store.reading() as view:
             about = {submission: known for submission, known in state.about.items() if submission in counting}
             verdicts = _Verdicts(view, self._store.meta.key)
             last = view.last_batch()
             if about:
-                for submission, epoch, trial in _since(view, validator, state.last, bits, verdicts):
+                for submission, epoch, trial in _since(view, validator, state.last, rules, verdicts):
                     if (known := about.get(submission)) is not None:
                         about[submission] = known.with_record(epoch, trial)
             for submission in wanted:
                 if submission not in about:
                     whose = submission if scheme.kind.record.shared_key else counting[submission]
-                    about[submission] = _looked_up(view, (scheme.score.kind, validator, whose), submission, bits, verdicts)
+                    about[submission] = _looked_up(view, (scheme.score.kind, validator, whose), submission, rules, verdicts)
             state.about, state.last = about, last
-        return about, bits
+        return about, rules.bits
+
+
+class _TrialRules:
+    """Which trials are listed, and as which bit. task_set: of now; epoch: the only one that counts, None for all of them."""
+
+    def __init__(self, tasks: Sequence[str], trials: int | None, task_set: str | None, epoch: int | None) -> None:
+        self.state = (tuple(tasks), trials, task_set, epoch)
+        self.bits, self._task_set, self._epoch = TrialBits(tasks, trials), task_set, epoch
+        self._same = dict[int, bool]()
+        """Number of a batch → whether it was judged on the task set of now."""
+
+    def bit(self, trial: Json, stored: RecordRow, view: View) -> int:
+        """The bit of a record's trial; 0 if it is judged again, or the record has no task."""
+        if "task" not in trial or self._epoch not in (None, stored.epoch) or not self._same_tasks(stored.batch, view):
+            return 0
+        return self.bits.bit(trial["task"], trial.get("trial", 1))
+
+    def _same_tasks(self, number: int, view: View) -> bool:
+        if self._task_set is None:
+            return True
+        if number not in self._same:
+            self._same[number] = _task_set_of(view.numbered(number)) in (None, self._task_set)
+        return self._same[number]
+
+
+def _task_set_of(stored: StoredBatch) -> str | None:
+    with suppress(check.CheckError):  # what cannot be read does not count, and nobody asks further
+        return batch.stated(stored.envelope)[1].task_set
+    return None
 
 
 class _Verdicts:
@@ -130,7 +165,7 @@ class _Verdicts:
         return self._verdicts.counts(number)
 
 
-def _since(view: View, validator: str, after: int, bits: TrialBits, verdicts: _Verdicts) -> Iterator[tuple[str, int, int]]:
+def _since(view: View, validator: str, after: int, rules: _TrialRules, verdicts: _Verdicts) -> Iterator[tuple[str, int, int]]:
     """Submission, epoch and bit of each record that a validator's batches brought after a batch."""
     for stored in view.of_validator(validator, after):
         if stored.first_seq is None or stored.last_seq is None or not verdicts.counts(stored.id):
@@ -139,25 +174,19 @@ def _since(view: View, validator: str, after: int, bits: TrialBits, verdicts: _V
             continue  # somebody inserted a copy of it
         for row in view.between(stored.first_seq, stored.last_seq):
             if row.batch == stored.id:
-                submission, trial = _read(row.body, bits)
-                yield submission, row.epoch, trial
+                parsed = json.loads(row.body)
+                yield str(parsed["submission"]), row.epoch, rules.bit(parsed, row, view)
 
 
-def _looked_up(view: View, run: tuple[str, str, str], submission: str, bits: TrialBits, verdicts: _Verdicts) -> JudgedSoFar:
+def _looked_up(view: View, run: tuple[str, str, str], submission: str, rules: _TrialRules, verdicts: _Verdicts) -> JudgedSoFar:
     """What there is of a run (kind, validator, submission or participant) about a submission."""
     judged, seen = NOT_JUDGED, set[bytes]()
     for row in view.run(*run):
-        about, trial = _read(row.body, bits)
-        if about == submission and row.digest not in seen and verdicts.counts(row.batch):
+        parsed = json.loads(row.body)
+        if parsed["submission"] == submission and row.digest not in seen and verdicts.counts(row.batch):
             seen.add(row.digest)
-            judged = judged.with_record(row.epoch, trial)
+            judged = judged.with_record(row.epoch, rules.bit(parsed, row, view))
     return judged
-
-
-def _read(body: bytes, bits: TrialBits) -> tuple[str, int]:
-    """The submission of a record, and the bit of its trial."""
-    parsed = json.loads(body)
-    return str(parsed["submission"]), bits.bit(parsed["task"], parsed.get("trial", 1)) if "task" in parsed else 0
 
 
 @lru_cache(maxsize=4096)

@@ -6,13 +6,16 @@ in the ledger is the same for all.
 
 from __future__ import annotations
 
+import json
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError
+from assay.folder.files import load
 from assay.serve.site import Site
 from assay.serve.tallies import Tallies
 
@@ -20,6 +23,7 @@ __all__ = ["Metrics", "RequestTally"]
 
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds of the histogram of seconds."""
+STATUS_BYTES = 10_000_000
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -71,7 +75,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format (version 0.0.4)."""
-        return "".join(f"{line}\n" for line in (*self._of_workers(), *self._of_ledgers())).encode()
+        return "".join(f"{line}\n" for line in (*self._of_workers(), *self._of_ledgers(), *self._of_operator())).encode()
 
     def _of_workers(self) -> Iterator[str]:
         sums, workers = self._tallies.sums()
@@ -110,6 +114,13 @@ class Metrics:
                 if counted == name:
                     yield f'{name}{{competition="{segment}"}} {value}'
 
+    def _of_operator(self) -> Iterator[str]:
+        """The alarms that stand at the operator's node, as it notes them in the folder; its codes are Assay's own."""
+        yield from _head("assay_alarm", "gauge", "Alarms that stand at the operator's node, by code.")
+        for segment, served in self._site.competitions.items():
+            for code, count in sorted(_standing(served.folder).items()):
+                yield f'assay_alarm{{competition="{segment}",code="{_plain(code)}"}} {count}'
+
     def _counts(self) -> Iterator[tuple[str, str, int]]:
         """(competition, metric, value): a part of an address has no character that a label could not have."""
         for segment, served in self._site.competitions.items():
@@ -126,6 +137,15 @@ class Metrics:
                 yield segment, "assay_ledger_up", 1
             except AssayError:
                 yield segment, "assay_ledger_up", 0
+
+
+def _standing(folder: Path) -> Counter[str]:
+    """Code → how many alarms of it the node's status has; none if no node works here, or it cannot be read."""
+    try:
+        content = json.loads(load(folder / "node" / "status.json", STATUS_BYTES, hint=""))
+        return Counter(str(row["code"]) for row in content.get("alarms", ()))
+    except (AssayError, ValueError, AttributeError, KeyError, TypeError):
+        return Counter()
 
 
 def _head(name: str, kind: str, about: str) -> Iterator[str]:

@@ -37,6 +37,8 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    literal,
+    or_,
     select,
     update,
 )
@@ -146,11 +148,12 @@ _logs = Table(
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a validator said that it is judging, and when it said so."""
+    """What a validator said that it is judging, what is wrong on its machine, and when it said so."""
 
     validator: str
     at: datetime
     judging: tuple[Json, ...]
+    troubles: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +203,7 @@ class TrialLogs:
 class Notebook:
     """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
 
-    What must outlast a power failure is on the disk when a method returns. Nonces, heartbeats, turns and counted attempts only
-    outlast the process: they matter for minutes, or guard only the host.
+    What must outlast a power failure is on the disk when a method returns; nonces, heartbeats, turns and attempts need not be.
     """
 
     def __init__(self, place: str) -> None:
@@ -244,9 +246,9 @@ class Notebook:
             connection.execute(delete(_nonces).where(_nonces.c.until < int(now.timestamp())))
             return _insert(connection, _nonces, key=key, nonce=nonce, until=int((now + window).timestamp()))
 
-    def beat(self, validator: str, at: datetime, judging: Sequence[Json]) -> None:
-        """Note what a validator judges now."""
-        values = {"at": int(at.timestamp()), "judging": json.dumps(list(judging)).encode()}
+    def beat(self, validator: str, at: datetime, judging: Sequence[Json], troubles: Sequence[Json] = ()) -> None:
+        """Note what a validator judges now, and what is wrong on its machine."""
+        values = {"at": int(at.timestamp()), "judging": json.dumps([*judging, *troubles]).encode()}
         with self._changing(self._quick) as connection:
             if not connection.execute(update(_heartbeats).where(_heartbeats.c.validator == validator).values(values)).rowcount:
                 connection.execute(insert(_heartbeats).values(values | {"validator": validator}))
@@ -255,7 +257,7 @@ class Notebook:
         """The last heartbeat of each validator."""
         with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
-        return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
+        return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), *_parted(json.loads(row.judging))) for row in rows]
 
     def participant_of(self, key: str) -> str | None:
         """The participant that registered with a key (as `PublicKey.id` spells it); None if there is none."""
@@ -277,8 +279,7 @@ class Notebook:
         """Store an invitation; one with the same code is replaced."""
         with self._changing(self._engine) as connection:
             connection.execute(delete(_invitations).where(_invitations.c.code == invitation.code))
-            row = {name: getattr(invitation, name) for name in Invitation.__slots__}
-            connection.execute(insert(_invitations).values(row))
+            connection.execute(insert(_invitations).values(_row(invitation)))
 
     def invitation(self, code: str) -> Invitation | None:
         """The invitation with this code (its SHA-256, hex), whether it can still be used or not."""
@@ -346,11 +347,15 @@ class Notebook:
         with self._changing(self._quick) as connection:
             connection.execute(update(_attempts).where(now).values(count=_attempts.c.count - 1))
 
-    def take_turn(self, name: str, holder: str, now: datetime) -> bool:
-        """Take the turn of this name for TURN; False if another holder has it. All processes and hosts share it."""
-        until = int((now + TURN).timestamp())
+    def take_turn(self, name: str, holder: str, now: datetime, lasts: timedelta = TURN, *, anyway: bool = False) -> bool:
+        """Take or keep the turn of this name for so long; False if another holder has it. All processes and hosts share it.
+
+        anyway: take it from another holder.
+        """
+        until = int((now + lasts).timestamp())
         with self._changing(self._quick) as connection:
-            over = (_turns.c.name == name) & (_turns.c.until < int(now.timestamp()))
+            free = or_(_turns.c.until < int(now.timestamp()), _turns.c.holder == holder, literal(anyway))
+            over = (_turns.c.name == name) & free
             if connection.execute(update(_turns).where(over).values(holder=holder, until=until)).rowcount:
                 return True
             return _insert(connection, _turns, name=name, holder=holder, until=until)
@@ -385,8 +390,7 @@ class Notebook:
         with self._changing(self._engine) as connection:
             with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
                 connection.execute(insert(_logs).values(row))
-            stored = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
-        return _trial_logs(stored)
+            return _trial_logs(connection.execute(select(_logs).where(_logs.c.record == logs.record)).one())
 
     def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
         """Record → its logs, of those records (by digest) that have some."""
@@ -399,6 +403,10 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(select(_logs).where(_logs.c.submission == submission).order_by(_logs.c.record)).all()
         return [_trial_logs(row) for row in rows]
+
+
+def _parted(said: list[Json]) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
+    return tuple(row for row in said if "code" not in row), tuple(row for row in said if "code" in row)
 
 
 def _trial_logs(row: Any) -> TrialLogs:
@@ -449,7 +457,7 @@ def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
     return invitation
 
 
-def _row(value: SubmissionCommitment | Upload) -> Json:
+def _row(value: Invitation | SubmissionCommitment | Upload) -> Json:
     return {name: getattr(value, name) for name in type(value).__slots__}
 
 

@@ -281,7 +281,7 @@ class WorkDesk:
         counting = entries.counting(here)
         first = {row.submission: row.epoch for row in latest.values()}
         if scheme.consensus.assign is not None:
-            self._add_first(first, people, counting)
+            self._add_first(first, people, counting, epoch)
         before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
         files = self._files.files(scheme, additions(people.participants.values(), here, latest, before))
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
@@ -299,26 +299,26 @@ class WorkDesk:
         ]
         return Offer(validator, head, rows), files
 
-    def _add_first(self, first: dict[str, int], people: People, counting: Sequence[Participant]) -> None:
+    def _add_first(self, first: dict[str, int], people: People, counting: Sequence[Participant], epoch: int) -> None:
         """Add the lowest epoch of anybody's evidence about each submission, where the registry does not say when it came."""
         wanted = [person.submission for person in counting if person.accepted_epoch is None]
         owners = {person.submission: person.key for person in counting}
         for validator in people.validators if wanted else ():
-            judged, _ = self._of(validator, owners, wanted)
+            judged, _ = self._of(validator, owners, wanted, epoch)
             for submission in wanted:
-                if (epoch := judged[submission].epoch) is not None:
-                    first[submission] = min(first.get(submission, epoch), epoch)
+                if (lowest := judged[submission].epoch) is not None:
+                    first[submission] = min(first.get(submission, lowest), lowest)
 
     def _of(
-        self, validator: str, owners: Mapping[str, str], wanted: Iterable[str]
+        self, validator: str, owners: Mapping[str, str], wanted: Iterable[str], epoch: int
     ) -> tuple[Mapping[str, JudgedSoFar], TrialBits]:
         assert self._judged is not None  # `offer` asked for the ledger first
-        return self._judged.of(self._epochs.people(), self._served.scheme, validator, owners, wanted)
+        return self._judged.of(self._epochs.people(), self._served.scheme, validator, owners, wanted, epoch)
 
     def document(self, offer: Offer) -> bytes:
         """An offer as JSON, with what the ledger has already of this validator. Raises StoreError."""
         owners = {row["submission"]: row["participant"] for row in offer.rows}
-        done, bits = self._of(offer.validator, owners, owners)
+        done, bits = self._of(offer.validator, owners, owners, offer.head["epoch"])
         rows = []
         for row in offer.rows:  # row by row: all of them at once would hold up the other threads
             judged = done[row["submission"]]

@@ -15,6 +15,7 @@ from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.publisher import open_publisher
 from assay.publish.outcome import Outcome, Sent, document
 from assay.publish.publishers import PublishPlan
+from assay.publish.rpc import RpcError
 from assay.publish.sender import SystemClock, under_way
 
 __all__ = ["finish", "imports", "publish", "steps_of"]
@@ -74,17 +75,25 @@ def _send(place: str, plan: dict[str, Any]) -> Outcome:
     node = _node(place)
 
     def wait(_: float) -> None:
-        node.ask("simulator_step", {"blocks": 1})
+        _blocks(node, 1)
 
     clock = SystemClock(poll=0, sleep=wait, wall=lambda: node.query("Timestamp", "Now") / 1000)
     publisher = open_publisher(publishers.read_target(Path(place), "sn"), clock=clock)
     whole = PublishPlan(**plan | {"lines": (), "left_out": ()})
     outcome = publisher.send(whole, lambda _: None)
     while isinstance(outcome, Sent) and outcome.opens is not None:
-        node.ask("simulator_step", {"blocks": 5})
+        _blocks(node, 5)
         outcome = publisher.send(whole, lambda _: None)
     return outcome
 
 
 def _node(place: str) -> BittensorNode:
     return BittensorNode(str(publishers.read_target(Path(place), "sn").fields["url"]))
+
+
+def _blocks(node: BittensorNode, count: int) -> None:
+    """Make blocks: on the simulated node, or on a real runtime under chopsticks."""
+    try:
+        node.ask("simulator_step", {"blocks": count})
+    except RpcError:
+        node.ask("dev_newBlock", {"count": count})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from assay.judge.running import RunSummary
     from assay.kind import Kind, Option
 
-__all__ = ["COMMAND", "run", "settings_of"]
+__all__ = ["COMMAND", "late_values", "run", "settings_of"]
 
 MISSING, STOPPED = 1, 130
 _OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
@@ -49,9 +49,18 @@ _AsJson = Annotated[bool, typer.Option("--json", help="What came of it as one li
 class _RunCommand(TyperCommand):
     """`assay run` with the options of kinds beside those of every judge."""
 
+    late = True
+    """Further options are known when the competition is: see `assay.cli.configuration`."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Look at which competition it is first: its kind may have more options than Assay's own kinds."""
-        ctx.meta[_OPTIONS] = _params(_options_of(args, {name for param in self.params for name in param.opts}))
+        from assay.cli.configuration import bind
+
+        configured = (ctx.default_map or {}).get("folder")
+        places = args if configured is None else [*args, configured]
+        params = _params(_options_of(places, {name for param in self.params for name in param.opts}))
+        bind(ctx, params)
+        ctx.meta[_OPTIONS] = params
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -179,9 +188,15 @@ def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:
     return rules.kind, judges.find(rules.kind.name, use, file=folder / "scheme.toml")
 
 
+def late_values(context: typer.Context) -> Mapping[str, Any]:
+    """The values of the options of kinds, by parameter."""
+    values: Mapping[str, Any] = context.meta.get(_VALUES, {})
+    return values
+
+
 def settings_of(context: typer.Context, kind: Kind) -> Any:
     """What the judge gets of the options of its kind; refuses those that say nothing to it."""
-    values: Mapping[str, Any] = context.meta.get(_VALUES, {})
+    values = late_values(context)
     own = {option.key: values[option.key] for option in kind.options}
     for param in context.command.get_params(context):
         if values.get(str(param.name)) and param.name not in own and values[str(param.name)] != param.default:

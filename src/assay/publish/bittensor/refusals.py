@@ -206,6 +206,8 @@ _CUSTOM = {
     19: "HotKeyNotRegisteredInSubNet",
 }
 """The chain's own validity errors that weights can cause; 1 stands for any stake that is too low."""
+_CUSTOM_OLDER = _CUSTOM | {3: "NotEnoughStakeToSetWeights"}
+"""Those of a runtime without StakeThreshold (spec 218). It numbers them by the call, and calls the least stake WeightsMinStake."""
 _COLDKEY = {0: "a swap of its coldkey is announced", 21: "a swap of its coldkey is disputed"}
 _WAITS = {
     1011: "the node cannot say yet whether it is valid",
@@ -241,25 +243,28 @@ _INVALID: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def of_pool(error: RpcError) -> Refusal | str | None:
-    """A node's error as a Refusal; a text if the extrinsic only has to wait; None if the chain must be looked at again."""
+def of_pool(error: RpcError, *, older: bool = False) -> Refusal | str | None:
+    """A node's error as a Refusal; a text if the extrinsic only has to wait; None if the chain must be looked at again.
+
+    older: whether the chain's runtime has no StakeThreshold.
+    """
     answer = printable(f"{error.message} {error.data if isinstance(error.data, str) else ''}")
     if error.code == 1013 or (error.code == 1010 and any(words in answer for words in _LOOK)):
         return None
     if error.code in _WAITS:
         return _WAITS[error.code]
     if error.code == 1010:
-        number = re.search("[Cc]ustom error: ([0-9]{1,3})", answer)
-        return _custom(int(number[1])) if number else _invalid(answer)
+        number = re.search('[Cc]ustom(?: error: |":)([0-9]{1,3})', answer)  # as Substrate's node says it, or as chopsticks does
+        return _custom(int(number[1]), _CUSTOM_OLDER if older else _CUSTOM) if number else _invalid(answer)
     return Refusal("node", f"the node does not accept it: {answer.strip()[:300]}", "ask another node")
 
 
-def _custom(number: int) -> Refusal:
+def _custom(number: int, names: Mapping[int, str]) -> Refusal:
     if number in _COLDKEY:
         what = f"{_COLDKEY[number]}, and until it is over the hotkey can do nothing else"
         return Refusal("coldkey-swap", what, "ask the owner of the coldkey")
-    if number in _CUSTOM:
-        return refusal(_CUSTOM[number])
+    if number in names:
+        return refusal(names[number])
     return Refusal("custom", f"the chain says that it is not valid (custom error {number})", "look it up: CustomTransactionError")
 
 

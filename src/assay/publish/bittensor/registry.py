@@ -17,9 +17,12 @@ from typing import Any
 from assay.errors import BadInput
 from assay.folder import csvs, registry
 from assay.folder.files import Place, TableRow, write_all
+from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.settings import respelled
-from assay.publish.bittensor.subnet import SubnetState
+from assay.publish.bittensor.subnet import SubnetState, read_subnet
+from assay.publish.outcome import Refusal
 from assay.records import Pulled, Registered
+from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.scheme.reading import validate
 
@@ -104,6 +107,19 @@ def pull(folder: Path, scheme: Scheme, subnet: SubnetState, chain: str, spec_ver
         tuple(_changes(old, uids, "uid", "moved")),
         tuple(_changes(old_judges, stakes, "stake", "stake")),
     )
+
+
+def pull_together(node: BittensorNode, netuid: int, mechanism: int, at: BlockId, folders: Sequence[Path]) -> list[Pull]:
+    """The registries of the competitions of one subnet, all at one block; nothing is written yet.
+
+    Raises BadInput if there is no such subnet, and as `pull` does; Unreachable.
+    """
+    schemes = [read_scheme(folder / "scheme.toml") for folder in folders]
+    subnet = read_subnet(node, netuid, mechanism, at)
+    if isinstance(subnet, Refusal):
+        raise BadInput(subnet.what, hint=subnet.hint)
+    chain, spec = node.genesis(), node.runtime(at.hash).spec_version
+    return [pull(*each, subnet, chain, spec) for each in zip(folders, schemes, strict=True)]
 
 
 def write(*pulls: Pull) -> None:

@@ -21,6 +21,7 @@ from assay.publish.bittensor.extrinsics import BittensorAttempt, CallKind, Inclu
 from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.refusals import RATE, of_pool
 from assay.publish.bittensor.settings import BittensorSettings, address
+from assay.publish.bittensor.subnet import PALLET
 from assay.publish.bittensor.weights import PERIOD, Vector, nonces_of, signed
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown, document
 from assay.publish.publishers import PublishPlan
@@ -140,7 +141,7 @@ class _ExtrinsicFollower:
             try:
                 node.submit(signed.raw)
             except RpcError as error:
-                answer = of_pool(error)
+                answer = of_pool(error, older=not node.has(PALLET, "StakeThreshold", head.hash))
                 if isinstance(answer, str):
                     return Waiting(answer)
                 if answer is not None:

@@ -227,6 +227,14 @@ def checked(node: BittensorNode, chain: str) -> BittensorNode:
     return node
 
 
+def subnet_of(target: Target) -> tuple[BittensorNode, int, int]:
+    """What a registry is pulled from: a target's node, which is checked, netuid and mechanism. Raises BadInput, Unreachable."""
+    said = settings_of(target)
+    if said.netuid == 0:
+        raise target.refuse("is the root network, which has no participants", "netuid", "name a subnet")
+    return checked(node_of(target, said), said.chain), said.netuid, said.mechanism
+
+
 def open_to_anybody(url: str) -> bool:
     """Whether others on the network can read and change the traffic: the address is neither encrypted nor of this machine."""
     try:

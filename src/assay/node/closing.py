@@ -1,0 +1,435 @@
+"""Closes the epochs that have ended: registry, grace for the validators, settlement, split, export. SPEC 6, Epochs.
+
+An epoch is closed as soon as it has ended and every submission that counts has an agreed score, or when its grace time is over.
+While nobody has an agreed score it stays open, unless the scheme says `empty = "burn"`: evidence may only be late. Epochs are
+closed one after the other, in their order, so an operator that was away catches up and skips none.
+
+All competitions of a subnet are closed with registries of one block. What a crash leaves undone is done the next time: the ledger
+says which epochs are settled, the subnet's log which splits are signed, and the export's folder which epochs are in it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from assay.errors import AssayError, BadInput
+from assay.exact import canonical
+from assay.folder import csvs, registry
+from assay.folder.files import alone, load, write_bytes
+from assay.judge.running import Stop
+from assay.ledger import bundle, closing_cost, settling, subnet_bundle
+from assay.ledger.access import Ledger, open_ledger, receipt_predicate
+from assay.ledger.keys import PrivateKey
+from assay.ledger.store import StoredReceipt
+from assay.node import FOLDER, status
+from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
+from assay.publish import publishers
+from assay.publish.bittensor import settings
+from assay.publish.bittensor.node import BittensorNode, BlockId
+from assay.publish.bittensor.registry import pull_together
+from assay.publish.bittensor.registry import write as write_registry
+from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
+from assay.settle import Settlement
+from assay.settle.story.telling import named, plural
+
+__all__ = ["Closer", "Due"]
+
+Tell = Callable[[str], None]
+LOOK_SECONDS = 1.0
+"""Between two looks at whether the validators have sent what is missing."""
+_NOTE = "clock.json"
+_NOTE_BYTES = 100_000
+_STATE_BLOCKS = 200
+"""A node that is no archive has the state of so many blocks."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """When something is to be closed next, by the time of this machine: seconds since 1970; None: only by hand.
+
+    head: the newest final block when that was looked, with the time, where a chain's blocks are counted.
+    """
+
+    at: float | None
+    head: tuple[int, float] | None = None
+
+
+@dataclass
+class _Season:
+    """One competition, and what is known of its open epoch."""
+
+    folder: Path
+    signer: PrivateKey
+    end: EpochEnd | None = None
+    seen: object = None
+    """What the last draft was made of; if it is the same, it need not be made again."""
+    waits: str = ""
+    """Why it was not closed at the last look."""
+    noted: object = None
+    """What its status says."""
+    _ledger: Ledger | None = None
+    _scheme: tuple[object, Scheme] | None = None
+
+    @property
+    def scheme(self) -> Scheme:
+        """The rules as they are now."""
+        file = self.folder / "scheme.toml"
+        stamp = _stamp(file)
+        if self._scheme is None or self._scheme[0] != stamp:
+            self._scheme = stamp, read_scheme(file)
+        return self._scheme[1]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, which stays open until `close`: to open it for each epoch takes as long as to settle a small one."""
+        if self._ledger is None:
+            self._ledger = open_ledger(self.folder)
+        return self._ledger
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+
+
+@dataclass
+class Closer:
+    """Closes what is due, of one competition or of all competitions of a subnet.
+
+    subnet: the subnet file. target: of publish.toml, from which registries are pulled; None: they are kept by hand. export: the
+    folder to which settled epochs are exported. signers: of each competition's log by its folder, and of the subnet's.
+    """
+
+    folders: Sequence[Path]
+    signers: Mapping[Path, PrivateKey]
+    tell: Tell
+    stop: Stop = field(default_factory=Stop)
+    subnet: Path | None = None
+    target: tuple[Path, str] | None = None
+    export: Path | None = None
+    clock: Callable[[], float] = time.time
+    before: tuple[int, float] | None = None
+    """`head` of the `Due` before: how long a block takes is measured."""
+
+    def __post_init__(self) -> None:
+        self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
+        self._pulled: object = None
+        self._node: BittensorNode | None = None
+        self._netuid = self._mechanism = 0
+
+    def carry_out(self, *, wait: bool = True) -> Due:
+        """Close everything that has ended, and say when the next epoch ends. wait: for validators, for as long as it takes.
+
+        Raises AssayError if the folder, the ledger or the chain do not allow it; what is closed until then is closed.
+        """
+        try:
+            known = [registry.read_pulled(folder / registry.PULLED_FILE) is not None for folder in self.folders]
+            if self.target is not None and not all(known):
+                self._pull(self._chain().finalized())
+            while not self.stop.asked:
+                ended = self._ended()
+                closed = [season for season in ended if self._close(season)]
+                self._follow_up()
+                if not closed and (not ended or not wait):
+                    break
+                if not closed:
+                    self._rest()
+            return self._due()
+        finally:
+            for season in self._seasons:
+                season.close()
+            if self._node is not None:
+                self._node.close()
+                self._node = None
+
+    # When
+
+    def _ended(self) -> list[_Season]:
+        """The competitions whose open epoch has ended, with registries of the block at which it did."""
+        head = self._chain().finalized().number if self._counts_blocks() else None
+        ended = []
+        for season in self._seasons:
+            season.end = self._end(season)
+            if season.end is not None and self._now(season.end, head) >= season.end.at:
+                ended.append(season)
+            else:
+                self._note(season, "waiting for the end of the epoch", held=None, silent=[])
+        if ended and self.target is not None:
+            self._pull_for(ended)
+        return ended
+
+    def _counts_blocks(self) -> bool:
+        clocks = [season.scheme.epoch for season in self._seasons]
+        counts = any(clock is not None and clock.tempo is not None for clock in clocks)
+        if counts and self.target is None:
+            hint = "name a target of publish.toml of kind bittensor: --registry NAME; or give the scheme every and start"
+            raise BadInput("[epoch] tempo counts a chain's blocks, and no chain is named", file=self.folders[0], hint=hint)
+        return counts
+
+    def _now(self, end: EpochEnd, head: int | None) -> float:
+        return self.clock() if end.unit == "time" or head is None else head
+
+    def _end(self, season: _Season) -> EpochEnd | None:
+        """When the open epoch of a competition ends; None if somebody closes it by hand."""
+        clock = season.scheme.epoch
+        if clock is None:
+            return None
+        with season.ledger.store.reading() as view:
+            epoch, last = closing_cost.next_epoch(view) or 1, view.last_receipt()
+        if clock.tempo is None:
+            return by_time(clock, epoch)
+        return by_blocks(clock, epoch, self._ended_before(season.folder, epoch, last))
+
+    def _ended_before(self, folder: Path, epoch: int, last: StoredReceipt | None) -> int:
+        """The block at which the epoch before ended: as noted; else that of the last receipt's registry, or of the first pull."""
+        note = _read_note(folder)
+        if note.get("epoch") == epoch - 1:
+            return int(note["block"])
+        about = None if last is None else receipt_predicate(last).get("registry")
+        pulled = registry.read_pulled(folder / registry.PULLED_FILE)
+        assert pulled is not None  # `carry_out` pulled one
+        block = pulled.block if about is None else int(about["block"])
+        _write_note(folder, epoch - 1, block)  # the registry may be pulled again before this epoch is closed
+        return block
+
+    def _due(self) -> Due:
+        """When the next epoch ends; for blocks, when they will have passed if each takes its time."""
+        ends = [season.end for season in self._seasons if season.end is not None]
+        if not ends:
+            return Due(None)
+        if not self._counts_blocks():
+            return Due(min(end.at for end in ends))
+        head, now = self._chain().finalized().number, self.clock()
+        before, then = (head, now) if self.before is None else self.before
+        measured = head > before and now > then
+        seconds = (now - then) / (head - before) if measured else BLOCK_SECONDS
+        at = min(end.at if end.unit == "time" else now + (end.at - head) * seconds for end in ends)
+        return Due(at if measured else min(at, now + BLOCK_SECONDS), (head, now))
+
+    def _rest(self) -> None:
+        until = time.monotonic() + (LOOK_SECONDS * 6 if self._counts_blocks() else LOOK_SECONDS)
+        while not self.stop.asked and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.2))
+
+    # The chain
+
+    def _chain(self) -> BittensorNode:
+        if self._node is None:
+            assert self.target is not None
+            folder, name = self.target
+            self._node, self._netuid, self._mechanism = settings.subnet_of(publishers.read_target(folder, name))
+        return self._node
+
+    def _pull_for(self, ended: Sequence[_Season]) -> None:
+        """Pull the registries of all competitions, at the block at which the epoch ended; once for each end."""
+        ends = [(season.folder, season.end) for season in ended]
+        if ends == self._pulled:
+            return
+        node = self._chain()
+        at = node.finalized()
+        blocks = [season.end.at for season in ended if season.end is not None and season.end.unit == "block"]
+        if blocks and at.number - max(blocks) < _STATE_BLOCKS:
+            number = max(blocks)
+            there = node.block_hash(number)
+            at = at if there is None else BlockId(number, there)
+        self._pull(at)
+        for season in ended:
+            self._draw(season, at)
+        self._pulled = ends
+
+    def _pull(self, at: BlockId) -> None:
+        """Pull all registries at a block; they are written together."""
+        pulls = pull_together(self._chain(), self._netuid, self._mechanism, at, self.folders)
+        write_registry(*pulls)
+        for pulled in pulls:
+            if changes := len(pulled.people) + len(pulled.judges):
+                self._tell(pulled.folder, f"registry of block {at.number}: {plural(changes, 'change')}")
+
+    def _draw(self, season: _Season, at: BlockId) -> None:
+        """Add the hash of the epoch's block to randomness.csv, where the scheme draws validators. SPEC 3.0."""
+        if season.scheme.consensus.assign is None or season.end is None:
+            return
+        file, table = season.folder / csvs.RANDOMNESS.name, csvs.RANDOMNESS
+        with alone(season.folder):
+            rows = [row.fields for row in csvs.read(file, table)] if file.exists() else []
+            if season.end.epoch not in [row["epoch"] for row in rows]:
+                rows.append({"epoch": season.end.epoch, "hex": at.hash.removeprefix("0x")})
+                write_bytes(file, csvs.dumped(table.needed, [{name: str(cell) for name, cell in row.items()} for row in rows]))
+
+    # Closing
+
+    def _close(self, season: _Season) -> bool:
+        """Close the open epoch of a competition, if it may be; tells why not."""
+        end = season.end
+        assert end is not None
+        payout = season.scheme.payout
+        judged_until = None if payout is None else payout.scoring_deadline
+        over = self._now(end, self._chain().finalized().number if end.unit == "block" else None) >= end.until
+        over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
+        ledger = season.ledger
+        with ledger.store.reading() as view:
+            seen = (view.last_batch(), view.last_receipt(), _stamps(season.folder), over)
+        if seen == season.seen:
+            return False
+        drafted = settling.draft(ledger, end.epoch)
+        if isinstance(drafted, settling.Draft):
+            why = _wait(drafted, over=over) or _held(drafted)
+            if why is not None:
+                season.seen = seen
+                self._wait(season, why, drafted)
+                return False
+            empty = not drafted.closing.scored
+            settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
+            self._tell_closed(season, settled, drafted)
+        if end.unit == "block":
+            _write_note(season.folder, end.epoch, end.at)
+        season.seen, season.waits = None, ""
+        return True
+
+    def _wait(self, season: _Season, why: _Why, drafted: settling.Draft) -> None:
+        end = season.end
+        assert end is not None
+        if why.what != season.waits:
+            season.waits = why.what
+            self._tell(season.folder, f"epoch {end.epoch}: {why.what}" + (f"; {why.hint}" if why.hint else ""))
+        held = {"epoch": end.epoch, "what": why.what, "hint": why.hint} if why.held else None
+        self._note(season, "waiting for validators", held=held, silent=drafted.closing.silent_names)
+
+    def _tell_closed(self, season: _Season, settled: settling.EpochResult, drafted: settling.Draft) -> None:
+        scored, who = len(settled.settlement.ranking), drafted.closing.silent_names
+        what = f"settled epoch {settled.settlement.epoch}: {plural(scored, 'agreed score')}" if scored else (
+            f"settled epoch {settled.settlement.epoch} without an agreed score: all of it burns")  # fmt: skip
+        self._tell(season.folder, what + (f"; {named(who, 10)} sent nothing new" if who else ""))
+        for aside in settled.aside:
+            if aside.new:
+                self._tell(season.folder, str(aside))
+
+    # Afterwards
+
+    def _follow_up(self) -> None:
+        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet."""
+        if self.subnet is not None:
+            self._sign_splits(self.subnet)
+        if self.export is not None:
+            for season in self._seasons:
+                name = season.folder.name if len(self.folders) > 1 else ""
+                self._export(season.folder, season.ledger, self.export / name)
+
+    def _sign_splits(self, subnet: Path) -> None:
+        newest = subnet_bundle.last_epoch(self.folders)
+        with open_ledger(subnet) as ledger, ledger.store.reading() as view:
+            last = view.settled_epoch()
+        if newest is None or (last is not None and last >= newest):
+            return
+        first = newest if last is None else last + 1
+        for epoch in range(first, newest + 1):
+            signed = subnet_bundle.sign(subnet, self.signers[subnet], epoch)
+            if signed.new:
+                self.tell(f"{subnet.stem}: signed the split of epoch {epoch}")
+
+    def _export(self, folder: Path, ledger: Ledger, place: Path) -> None:
+        """Export each epoch after the newest one that is there; the first time, the newest that is settled."""
+        with ledger.store.reading() as view:
+            epochs = view.settled_epochs()
+        there = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
+        missing = [epoch for epoch in epochs if not there or epoch > there[-1]] if there else epochs[-1:]
+        for epoch in missing:
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="name another --export") from None
+            bundle.export(ledger, epoch, place / f"epoch-{epoch}")
+            self._tell(folder, f"exported epoch {epoch} to {place / f'epoch-{epoch}'}")
+
+    # What is told
+
+    def _tell(self, folder: Path, what: str) -> None:
+        self.tell(f"{folder.name}: {what}" if len(self.folders) > 1 else what)
+
+    def _note(self, season: _Season, state: str, **more: Any) -> None:
+        end = season.end
+        known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
+        said = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
+        if said != season.noted:
+            status.note(season.folder, **said)
+            season.noted = said
+
+
+@dataclass(frozen=True)
+class _Why:
+    """Why an epoch that has ended is not closed. held: time alone does not change it."""
+
+    what: str
+    hint: str = ""
+    held: bool = False
+
+
+def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
+    """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
+    if over:
+        return None
+    settlement = drafted.settlement
+    missing = _judged_now(settlement, closing_cost.unjudged(settlement))
+    if drafted.closing.scored and not missing:
+        return None
+    who = drafted.closing.silent_names
+    waits = f"waits for {named(who, 5)}" if who else "waits for the validators' next results"
+    without = f": {named(missing, 5)} {'has' if len(missing) == 1 else 'have'} no agreed score" if missing else ""
+    return _Why(waits + without)
+
+
+def _judged_now(settlement: Settlement, missing: Sequence[str]) -> list[str]:
+    """Without those whom nobody can have judged: with `assign`, validators are drawn when the epoch of acceptance is over."""
+    if settlement.inputs.scheme.consensus.assign is None:
+        return list(missing)
+    new = {row.key for row in settlement.inputs.participants if row.accepted_epoch == settlement.epoch}
+    return [key for key in missing if key not in new]
+
+
+def _held(drafted: settling.Draft) -> _Why | None:
+    """Why an epoch is not closed although its time is over; None if it may be."""
+    clock = drafted.settlement.inputs.scheme.epoch
+    if drafted.closing.scored or (clock is not None and clock.empty == "burn"):
+        return None
+    costs = " ".join(drafted.closing.costs()).removesuffix(".")
+    hint = 'it is closed when somebody has one; assay settle --without-scores closes it now; [epoch] empty = "burn" always'
+    return _Why(costs, hint, held=True)
+
+
+def _stamps(folder: Path) -> tuple[object, ...]:
+    """What changes when a table of a folder does."""
+    files = [*sorted(folder.glob("*.csv")), folder / "scheme.toml", folder / "tasks.txt"]
+    return tuple((file.name, _stamp(file)) for file in files)
+
+
+def _stamp(file: Path) -> object:
+    """What changes when a file does; None if it is not there."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
+
+
+def _write_note(folder: Path, epoch: int, block: int) -> None:
+    """Note at which block an epoch ended. If it is lost, the receipt has its registry's block, which is the same or later."""
+    with suppress(BadInput, OSError):
+        (folder / FOLDER).mkdir(exist_ok=True)
+        write_bytes(folder / FOLDER / _NOTE, canonical({"epoch": epoch, "block": block}) + b"\n")
+
+
+def _read_note(folder: Path) -> dict[str, Any]:
+    """At which block which epoch was closed; empty if it is not known."""
+    try:
+        note = json.loads(load(folder / FOLDER / _NOTE, _NOTE_BYTES, hint=""))
+    except (AssayError, ValueError):
+        return {}
+    fits = isinstance(note, dict) and isinstance(note.get("epoch"), int) and isinstance(note.get("block"), int)
+    return note if fits else {}

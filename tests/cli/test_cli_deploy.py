@@ -1,0 +1,155 @@
+"""What is deployed: Assay accepts each command line in compose, units and image, with the files that stand beside them."""
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import typer.main
+import yaml  # type: ignore[import-untyped]
+
+from assay.cli import app
+from assay.cli.config import parsed
+from assay.cli.configuration import SECRETS, VARIABLES
+from cli_kit import run
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+OURS = {name: one for name, one in COMPOSE["services"].items() if name != "database"}
+CONFIGS = {
+    "/etc/assay/assay.toml": "assay.toml",
+    "/etc/assay/validator.toml": "validator.toml",
+    "/etc/assay/%i.toml": "validator.toml",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES, "ASSAY_CONFIG"):
+        monkeypatch.setenv(name, "")
+
+
+def accepted(words: list[str], config: str = "") -> Any:
+    """The context of a command line; the repository has the file that its configuration begins as. Raises BadParameter."""
+    if words[0] == "--config":
+        config, words = words[1], words[2:]
+    root: Any = typer.main.get_command(app)
+    start = ["--config", str(DEPLOY / CONFIGS[config])] if config else []
+    context = root.make_context("assay", [*start, *words])
+    members, path = root.commands, list[str]()
+    for word in words:
+        path.append(word)
+        members = getattr(members[word], "commands", None)
+        if members is None:
+            break
+    return parsed(context, path, words[len(path) :])
+
+
+def unit(file: Path) -> configparser.SectionProxy:
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str  # type: ignore[assignment,method-assign]
+    found.read_string(file.read_text(encoding="utf-8").replace("\\\n", ""))
+    return found["Service"]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_compose_starts_commands_that_there_are(name: str) -> None:
+    accepted(OURS[name]["command"])
+    probe = OURS[name]["healthcheck"]["test"]
+    if probe[1] == "assay":
+        accepted(probe[2:])
+    else:
+        compile(probe[3], "<probe>", "exec")
+        assert "/healthz" in probe[3]
+
+
+def test_compose_has_secrets_as_files_and_listens_on_loopback() -> None:
+    for name, one in OURS.items():
+        assert not set(one["environment"]) & {*SECRETS, "PGPASSWORD"}
+        for variable, path in one["environment"].items():
+            assert path.removeprefix("/run/secrets/") in one["secrets"], (name, variable)
+        assert all(port.startswith("127.0.0.1:") for port in one.get("ports", ()))
+        assert one["cap_drop"] == ["ALL"]
+    assert set(COMPOSE["secrets"]) == {secret for one in COMPOSE["services"].values() for secret in one["secrets"]}
+    assert {"operator", "validator-1", "validator-2"} == set(OURS)
+
+
+@pytest.mark.parametrize("file", UNITS, ids=lambda file: file.stem)
+def test_a_unit_starts_commands_that_there_are(file: Path) -> None:
+    service = unit(file)
+    config = dict(word.split("=", 1) for word in [service["Environment"]]).get("ASSAY_CONFIG", "")
+    for line in filter(None, (service.get("ExecStartPre"), service["ExecStart"])):
+        program, *words = shlex.split(line)
+        assert program == "/opt/assay/bin/assay"
+        accepted(words, config)
+
+
+@pytest.mark.parametrize("file", UNITS, ids=lambda file: file.stem)
+def test_systemd_finds_nothing_wrong(file: Path, tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not there")
+    copy = tmp_path / file.name
+    copy.write_text(file.read_text(encoding="utf-8").replace("/opt/assay/bin/assay", "/bin/true"), encoding="utf-8")
+    done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert [line for line in (done.stdout + done.stderr).splitlines() if file.stem in line] == []
+
+
+@pytest.mark.parametrize("name", ["assay.toml", "validator.toml"])
+def test_the_files_to_begin_with_are_read_whole(name: str, tmp_path: Path) -> None:
+    """What is wrong is only that nothing is there yet: no name and no type in them is refused."""
+    text = (DEPLOY / name).read_text(encoding="utf-8").replace("/var/lib/assay", str(tmp_path))
+    (tmp_path / name).write_text(
+        re.sub("^# (?=ASSAY_[A-Z_]+ = )", "", text, flags=re.MULTILINE).replace("/etc/assay", str(tmp_path))
+    )
+    (tmp_path / "passphrase").write_text("x")
+    (tmp_path / "model-key").write_text("x")
+    done = run("--config", tmp_path / name, "config", "check", columns=10_000, code=2)
+    assert done.stderr.count("error: ") >= 1
+    assert all("no such file" in line or "set ASSAY_SCRATCH" in line for line in done.stderr.splitlines()), done.stderr
+    assert tomllib.loads(text)["environment"]
+
+
+def _steps() -> Iterator[tuple[str, str]]:
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"))
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            word, _, rest = line.partition(" ")
+            yield word, rest.strip()
+
+
+def test_the_image_runs_as_somebody_else_from_a_base_with_a_digest() -> None:
+    steps = list(_steps())
+    (base,) = [rest for word, rest in steps if word == "ARG" and rest.startswith("BASE=")]
+    assert base.removeprefix("BASE=") in (DEPLOY / "enclave" / "Dockerfile").read_text(encoding="utf-8")
+    assert [rest for word, rest in steps if word == "USER"] == ["assay"]
+    last = [rest for word, rest in steps if word in ("ENTRYPOINT", "CMD")]
+    assert last == ['["tini", "--", "assay"]', '["--help"]']
+    (extras,) = [rest for word, rest in steps if word == "ARG" and rest.startswith("EXTRAS=")]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras.partition("=")[2].strip('"').split()) == set(known) - {"all", "inspect", "tee"}
+    assert any("bubblewrap" in rest and "tini" in rest for word, rest in steps if word == "RUN")
+
+
+def test_what_the_image_copies_is_sent_to_the_builder() -> None:
+    sent = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    for word, rest in _steps():
+        if word == "COPY" and not rest.startswith("--from"):
+            for source in rest.split()[:-1]:
+                assert f"!{source}" in sent
+                assert (ROOT / source).exists()
+
+
+def test_a_command_line_that_is_wrong_is_refused() -> None:
+    with pytest.raises(Exception, match="No such option: --prot"):
+        accepted(["node", "operator", "x", "--prot", "3"])
+    with pytest.raises(typer.BadParameter):
+        accepted(["node", "validator"])

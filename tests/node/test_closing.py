@@ -1,0 +1,168 @@
+"""When an operator's node closes an epoch, and when it waits: on real ledgers, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ledger_kit
+import small_folder
+from assay.errors import BadInput
+from assay.ledger import settling
+from assay.node import clock, status
+from assay.node.closing import Closer
+from assay.scheme.model import EpochClock
+from cli_kit import output
+from ledger_kit import SIGNER, V1, V2
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+HOUR = 3600
+CLOCK = '[epoch]\nevery = "1h"\nstart = "2026-11-01T00:00:00Z"\ngrace = "10m"\n'
+
+
+class Hand:
+    """An operator's closer whose time the test sets; what it tells."""
+
+    def __init__(self, place: Path, **options: Any) -> None:
+        self.place, self.at, self.said = place, 0.0, list[str]()
+        self.closer = Closer([place], {place: SIGNER}, self.said.append, clock=lambda: START.timestamp() + self.at, **options)
+
+    def look(self, at: float) -> list[int]:
+        """Which epochs are settled after a look so many seconds after the start of epoch 1."""
+        self.at = at
+        self.due = self.closer.carry_out(wait=False)
+        return settled(self.place)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        return status.note(self.place)
+
+
+def settled(place: Path) -> list[int]:
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        return view.settled_epochs()
+
+
+def season(place: Path, rules: str = CLOCK) -> Path:
+    return ledger_kit.made(place / "small", scheme_toml=small_folder.SCHEME + rules)
+
+
+def test_an_epoch_is_closed_when_it_has_ended_and_all_are_judged(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    hand = Hand(place)
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    assert hand.look(HOUR - 1) == []
+    assert hand.due.at == START.timestamp() + HOUR
+    assert hand.status["closes"] == "2026-11-01T01:00:00Z"
+    assert hand.look(HOUR) == [1]
+    assert hand.due.at == START.timestamp() + 2 * HOUR
+    assert "settled epoch 1: 2 agreed scores" in hand.said
+
+
+def test_it_waits_for_validators_until_the_grace_time_is_over(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    hand = Hand(place)
+    found = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in found if row["validator"] != V2 or row["participant"] == "m1"])
+    assert hand.look(HOUR) == []
+    assert hand.status["silent"] == []
+    assert hand.look(HOUR + 599) == []
+    assert hand.said == ["epoch 1: waits for the validators' next results: m2 has no agreed score"], "it is told once"
+    assert hand.look(HOUR + 600) == [1]
+
+
+def test_what_comes_in_the_grace_time_closes_it(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    hand = Hand(place)
+    found = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in found if row["validator"] == V1])
+    assert hand.look(HOUR + 1) == []
+    ledger_kit.add(place, found)
+    assert hand.look(HOUR + 2) == [1]
+
+
+@pytest.mark.parametrize("burns", [False, True])
+def test_an_epoch_in_which_nobody_has_a_score(tmp_path: Path, burns: bool) -> None:
+    place = season(tmp_path, CLOCK + ('empty = "burn"\n' if burns else ""))
+    hand = Hand(place)
+    ledger_kit.add(place, ledger_kit.records(epoch=1, validators=[V1]))
+    assert hand.look(HOUR + 599) == []
+    assert "held" not in hand.status or hand.status["held"] is None
+    if burns:
+        assert hand.look(HOUR + 600) == [1]
+        assert "settled epoch 1 without an agreed score: all of it burns" in hand.said[-1]
+        return
+    assert hand.look(HOUR + 600) == []
+    assert hand.status["held"]["epoch"] == 1
+    assert "Nobody has an agreed score in epoch 1" in hand.status["held"]["what"]
+    assert hand.look(5 * HOUR) == []
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    assert hand.look(5 * HOUR + 1) == [1, 2, 3, 4, 5]
+    assert hand.status["held"] is None
+
+
+def test_after_a_day_away_every_epoch_is_closed_in_its_order_as_by_hand(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
+    hand = Hand(place)
+    assert hand.look(24 * HOUR) == list(range(1, 25))
+    by_hand = season(tmp_path / "hand")
+    ledger_kit.add(by_hand, ledger_kit.records(epoch=1))
+    ledger_kit.add(by_hand, ledger_kit.records(epoch=4, trial=2))
+    with ledger_kit.opened(by_hand) as theirs, ledger_kit.opened(place) as ledger:
+        for epoch in range(1, 25):
+            settling.settle(theirs, SIGNER, epoch)
+            assert theirs.receipt(epoch).digest == ledger.receipt(epoch).digest
+
+
+def test_a_clock_that_is_set_back_closes_nothing_twice_and_skips_nothing(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    hand = Hand(place)
+    assert hand.look(3 * HOUR) == [1, 2, 3]
+    assert hand.look(HOUR) == [1, 2, 3]
+    assert hand.due.at == START.timestamp() + 4 * HOUR
+    assert hand.look(4 * HOUR) == [1, 2, 3, 4]
+
+
+def test_without_a_clock_epochs_are_closed_by_hand(tmp_path: Path) -> None:
+    place = season(tmp_path, "")
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    hand = Hand(place)
+    assert hand.look(1e9) == []
+    assert hand.due.at is None
+
+
+def test_what_is_settled_is_exported_once_also_after_a_crash(tmp_path: Path) -> None:
+    place, there = season(tmp_path), tmp_path / "exports"
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    assert Hand(place).look(2 * HOUR) == [1, 2]
+    hand = Hand(place, export=there)
+    hand.look(2 * HOUR)
+    assert [path.name for path in there.iterdir()] == ["epoch-2"], "the first time, only the newest"
+    Hand(place).look(4 * HOUR)  # as one that was killed before it exported
+    hand.look(4 * HOUR)
+    assert sorted(path.name for path in there.iterdir()) == ["epoch-2", "epoch-3", "epoch-4"]
+    output("verify", there / "epoch-4", "--key", str(ledger_kit.KEY))
+
+
+def test_blocks_need_a_chain(tmp_path: Path) -> None:
+    place = season(tmp_path, "[epoch]\ntempo = 360\n")
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    with pytest.raises(BadInput, match="no chain is named"):
+        Hand(place).look(0)
+
+
+def test_the_ends_of_epochs_by_time_and_by_blocks() -> None:
+    hourly = EpochClock.model_validate({"every": "1h", "start": "2026-11-01T00:00:00Z"})
+    end = clock.by_time(hourly, 3)
+    assert (end.at, end.until) == (START.timestamp() + 3 * HOUR, START.timestamp() + 3 * HOUR + 360)
+    tempo = EpochClock.model_validate({"tempo": 360, "grace": "61s"})
+    assert clock.by_blocks(tempo, 2, 1000) == clock.EpochEnd(2, 1360, 1366, "block")
+    assert clock.by_blocks(EpochClock.model_validate({"tempo": 360}), 2, 0).until == 396
+    assert end.text == "2026-11-01T03:00:00Z"
