@@ -190,11 +190,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["evm_kit.Anvil"]:
 
 
 @pytest.fixture
-def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.Chain"]:
+def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.AnvilChain"]:
     """The chain of that node, as it was before the first test."""
     import evm_kit
 
-    found = evm_kit.Chain(node.url)
+    found = evm_kit.AnvilChain(node.url)
     begun = found.ask("evm_snapshot")
     yield found
     found.ask("evm_setAutomine", True)
@@ -204,7 +204,7 @@ def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.Chain"]:
 
 
 @pytest.fixture
-def world(chain: "evm_kit.Chain") -> "evm_kit.World":
+def world(chain: "evm_kit.AnvilChain") -> "evm_kit.EvmWorld":
     """A scoring oracle there, and who takes part in a bounty."""
     import evm_kit
 

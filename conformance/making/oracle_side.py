@@ -191,7 +191,7 @@ def weights(given: Doc) -> Doc:
 
 
 def pays(given: Doc) -> Doc:
-    places = [payout.Place("", None, 10_000 * fraction(score)) for score in given["scores"]]
+    places = [payout.RankedPlace("", None, 10_000 * fraction(score)) for score in given["scores"]]
     found = payout.pay(places, rules(payout=given["payout"])["payout"])
     names = ("place", "gross", "fee", "net")
     found["places"] = [{name: row[name] for name in names} for row in found.pop("payouts")]

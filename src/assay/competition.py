@@ -44,10 +44,10 @@ class Competition:
     @property
     def newest(self) -> int | None:
         """The highest epoch with evidence in the ledger, settled or not; None without evidence or without a ledger."""
-        from assay.ledger import settling
-
         if not self.has_ledger:
             return None
+        from assay.ledger import settling  # late: a third of the time of `assay explain`, where there is no ledger
+
         with self.ledger as ledger:
             return settling.newest(ledger)
 

@@ -270,7 +270,7 @@ def _mcnemar(only_a: int, only_b: int) -> float:
         if total + term == total:
             break
         total += term
-    return min(1.0, float(2 * total * (math.comb(n, fewer) / 2**n)))
+    return min(1.0, 2 * total * (math.comb(n, fewer) / (1 << n)))
 
 
 def _quantile(confidence: float) -> float:

@@ -172,7 +172,7 @@ def identity(bounty: Bounty, secret: bytes = b"the app of the tests") -> Identit
 
 
 @dataclass
-class Clock:
+class SetClock:
     """A clock that a test sets."""
 
     now: datetime = BEFORE
@@ -214,7 +214,7 @@ class House:
     """A service, what it asks, and what it told. `script`: a solution's judgement, or what befalls it, by its text."""
 
     place: Path
-    clock: Clock = field(default_factory=Clock)
+    clock: SetClock = field(default_factory=SetClock)
     dstack: Local = field(default_factory=local)
     script: dict[str, Judgement | Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)

@@ -99,7 +99,7 @@ class Process:
 
 
 @dataclass
-class World:
+class EnclaveWorld:
     """Everything around one bounty."""
 
     place: Path
@@ -227,9 +227,9 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, **how: Any) -> Iterator[World]:
+def world(folder: Path, **how: Any) -> Iterator[EnclaveWorld]:
     """Everything, running; ended in any case."""
-    made = World(kit.made(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
+    made = EnclaveWorld(kit.made(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
     try:
         made.start_dstack()
         made.model.start()

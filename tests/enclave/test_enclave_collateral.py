@@ -37,7 +37,7 @@ def service() -> Iterator[str]:
         ),
     }
 
-    class Handler(BaseHTTPRequestHandler):
+    class CollateralHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name, chain, body = answers.get(self.path.partition("?")[0], ("", "", b""))
             self.send_response(200 if body else 404)
@@ -50,7 +50,7 @@ def service() -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CollateralHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

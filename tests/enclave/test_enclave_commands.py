@@ -245,7 +245,7 @@ def test_where_a_service_listens(tmp_path: Path) -> None:
 def answering(status: int, data: bytes) -> Iterator[str]:
     """A server on loopback that answers everything so."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class RequestHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
@@ -255,7 +255,7 @@ def answering(status: int, data: bytes) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+    with HTTPServer(("127.0.0.1", 0), RequestHandler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -22,7 +22,7 @@ from assay.ledger import access, keys
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.serve.signed import sign_request
 from cli_kit import output, refused, run
-from serve_kit import GOOD, SLOW, World, wait
+from serve_kit import GOOD, SLOW, EnclaveWorld, wait
 from service_kit import Answer, Running, listing, running
 
 # httpcore leaves the socket of a connection that failed to the garbage collector.
@@ -65,7 +65,7 @@ def test_what_is_sealed_and_sent_to_the_service_gets_onto_the_board(tmp_path: Pa
             }
 
 
-def _hand_in(world: World, service: Running, tmp_path: Path) -> None:
+def _hand_in(world: EnclaveWorld, service: Running, tmp_path: Path) -> None:
     """Two participants commit, seal and hand in, without reaching the enclave; the operator delivers."""
     attestation = tmp_path / "attestation.json"
     with EnclaveClient(world.url) as client:
@@ -97,7 +97,7 @@ def states(service: Running, key: str) -> list[str]:
     return [row["state"] for row in answer["submissions"]]
 
 
-class Door:
+class DirectService:
     """The service of an enclave without the network between."""
 
     def __init__(self, service: Service) -> None:
@@ -123,7 +123,7 @@ def test_a_refusal_is_kept_if_it_is_final_and_else_it_is_asked_again(tmp_path: P
     identity = kit.identity(bounty)
 
     async def act(service: Service) -> None:
-        door = Door(service)
+        door = DirectService(service)
 
         def states() -> list[tuple[str, str]]:
             done = delivery.deliver(bounty, cast(EnclaveClient, door), identity.signer.public.id)

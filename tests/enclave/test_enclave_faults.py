@@ -22,14 +22,14 @@ from assay.enclave.messages import EnclaveClient, Rejected, RejectionCode
 from assay.records import Rubric
 from assay.settle.score.rubric import judge
 from depth import depth
-from serve_kit import BPS, GOOD, HALF, POEM, SLOW, World, wait
+from serve_kit import BPS, GOOD, HALF, POEM, SLOW, EnclaveWorld, wait
 
 # httpcore leaves the socket of a connection that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 TEXTS = dict(zip(kit.PEOPLE, (GOOD, SLOW, POEM, HALF), strict=True))
 
 
-def given_out(world: World, at: Any = kit.CLOSED) -> CheckedResults:
+def given_out(world: EnclaveWorld, at: Any = kit.CLOSED) -> CheckedResults:
     """The results, verified, once they are given out."""
     world.at(at)
     wait(lambda: world.status().get("state") == "given-out", "the results")
@@ -40,7 +40,7 @@ def given_out(world: World, at: Any = kit.CLOSED) -> CheckedResults:
     return check_results(world.bounty, attestation, data, now=now, collateral=collateral)
 
 
-def scores(world: World, found: CheckedResults) -> dict[str, int | None]:
+def scores(world: EnclaveWorld, found: CheckedResults) -> dict[str, int | None]:
     """Participant → BPS; None where it is unjudged."""
     assert found.batch is not None
     rules, bps = world.bounty.rules, dict[str, int | None]()
@@ -54,17 +54,17 @@ def scores(world: World, found: CheckedResults) -> dict[str, int | None]:
 WHOLE: dict[str, int | None] = {participant: BPS[text] for participant, text in TEXTS.items()}
 
 
-def judged(world: World) -> int:
+def judged(world: EnclaveWorld) -> int:
     """Judgements on the disk."""
     return len(list((world.place / "enclave/judgements").glob("*.json")))
 
 
-def quoted(world: World) -> int:
+def quoted(world: EnclaveWorld) -> int:
     """Quotes of judgements on the disk."""
     return len(list((world.place / "enclave/quotes").glob("*.json")))
 
 
-def restart(world: World) -> None:
+def restart(world: EnclaveWorld) -> None:
     """Kill the enclave, and start it again."""
     world.enclave.stop()
     world.enclave.start()
@@ -108,7 +108,7 @@ def test_the_enclave_may_be_killed_while_it_judges(tmp_path: Path) -> None:
         assert scores(world, given_out(world)) == WHOLE
 
 
-def _some(counted: Callable[[World], int], world: World, least: int) -> bool:
+def _some(counted: Callable[[EnclaveWorld], int], world: EnclaveWorld, least: int) -> bool:
     return counted(world) >= least
 
 
@@ -223,14 +223,14 @@ def test_a_dstack_that_stays_away_leaves_it_unjudged(tmp_path: Path) -> None:
 
 
 @contextmanager
-def connected(world: World) -> Iterator[socket.socket]:
+def connected(world: EnclaveWorld) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as made:
         made.settimeout(serve_kit.MINUTE)
         made.connect(str(world.listen))
         yield made
 
 
-def raw(world: World, data: bytes, *, close: bool = False) -> bytes:
+def raw(world: EnclaveWorld, data: bytes, *, close: bool = False) -> bytes:
     """What is answered to bytes; close: the connection is closed after them."""
     with connected(world) as made:
         with suppress(BrokenPipeError, ConnectionResetError):
@@ -262,7 +262,7 @@ def test_what_does_not_arrive_whole_is_not_taken(tmp_path: Path) -> None:
         assert scores(world, given_out(world)) == {kit.P1: BPS[GOOD]}
 
 
-def _refused_bodies(world: World) -> None:
+def _refused_bodies(world: EnclaveWorld) -> None:
     """What nobody should send is answered shortly, with a code, and changes nothing."""
     kept = {path: path.read_bytes() for path in (world.place / "enclave/submissions").iterdir()}
     codes = {

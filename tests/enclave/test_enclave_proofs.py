@@ -22,7 +22,7 @@ from assay.scheme.bounty import read_bounty
 from cli_kit import output, run
 from enclave_kit import MACHINE, attested, compose_hash
 from evm_commands_kit import ONE, P1, P2, bounty, judged, opened, place, said
-from evm_kit import HOUR, Chain
+from evm_kit import HOUR, AnvilChain
 from ledger_kit import V1
 from publish_kit import with_keys
 
@@ -137,7 +137,7 @@ def test_the_judgement_of_another_submission_or_with_other_answers_is_no_proof(s
         proofs.find_proof(read_bounty(sealed), [one])
 
 
-def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: Chain) -> None:
+def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: AnvilChain) -> None:
     opened(sealed, chain)
     bounty("commit", sealed, "sha256:" + "33" * 32, key="one")
     bounty("commit", sealed, "sha256:" + "34" * 32, key="two")
@@ -155,7 +155,7 @@ def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: Chain) -> No
     assert said("explain", sealed, P1)["attestation"] == {"digest": names[0], "files": [file], "why": None}
 
 
-def test_another_submissions_attestation_is_neither_published_nor_shown(sealed: Path, chain: Chain) -> None:
+def test_another_submissions_attestation_is_neither_published_nor_shown(sealed: Path, chain: AnvilChain) -> None:
     """Two judged by one enclave: the one's record names the other's judgement, the quote of which is genuine."""
     opened(sealed, chain)
     bounty("commit", sealed, "sha256:" + "33" * 32, key="one")
@@ -186,7 +186,7 @@ def test_verifying_one_says_of_which_submission_it_is(sealed: Path) -> None:
     assert said(*words, code=1)["stage"] == "judgement"
 
 
-def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: Chain) -> None:
+def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: AnvilChain) -> None:
     """A validator signs a score by hand, and leaves out what it rests on."""
     opened(sealed, chain)
     bounty("commit", sealed, "sha256:" + "33" * 32, key="one")
@@ -196,7 +196,7 @@ def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judge
     assert f"the score of {P1} by {V1} rests on no judgement, and an enclave is to judge" in " ".join(refused.split())
 
 
-def test_it_is_of_the_judgement_that_counts(place: Path, chain: Chain) -> None:
+def test_it_is_of_the_judgement_that_counts(place: Path, chain: AnvilChain) -> None:
     """Of one that is too old by `max_age_epochs` nothing follows, and nothing of it is told."""
     file = place / "scheme.toml"
     file.write_text(file.read_text().replace("[consensus]", "[consensus]\nmax_age_epochs = 1"))
@@ -207,7 +207,7 @@ def test_it_is_of_the_judgement_that_counts(place: Path, chain: Chain) -> None:
         assert [one.attestation for one in settled_epoch.read(ledger, 4).judgements[P1]] == [ONE]
 
 
-def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: Chain) -> None:
+def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: AnvilChain) -> None:
     judged(place, chain, {P1: 9000})
     assert "Nothing attests where its judge ran: there is no enclave; the chain gets 0 instead of a digest." in " ".join(
         output("explain", place, P1).split()

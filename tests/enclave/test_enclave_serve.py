@@ -13,7 +13,7 @@ from assay.enclave.develop.server import load_secret
 from assay.enclave.service.state import derive_identity
 from assay.ledger import keys
 from cli_kit import output, refused, run
-from serve_kit import GOOD, HALF, POEM, SLOW, World, wait
+from serve_kit import GOOD, HALF, POEM, SLOW, EnclaveWorld, wait
 
 # httpcore leaves the socket of a connection that failed to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -42,7 +42,7 @@ def test_from_the_commitment_to_the_release(tmp_path: Path) -> None:
         _nothing_leaked(world)
 
 
-def _hand_in(world: World, tmp_path: Path) -> None:
+def _hand_in(world: EnclaveWorld, tmp_path: Path) -> None:
     """Everybody commits and seals by the commands."""
     for number, text in enumerate((GOOD, SLOW, POEM, HALF), start=1):
         file = tmp_path / f"answer-{number}.md"
@@ -61,14 +61,14 @@ def _hand_in(world: World, tmp_path: Path) -> None:
     )
 
 
-def world_get(world: World, path: str) -> bytes:
+def world_get(world: EnclaveWorld, path: str) -> bytes:
     from assay.enclave.messages import EnclaveClient
 
     with EnclaveClient(world.url) as client:
         return client.get(path)
 
 
-def _collect(world: World) -> dict[str, list[dict[str, str]]]:
+def _collect(world: EnclaveWorld) -> dict[str, list[dict[str, str]]]:
     words = ("enclave", "collect", world.place, "--from", world.url, "--collateral", world.collateral)
     found: dict[str, list[dict[str, str]]] = json.loads(output(*words, "--json"))
     before = _files(world.place)
@@ -79,7 +79,7 @@ def _collect(world: World) -> dict[str, list[dict[str, str]]]:
     return found
 
 
-def _verified(world: World) -> None:
+def _verified(world: EnclaveWorld) -> None:
     """Each quote that came is of this bounty's enclave, and of a judgement that came with it."""
     pinned = ("--bounty", world.place, "--collateral", world.collateral)
     assert "✓  compose" in run("enclave", "verify", world.url, *pinned).stdout
@@ -101,7 +101,7 @@ def _files(place: Path) -> dict[str, bytes]:
     return {name: data for name, data in whole.items() if not name.startswith(("ledger.db", "enclave/"))}
 
 
-def _settle_and_release(world: World, tmp_path: Path) -> None:
+def _settle_and_release(world: EnclaveWorld, tmp_path: Path) -> None:
     told = json.loads(output("settle", world.place, "--epoch", "1", "--json"))
     assert [row["bps"] for row in told["agreed"]] == [10000, 8000, 2000, 0]
     paid = {row["participant"]: int(row["gross"]) for row in told["payouts"]}
@@ -126,7 +126,7 @@ def _settle_and_release(world: World, tmp_path: Path) -> None:
     assert "only someone who has the solution can judge it" in refused("rejudge", world.place, lost)
 
 
-def _nothing_leaked(world: World) -> None:
+def _nothing_leaked(world: EnclaveWorld) -> None:
     """No plaintext, key or token in anything that the service wrote, its logs and temporary files included."""
     machine = Machine(Authority(load_secret(world.work / "dev")), DEVELOPMENT_COMPOSE)
     identity = derive_identity(kit.Local(machine), world.bounty.digest)

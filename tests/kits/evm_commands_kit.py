@@ -14,7 +14,7 @@ import ledger_kit
 import publish_kit as kit
 from assay.ledger import keys, settling
 from cli_kit import Json, run
-from evm_kit import CHAIN_ID, ETHER, HOUR, Chain
+from evm_kit import CHAIN_ID, ETHER, HOUR, AnvilChain
 from ledger_kit import SIGNER
 
 PEOPLE = {key.public.raw.hex(): key for key in (keys.read(f"{number:02}".encode() * 32) for number in (11, 12, 13))}
@@ -65,7 +65,7 @@ def time(seconds: int) -> str:
 
 
 @pytest.fixture
-def place(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(chain: AnvilChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A bounty's folder with a ledger and participants; on the chain there is nothing of it yet."""
     for name, number in (("ONE", 7), ("TWO", 8), ("THREE", 9)):
         monkeypatch.setenv(f"KEY_{name}", bytes(kit.key_of(number).key).hex())
@@ -79,7 +79,7 @@ def place(chain: Chain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return found
 
 
-def target(place: Path, chain: Chain, **more: Any) -> None:
+def target(place: Path, chain: AnvilChain, **more: Any) -> None:
     fields = {"kind": "evm", "rpc": chain.url, "chain_id": CHAIN_ID, "key": "scorer", "confirmations": 1, "max_tip_gwei": "1"}
     fields |= {"fee_recipient": account(6), "only_scorer": account(2)} | more
     rows = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value is not None]
@@ -98,7 +98,7 @@ def bounty(name: str, place: Path, *words: str | Path, key: str | None = None, y
     return said("bounty", name, place, *words, "--to", "local", *more, code=code)
 
 
-def opened(place: Path, chain: Chain) -> None:
+def opened(place: Path, chain: AnvilChain) -> None:
     bounty("oracle", place)
     bounty("create", place, key="sponsor")
     bounty("fund", place, key="sponsor")
@@ -110,7 +110,7 @@ ONE = f"sha256:{'ab' * 32}"
 
 def judged(
     place: Path,
-    chain: Chain,
+    chain: AnvilChain,
     scores: dict[str, int | None],
     epoch: int = kit.EPOCH,
     named: Mapping[str, str | None] | str | None = ONE,

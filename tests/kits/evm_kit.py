@@ -104,7 +104,7 @@ def anvil(folder: Path, *options: str, chain_id: int = CHAIN_ID) -> Iterator[Anv
         node.stop()
 
 
-class Chain:
+class AnvilChain:
     """What tests do with a node: its accounts are unlocked, each transaction is a block."""
 
     def __init__(self, url: str) -> None:
@@ -204,10 +204,10 @@ def refused(name: str, *args: Any) -> Iterator[None]:
 
 
 @dataclass
-class World:
+class EvmWorld:
     """The oracle, a round of a sponsor with its scorer, and agents."""
 
-    chain: Chain
+    chain: AnvilChain
     oracle: Any
     round: Any = None
     token: Any = None
@@ -309,5 +309,5 @@ def scored(scores: Sequence[tuple[str, int]], attestation: bytes = bytes(32)) ->
     return [(agent, bps, attestation) for agent, bps in sorted(scores, key=lambda one: one[0].lower())]
 
 
-def world(chain: Chain) -> World:
-    return World(chain, chain.make(ORACLE))
+def world(chain: AnvilChain) -> EvmWorld:
+    return EvmWorld(chain, chain.make(ORACLE))

@@ -21,7 +21,7 @@ from assay.publish.evm.signers import LocalSigner, TransactionRequest
 from assay.publish.outcome import Outcome
 from assay.publish.publishers import PublishPlan
 from assay.publish.sender import SystemClock
-from evm_kit import CHAIN_ID, ETHER, World
+from evm_kit import CHAIN_ID, ETHER, EvmWorld
 from ledger_kit import SIGNER, V1
 
 EPOCH = 3
@@ -67,7 +67,7 @@ def rubric(bps: int | None, **changes: Any) -> dict[str, Any]:
     return small_folder.record("rubric", **{"checks": checks, "verdict": "COHERENT", "validator": V1} | more | changes)
 
 
-def competition(place: Path, world: World, scores: Mapping[str, int | None], **changes: Any) -> Path:
+def competition(place: Path, world: EvmWorld, scores: Mapping[str, int | None], **changes: Any) -> Path:
     """Participants of these names, agents of the chain in that order, judged; the epoch is settled, with a receipt."""
     rows = [
         f"{name},,,s-{name},2030-03-17T18:{number:02}:00Z,,{changes.get(name, world.agents[number])}"
@@ -95,7 +95,7 @@ def judged(place: Path, scores: Mapping[str, int | None], epoch: int, **changes:
         assert settling.settle(ledger, SIGNER, epoch, skip=True, without_scores=True).receipt is not None
 
 
-def publish_toml(place: Path, world: World | None, **changes: Any) -> Path:
+def publish_toml(place: Path, world: EvmWorld | None, **changes: Any) -> Path:
     """The target `local`: the world's oracle and round, the scorer's key from the environment."""
     fields: dict[str, Any] = {"kind": "evm", "chain_id": CHAIN_ID, "key": "scorer", "confirmations": 1}
     if world is not None:
@@ -124,7 +124,7 @@ def lowest_agent() -> int:
     return min(range(4, 24), key=lambda number: str(key_of(number).address).lower())
 
 
-class Passing:
+class PassingTime:
     """Time that passes only while somebody waits: each wait is a second, and calls what is set for it."""
 
     def __init__(self, *then: Callable[[], object]) -> None:
@@ -143,8 +143,8 @@ class Passing:
         self.told.append(what)
 
 
-def opened(place: Path, time: Passing | None = None, name: str = "local") -> EvmPublisher:
-    return open_publisher(publishers.read_target(place, name), clock=(time or Passing()).clock)
+def opened(place: Path, time: PassingTime | None = None, name: str = "local") -> EvmPublisher:
+    return open_publisher(publishers.read_target(place, name), clock=(time or PassingTime()).clock)
 
 
 def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
@@ -152,8 +152,8 @@ def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
         return opened(place).plan(settled_epoch.read(ledger, epoch))
 
 
-def sent(place: Path, time: Passing | None = None, epoch: int = EPOCH) -> Outcome:
-    time = time or Passing()
+def sent(place: Path, time: PassingTime | None = None, epoch: int = EPOCH) -> Outcome:
+    time = time or PassingTime()
     return opened(place, time).send(planned(place, epoch), time.tell)
 
 
@@ -165,7 +165,7 @@ def states(place: Path) -> list[str]:
     return [entry["state"] for entry in journal(place)]
 
 
-def nonce(world: World, account: str) -> int:
+def nonce(world: EvmWorld, account: str) -> int:
     return int(world.chain.w3.eth.get_transaction_count(account))
 
 

@@ -66,7 +66,7 @@ def participant_clocks(agreed: list[Agreed], case: Doc, decay: Doc, epoch: int, 
 
 
 @dataclass
-class Record:
+class ClockRecord:
     """The competition's clock: the score of the last reset, its epoch, its submission, the task set it was made on."""
 
     score: Fraction | None = None
@@ -103,15 +103,15 @@ class Record:
                 return
 
 
-def competition_clock(ranked: list[Agreed], case: Doc, decay: Doc, epoch: int, task_set: str | None) -> Record:
+def competition_clock(ranked: list[Agreed], case: Doc, decay: Doc, epoch: int, task_set: str | None) -> ClockRecord:
     """The competition's clock after this epoch; a previous settlement overrides history.csv. SPEC 4 Decay."""
     previous = case["previous"]
-    record = Record()
+    record = ClockRecord()
     own: dict[str, str] = {}
     if previous is not None:
         clock = previous["clock"]
         score = None if clock["record"] is None else fraction(clock["record"])
-        record = Record(score, clock["last"], clock["submission"], previous["task_set"])
+        record = ClockRecord(score, clock["last"], clock["submission"], previous["task_set"])
         own = {row["participant"]: row["submission"] for row in clock["participants"]}
     else:
         for row in sorted(case["history"], key=lambda row: int(row["epoch"])):
@@ -141,7 +141,7 @@ def burned(tau: int, decay: Doc) -> Fraction:
     return nanos(min(1 - (1 - rate) ** tau, most))
 
 
-def clock_document(record: Record, states: dict[str, State]) -> Doc:
+def clock_document(record: ClockRecord, states: dict[str, State]) -> Doc:
     """Both clocks as the settlement keeps them for the next one."""
     return {
         "record": show_or_null(record.score),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-__all__ = ["Context", "decap", "derive_key_pair", "encap", "key_schedule", "public_of", "sealed", "unseal", "x25519"]
+__all__ = ["KeySchedule", "decap", "derive_key_pair", "encap", "key_schedule", "public_of", "sealed", "unseal", "x25519"]
 
 P = 2**255 - 19
 BASE = (9).to_bytes(32, "little")
@@ -86,7 +86,7 @@ def decap(enc: bytes, secret: bytes) -> bytes:
     return _shared(x25519(secret, enc), enc, public_of(secret))
 
 
-class Context(NamedTuple):
+class KeySchedule(NamedTuple):
     """What the key schedule gives. RFC 9180, 5.1."""
 
     schedule: bytes
@@ -111,13 +111,13 @@ class Context(NamedTuple):
         return bytes(a ^ b for a, b in zip(self.nonce, number.to_bytes(12, "big"), strict=True))
 
 
-def key_schedule(shared: bytes, info: bytes) -> Context:
+def key_schedule(shared: bytes, info: bytes) -> KeySchedule:
     """KeySchedule in base mode. RFC 9180, 5.1."""
     psk_id, hashed = labeled_extract(SUITE, b"", b"psk_id_hash", b""), labeled_extract(SUITE, b"", b"info_hash", info)
     schedule = b"\0" + psk_id + hashed
     secret = labeled_extract(SUITE, shared, b"secret", b"")
     key, nonce = (labeled_expand(SUITE, secret, label, schedule, n) for label, n in ((b"key", 32), (b"base_nonce", 12)))
-    return Context(schedule, secret, key, nonce, labeled_expand(SUITE, secret, b"exp", schedule, 32))
+    return KeySchedule(schedule, secret, key, nonce, labeled_expand(SUITE, secret, b"exp", schedule, 32))
 
 
 def sealed(data: bytes, to: bytes, info: bytes, ephemeral: bytes) -> bytes:

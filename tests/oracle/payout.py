@@ -9,7 +9,7 @@ Doc = dict[str, Any]
 
 
 @dataclass
-class Place:
+class RankedPlace:
     """A ranked participant with its exact score in BPS."""
 
     participant: str
@@ -31,7 +31,7 @@ def lowest_reached(bps: Fraction, payout: Doc) -> bool:
     return bool(10_000 * bps >= lowest * payout["threshold_bps"])
 
 
-def pay(ranked: list[Place], payout: Doc) -> Doc:
+def pay(ranked: list[RankedPlace], payout: Doc) -> Doc:
     """What the places get and what is refunded. SPEC 5."""
     deposit = int(payout["deposit"])
     tier_bps = tier(ranked[0].bps, payout) if ranked else 0

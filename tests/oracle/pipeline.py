@@ -14,7 +14,7 @@ from .consensus import agree, duplicate_row
 from .defaults import filled
 from .evidence import bears_on, duplicates, standing
 from .numbers import fraction, instant, show, utf8
-from .payout import Place, pay
+from .payout import RankedPlace, pay
 from .score import judged
 
 Doc = dict[str, Any]
@@ -24,7 +24,7 @@ NO_PAYOUT: Doc = {"released": None, "tier_bps": None, "payouts": [], "fees": Non
 
 
 @dataclass
-class Exact:
+class ExactSettlement:
     """A settlement, and beside it the shares before anything is rounded: (participant, uid, share) in ranking order."""
 
     document: Doc
@@ -81,7 +81,9 @@ def tasks_seen(row: Doc) -> int:
     return int(said[(len(said) - 1) // 2])
 
 
-def weights(ranked: list[Agreed], lasts: dict[str, int | None], seen: dict[str, int] | None, case: Doc, rules: Doc) -> Exact:
+def weights(
+    ranked: list[Agreed], lasts: dict[str, int | None], seen: dict[str, int] | None, case: Doc, rules: Doc
+) -> ExactSettlement:
     """Agreed scores -> weights, burn, unallocated. SPEC 4; `seen`: tasks of each, where there is a warm-up."""
     settings, decay = rules["reward"], rules["decay"]
     uids = {p["key"]: p.get("uid") for p in case["participants"]}
@@ -123,7 +125,7 @@ def weights(ranked: list[Agreed], lasts: dict[str, int | None], seen: dict[str, 
     burn_row |= {"decay": show(burn_decay), "unregistered": show(burn_unregistered)}
     burn_row |= {} if seen is None else {"warm_up": show(burn_warm_up)}
     exact = [(item.participant, uids[item.participant], share) for item, share in zip(ranked, shares, strict=True)]
-    return Exact({"weights": rows, "burn": burn_row, "unallocated": show(unallocated)}, exact, burn, unallocated)
+    return ExactSettlement({"weights": rows, "burn": burn_row, "unallocated": show(unallocated)}, exact, burn, unallocated)
 
 
 def payouts(ranking: list[Doc], scores: dict[str, Fraction], case: Doc, rules: Doc) -> Doc:
@@ -132,11 +134,11 @@ def payouts(ranking: list[Doc], scores: dict[str, Fraction], case: Doc, rules: D
     places = []
     for row in ranking:
         bps = 10_000 * scores[row["participant"]] if row["bps"] is None else Fraction(row["bps"])
-        places.append(Place(row["participant"], addresses[row["participant"]], bps))
+        places.append(RankedPlace(row["participant"], addresses[row["participant"]], bps))
     return pay(places, rules["payout"])
 
 
-def settle_exactly(case: Doc) -> Exact:
+def settle_exactly(case: Doc) -> ExactSettlement:
     """The settlement of a case, with exact shares beside it."""
     case = complete(case)
     rules = filled(case["scheme"])
@@ -158,9 +160,9 @@ def settle_exactly(case: Doc) -> Exact:
         "clock": clocks.clock_document(record, states),
     }
     if rules["reward"]["kind"] == "ranking":
-        return Exact(document | NO_WEIGHTS | NO_PAYOUT, [], Fraction(0), Fraction(0))
+        return ExactSettlement(document | NO_WEIGHTS | NO_PAYOUT, [], Fraction(0), Fraction(0))
     if rules["reward"]["kind"] == "payout":
-        return Exact(document | NO_WEIGHTS | payouts(ranking, scores, case, rules), [], Fraction(0), Fraction(0))
+        return ExactSettlement(document | NO_WEIGHTS | payouts(ranking, scores, case, rules), [], Fraction(0), Fraction(0))
     lasts = {
         item.participant: states[item.participant].last if decay["clock"] == "participant" else record.last for item in ranked
     }

@@ -43,7 +43,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Counts:
+class RunCounts:
     """What the run comes to. `tied`: two things happened at one time, and either may have been first."""
 
     broken: bool
@@ -70,7 +70,7 @@ class _Attempt:
 
 def run(
     steps: Mapping[str, Step], health: Mapping[str, Health], *, budget: int, latency: int, grace: int, waits: Sequence[int]
-) -> Counts:
+) -> RunCounts:
     """The counts. waits: before the second, third … attempt (then the last)."""
     attempts = _all(steps, latency, waits)
     stops: list[tuple[int, str]] = [(latency, "latency")]
@@ -101,7 +101,7 @@ def run(
         broken = any(not good or end > limit for _, end, good in running)
     times = [one.ended for one in attempts] + [end for _, end, _ in {*probes, *running}] + [latency, latency + grace]
     times += [one.began for one in attempts if one.number > 1]
-    return Counts(
+    return RunCounts(
         broken=broken,
         stopped="" if why == "broken" else why,
         completed=len(completed),

@@ -262,7 +262,7 @@ def test_errors_of_the_library_are_ours(monkeypatch: pytest.MonkeyPatch) -> None
                 one.ask("GET", most=1)
 
 
-class Worker:
+class ConfinedWorker:
     """What is confined in these tests; the child imports this file."""
 
     def __init__(self, begin: int) -> None:

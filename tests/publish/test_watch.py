@@ -17,10 +17,10 @@ import ledger_kit
 import publish_kit as kit
 from assay.publish.evm.transactions import EvmAttempt
 from cli_kit import Json, output, refused, run
-from evm_kit import World
+from evm_kit import EvmWorld
 from evm_proxy import Proxy
 from publish_kit import EPOCH, with_keys
-from watch_kit import Page, metrics, watching
+from watch_kit import StatusPage, metrics, watching
 
 __all__ = ["with_keys"]  # a fixture
 
@@ -28,7 +28,7 @@ SCORES = {"m1": 9000, "m2": 6000}
 pytestmark = pytest.mark.usefixtures("with_keys")
 
 
-def made(world: World, place: Path, **changes: Any) -> Path:
+def made(world: EvmWorld, place: Path, **changes: Any) -> Path:
     """A competition in which nothing is settled yet, and a round that takes scores now."""
     world.open()
     world.commit(*world.agents[:2])
@@ -41,7 +41,7 @@ def made(world: World, place: Path, **changes: Any) -> Path:
 
 
 @pytest.fixture
-def place(world: World, tmp_path: Path) -> Path:
+def place(world: EvmWorld, tmp_path: Path) -> Path:
     return made(world, tmp_path / "small")
 
 
@@ -49,7 +49,7 @@ def settle(place: Path, epoch: int = EPOCH) -> None:
     kit.judged(place, SCORES, epoch)
 
 
-def published_once(world: World) -> None:
+def published_once(world: EvmWorld) -> None:
     assert len(world.scores()[1]) == 2
     assert kit.nonce(world, world.scorer) == 1
 
@@ -61,7 +61,7 @@ def once(place: Path, *words: str | Path, code: int = 0, yes: bool = True) -> li
     return [line.partition(" ")[2] for line in result.stderr.splitlines()]
 
 
-def test_a_new_receipt_is_published_while_it_watches(place: Path, world: World, tmp_path: Path) -> None:
+def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorld, tmp_path: Path) -> None:
     page, prom = tmp_path / "status.html", tmp_path / "assay.prom"
     with watching(place, "--page", page, "--metrics", prom) as watch:
         assert watch.event("watching")["level"] == "info"
@@ -78,14 +78,14 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: World, 
     assert expected.items() <= values.items()
     assert "waiting_epoch" not in values
     assert all(value == 0 for name, value in values.items() if name.startswith("alarm "))
-    shown = Page(page.read_text())
+    shown = StatusPage(page.read_text())
     assert "All is well: every settled epoch is published." in shown.text
     assert "planned → sent → confirmed" in shown.text
     assert kit.journal(place)[0]["hash"] in shown.text
     assert {"http-equiv": "refresh", "content": "1"} in shown.metas
 
 
-def test_a_watch_that_was_killed_goes_on_where_it_was(world: World, tmp_path: Path) -> None:
+def test_a_watch_that_was_killed_goes_on_where_it_was(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)
     with watching(place) as watch:
@@ -117,7 +117,7 @@ def proxy(mortal: tuple[evm_kit.Anvil, Path]) -> Iterator[Proxy]:
 
 def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], proxy: Proxy, tmp_path: Path) -> None:
     node, state = mortal
-    world = evm_kit.world(evm_kit.Chain(node.url))
+    world = evm_kit.world(evm_kit.AnvilChain(node.url))
     place = made(world, tmp_path / "small", rpc=proxy.url, rpc_seconds=5)
     prom = tmp_path / "assay.prom"
     with watching(place, "--alarm", "0.5", "--metrics", prom) as watch:
@@ -130,7 +130,7 @@ def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], p
         settle(place)
         watch.event("settled")
         with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS, "--state", str(state)) as again:
-            world.chain = evm_kit.Chain(again.url)
+            world.chain = evm_kit.AnvilChain(again.url)
             world.close()  # its clock began anew
             proxy.node = again.url
             watch.outcome("confirmed")
@@ -141,7 +141,7 @@ def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], p
     assert "alarm-over" in said
 
 
-def test_an_alarm_stands_until_somebody_has_mended_it(world: World, tmp_path: Path) -> None:
+def test_an_alarm_stands_until_somebody_has_mended_it(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", key="relayer", scorer="scorer")
     relayer = kit.key_of(3).address
     world.chain.ask("anvil_setBalance", relayer, "0x0")
@@ -154,7 +154,7 @@ def test_an_alarm_stands_until_somebody_has_mended_it(world: World, tmp_path: Pa
         assert alarm["level"] == "error"
         assert watch.end() == 3
         assert metrics(prom.read_text())["alarm alarm=refused"] == 1
-        shown = Page(page.read_text())
+        shown = StatusPage(page.read_text())
         assert shown.alarms == 1
         assert "What to do: " in shown.text
     with watching(place, "--page", page, "--metrics", prom) as watch:
@@ -164,13 +164,13 @@ def test_an_alarm_stands_until_somebody_has_mended_it(world: World, tmp_path: Pa
         watch.event("alarm-over")
         assert watch.end() == 0
     assert metrics(prom.read_text())["alarm alarm=refused"] == 0
-    assert Page(page.read_text()).alarms == 0
+    assert StatusPage(page.read_text()).alarms == 0
 
 
 # One round
 
 
-def test_one_round_where_nothing_is_settled_and_one_that_publishes(place: Path, world: World) -> None:
+def test_one_round_where_nothing_is_settled_and_one_that_publishes(place: Path, world: EvmWorld) -> None:
     assert once(place) == []
     settle(place)
     first = once(place)
@@ -184,14 +184,14 @@ def test_one_round_where_nothing_is_settled_and_one_that_publishes(place: Path, 
     published_once(world)
 
 
-def test_one_round_without_yes_sends_nothing(place: Path, world: World) -> None:
+def test_one_round_without_yes_sends_nothing(place: Path, world: EvmWorld) -> None:
     settle(place)
     assert once(place, yes=False)[-1] == "info    epoch 3: it would be sent; --yes sends it"
     assert kit.nonce(world, world.scorer) == 0
     assert kit.journal(place) == []
 
 
-def test_one_round_too_early_is_no_alarm(world: World, tmp_path: Path) -> None:
+def test_one_round_too_early_is_no_alarm(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small")
     settle(place)
     kit.publish_toml(place, world, round=world.make().address)
@@ -202,7 +202,7 @@ def test_one_round_too_early_is_no_alarm(world: World, tmp_path: Path) -> None:
     assert "the chain has it" in once(place)[-1]
 
 
-def test_one_round_that_is_not_deep_enough_is_code_1(world: World, tmp_path: Path) -> None:
+def test_one_round_that_is_not_deep_enough_is_code_1(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)
     assert "not deep enough in the chain yet" in once(place, code=1)[-1]
@@ -210,7 +210,7 @@ def test_one_round_that_is_not_deep_enough_is_code_1(world: World, tmp_path: Pat
     assert "the chain has it" in once(place)[-1]
 
 
-def test_one_round_that_is_refused_is_code_3(place: Path, world: World) -> None:
+def test_one_round_that_is_refused_is_code_3(place: Path, world: EvmWorld) -> None:
     settle(place)
     world.expire()
     *_, outcome, alarm = once(place, code=3)
@@ -218,7 +218,7 @@ def test_one_round_that_is_refused_is_code_3(place: Path, world: World) -> None:
     assert alarm.startswith("error   epoch 3 is refused: ")
 
 
-def test_one_round_with_a_node_that_is_away_is_code_1_or_by_patience_3(world: World, tmp_path: Path) -> None:
+def test_one_round_with_a_node_that_is_away_is_code_1_or_by_patience_3(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", rpc="http://127.0.0.1:1")
     assert once(place, code=1)[-1].startswith("warning 127.0.0.1:1 does not answer")
     settle(place)
@@ -247,7 +247,7 @@ def test_what_is_wrong_from_the_beginning_is_code_2(place: Path, tmp_path: Path)
     assert "not a given one" in run("publish", place, "3", "--to", "local", "--watch", code=2).stderr
 
 
-def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, tmp_path: Path) -> None:
+def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: EvmWorld, tmp_path: Path) -> None:
     settle(place)
     watch = ("publish", place, "--to", "local", "--watch", "--once", "--yes")
     before = (place / "publish.toml").read_bytes()
@@ -279,7 +279,7 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: World, t
 # What was tried
 
 
-def test_attempts(place: Path, world: World) -> None:
+def test_attempts(place: Path, world: EvmWorld) -> None:
     assert "Nothing was sent there from here." in output("attempts", place)
     settle(place)
     once(place)

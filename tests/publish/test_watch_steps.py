@@ -19,7 +19,7 @@ from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Comparison, PublishPlan, Pulse, Tell
 from assay.publish.settled_epoch import SettledEpoch
 from assay.publish.watch import TargetWatch, WatchEvent, WatchReport, metrics, page
-from watch_kit import Page
+from watch_kit import StatusPage
 from watch_kit import metrics as read_metrics
 
 START = 2_000_000_000.0
@@ -188,7 +188,7 @@ def test_a_key_for_which_the_chain_has_no_place(place: Path) -> None:
     chain.beat = Refusal("c", "the hotkey is gone", "register it")
     report = steps.step(1)
     assert (report.exit_code, [alarm.code for alarm, _ in report.alarms]) == (3, ["shut-out"])
-    shown = Page(page(report, 60))
+    shown = StatusPage(page(report, 60))
     assert (shown.alarms, "the hotkey is gone" in shown.text, "All is well" in shown.text) == (1, True, False)
     chain.beat = Unreachable("gone")
     assert "shut-out" in [alarm.code for alarm, _ in steps.step(1).alarms]  # silence mends nothing
@@ -234,7 +234,7 @@ def test_a_node_that_is_away_for_two_tempos(place: Path) -> None:
     settle(place, 4)
     report = steps.step(1)
     assert (report.exit_code, report.rest, report.facts.settled, report.facts.pulse) == (1, 10, 4, None)
-    assert "does not answer; the watch asks again" in Page(page(report, 60)).text
+    assert "does not answer; the watch asks again" in StatusPage(page(report, 60)).text
     steps.names()
     report = steps.step(21)
     assert (report.exit_code, steps.names()) == (3, ["alarm", "alarm"])  # nothing was set either, by the clock
@@ -297,7 +297,7 @@ def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_pa
         ((alarm, _),) = report.alarms
         assert (report.exit_code, alarm.code, len(chain.answers)) == (3, "broken", 1 - count)
         assert f"{what} at line" in alarm.what
-        shown = Page(files[1].read_text())
+        shown = StatusPage(files[1].read_text())
         assert (shown.alarms, what in shown.text, "SECRET" in shown.text) == (1, True, False)
         assert read_metrics(files[0].read_text())["alarm alarm=broken"] == 1
         chain.beat = Pulse(100, 100, 10, 1.0)
@@ -328,7 +328,7 @@ def test_late(place: Path) -> None:
 def test_what_others_said_is_text_on_the_page(place: Path) -> None:
     settle(place, 3)
     chain = PublisherChain(publishers.read_target(place, "local").journal(), answers=[Refusal("c", NASTY, NASTY)])
-    shown = Page(page(Steps(place, chain).step(), 60))
+    shown = StatusPage(page(Steps(place, chain).step(), 60))
     assert shown.alarms == 1
     assert shown.text.count("<script>alert") >= 2
     assert ("\x1b" in shown.text, "\\x1b[2J" in shown.text) == (False, True)
@@ -361,10 +361,10 @@ def test_what_is_confirmed_stays_so_when_a_command_finds_out_nothing(place: Path
 
 
 def test_the_page_says_what_it_waits_for(place: Path) -> None:
-    assert "nothing yet" in Page(page(Steps(place, PublisherChain()).step(), 0.1)).text
+    assert "nothing yet" in StatusPage(page(Steps(place, PublisherChain()).step(), 0.1)).text
     settle(place, 3)
     steps = Steps(place, Beating(answers=[Unknown("the node is behind")]))
-    text = Page(page(steps.step(), 60)).text
+    text = StatusPage(page(steps.step(), 60)).text
     assert "epoch 3, since 2033-05-18T03:33:20Z: unknown, the node is behind" in text
     assert "Nothing is wrong; something is under way." in text
     assert "block 100; the chain is at block 100, its tempo is 10" in text

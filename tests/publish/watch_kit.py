@@ -108,7 +108,7 @@ def metrics(text: str) -> dict[str, float]:
     return found
 
 
-class Page(HTMLParser):
+class StatusPage(HTMLParser):
     """A page, read; every element must be closed, and none may run or load anything."""
 
     def __init__(self, text: str) -> None:

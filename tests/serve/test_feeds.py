@@ -70,7 +70,7 @@ def test_the_feed_is_atom_and_says_who_leads_and_what_changed(service: Running) 
     assert service.ask("GET", "/small/feed.atom", headers={"If-None-Match": answer.headers["etag"]}).status == 304
 
 
-class Listener:
+class FeedListener:
     """A client of the event stream."""
 
     def __init__(self, service: Running, last: str | None = None) -> None:
@@ -98,7 +98,7 @@ class Listener:
 
 
 def test_events_say_what_is_new_and_what_was_missed(service: Running) -> None:
-    listener = Listener(service)
+    listener = FeedListener(service)
     assert listener.answer.getheader("content-type", "").startswith("text/event-stream")
     assert listener.next() == ("state", {"batches": 0, "records": 0, "settled": None, "heartbeats": []})
     began = listener.id
@@ -122,7 +122,7 @@ def test_events_say_what_is_new_and_what_was_missed(service: Running) -> None:
     assert [(beat["validator"], beat["judging"][0]["task"]) for beat in seen["heartbeat"]["heartbeats"]] == [
         (key.public.raw.hex(), "t1")
     ]
-    away = Listener(service, began)
+    away = FeedListener(service, began)
     assert away.next() == ("evidence", {"batches": 3, "records": 12})
     assert away.next() == ("settled", expected)
     assert away.id == began, "an id comes with the last event of a state only"
@@ -140,7 +140,7 @@ def test_all_listeners_together_ask_the_database_once(service: Running, monkeypa
 
     monkeypatch.setattr(watching, "_read", counted)
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
-    listeners = [Listener(service) for _ in range(8)]
+    listeners = [FeedListener(service) for _ in range(8)]
     for listener in listeners:
         listener.next()
     looks = len(reads)
@@ -153,7 +153,7 @@ def test_all_listeners_together_ask_the_database_once(service: Running, monkeypa
 
 def test_there_is_a_bound_on_listeners(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "LISTENERS", 2)
-    listeners = [Listener(service) for _ in range(2)]
+    listeners = [FeedListener(service) for _ in range(2)]
     for listener in listeners:
         listener.next()
     refused = service.ask("GET", "/small/events")
@@ -168,11 +168,11 @@ def test_a_stream_ends_by_itself_and_when_the_service_stops(tmp_path: Path, monk
     with running(folder) as service:
         with monkeypatch.context() as patched:
             patched.setattr(feeds, "EVENT_SECONDS", 0.05)
-            listener = Listener(service)
+            listener = FeedListener(service)
             listener.next()
             assert listener.answer.read() == b""
             listener.close()
-        listener = Listener(service)
+        listener = FeedListener(service)
         listener.next()
     assert listener.answer.read() == b""  # ended cleanly, and `running` did not wait for its time to be over
     listener.close()

@@ -25,7 +25,7 @@ from assay.serve.validators import validators
 from service_kit import Running, running
 from test_pages_bounty import paid
 from test_pages_new import NOW, judging
-from test_report import EXAMPLES, Page
+from test_report import EXAMPLES, PageElements
 
 CLOCK = '[epoch]\nevery = "7d"\nstart = 2026-11-02T10:00:00Z\n'
 
@@ -61,13 +61,13 @@ def test_every_link_of_every_page_of_a_service_answers(service: Running) -> None
         assert answer.status == 200, f"{address} answers {answer.status}"
         texts[address] = answer.body.decode() if answer.headers["content-type"].startswith("text/html") else ""
         if texts[address]:
-            for link in (found := Page(texts[address])).links + found.loads:
+            for link in (found := PageElements(texts[address])).links + found.loads:
                 target, anchor = urldefrag(urljoin(address, link))
                 assert target.startswith(service.address), f"{address} leads to {target}"
                 named.add((target, unquote(anchor)))
                 waiting.append(target)
     for target, anchor in named:
-        assert not anchor or anchor in Page(texts[target]).ids, f"{target} has no {anchor}"
+        assert not anchor or anchor in PageElements(texts[target]).ids, f"{target} has no {anchor}"
     epochs = f"{service.address}/v1/small/epochs"
     offered = {f"{epochs}/{number}/{what}" for number in (3, 4) for what in ("bundle", "records", "evidence.parquet")}
     offered |= {f"{epochs}/4/participants/{key}/proof" for key in ("m1", "m2")} | {f"{service.address}/small/log/checkpoint"}
@@ -77,7 +77,7 @@ def test_every_link_of_every_page_of_a_service_answers(service: Running) -> None
 
 
 def test_a_download_is_what_it_says(service: Running, tmp_path: Path) -> None:
-    files = Page(service.ask("GET", "/small/epoch.html").body.decode()).links
+    files = PageElements(service.ask("GET", "/small/epoch.html").body.decode()).links
     (bundle,) = {link for link in files if link.endswith("/bundle")}
     body = service.ask("GET", bundle.removeprefix(service.address)).body
     with tarfile.open(fileobj=BytesIO(body)) as archive:
@@ -90,7 +90,7 @@ def test_a_download_is_what_it_says(service: Running, tmp_path: Path) -> None:
     target = tmp_path / "site"
     report.write_folder(read(service.site.competition("small").folder), target)
     assert (target / "weights.csv").read_bytes() == service.ask("GET", "/small/weights.csv").body
-    assert "v1/" not in "".join(Page((target / "epoch.html").read_text()).links), "a report has no service behind it"
+    assert "v1/" not in "".join(PageElements((target / "epoch.html").read_text()).links), "a report has no service behind it"
 
 
 # JSON
@@ -102,13 +102,13 @@ def test_every_page_has_its_data_beside_it(service: Running, tmp_path: Path) -> 
     files = [*(tmp_path / "bounty").glob("*.html"), *(tmp_path / "season").glob("*.html")]
     assert {"bounty.html", "validators.html", "epoch.html", "start.html", "tasks.html"} <= {file.name for file in files}
     for file in files:
-        (beside,) = [load for load in Page(file.read_text()).loads if load.endswith(".json")]
+        (beside,) = [load for load in PageElements(file.read_text()).loads if load.endswith(".json")]
         assert isinstance(json.loads((file.parent / beside).read_text()), dict | list)
-        assert beside in Page(file.read_text()).links
+        assert beside in PageElements(file.read_text()).links
     for name in ("live", "start"):
         answer = service.ask("GET", f"/small/{name}.json")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-        assert f"{name}.json" in Page(service.ask("GET", f"/small/{name}.html").body.decode()).loads
+        assert f"{name}.json" in PageElements(service.ask("GET", f"/small/{name}.html").body.decode()).loads
 
 
 def test_the_validators_data_are_the_page_s(season: Season) -> None:
@@ -139,7 +139,9 @@ def test_the_epoch_s_data_are_the_receipt_s(service: Running) -> None:
     ]
     assert found["states"]["settlement"] == found["settlement"] == service.ask("GET", "/small/board.json").json["digest"]
     assert found["log"]["key"] == str(ledger_kit.KEY)
-    assert {row["href"] for row in found["downloads"]} <= {*Page(service.ask("GET", "/small/epoch.html").body.decode()).links}
+    assert {row["href"] for row in found["downloads"]} <= {
+        *PageElements(service.ask("GET", "/small/epoch.html").body.decode()).links
+    }
     without = of(read(EXAMPLES / "season"), "epoch.json")
     assert (without["state"], without["receipts"], without["states"]) == ("none", [], None)
 
@@ -182,15 +184,15 @@ def test_live_and_start_answer_before_there_is_evidence(ledger: bool, tmp_path: 
         small_folder.make(place, evidence=None)
     with running(place) as service:
         assert service.ask("GET", "/small/").status == 404
-        shown = Page(service.ask("GET", "/small/live.html").body.decode())
+        shown = PageElements(service.ask("GET", "/small/live.html").body.decode())
         assert ("assay ledger init" in shown.words) is not ledger
         assert "No result has come yet." in shown.words
-        assert "assay node validator" in Page(service.ask("GET", "/small/start.html").body.decode()).words
+        assert "assay node validator" in PageElements(service.ask("GET", "/small/start.html").body.decode()).words
         for name in ("live", "start"):
             for ending in ("html", "json"):
                 assert service.ask("GET", f"/small/{name}.{ending}").status == 200, (name, ending)
         assert service.ask("GET", "/small/live.json").json["judging"] == []
-        told = Page(service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode())
+        told = PageElements(service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode())
         assert "start.html" in told.links
 
 
@@ -216,11 +218,13 @@ def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path:
         assert told is not None
         board = service.ask("GET", "/small/").body.decode()
         assert f'datetime="{told:%Y-%m-%dT%H:%M:%SZ}"' in board
-        assert f"Next epoch {told.day} {told:%b %Y, %H:%M} UTC" in Page(board).words
-        assert "Next epoch" not in Page(service.ask("GET", "/small/epoch-3/").body.decode()).words
+        assert f"Next epoch {told.day} {told:%b %Y, %H:%M} UTC" in PageElements(board).words
+        assert "Next epoch" not in PageElements(service.ask("GET", "/small/epoch-3/").body.decode()).words
         served = service.site.competition("small")
         kept = served.kept_page("index.html", None, {})
         assert kept is not None
         monkeypatch.setattr(site, "now", lambda: told)
         assert served.kept_page("index.html", None, {}) is None, "what was drawn for the epoch before says a time that is over"
-    assert "Next epoch" not in Page(page(replace(read(place)), "index.html").decode()).words, "a report does not know the time"
+    assert "Next epoch" not in PageElements(page(replace(read(place)), "index.html").decode()).words, (
+        "a report does not know the time"
+    )

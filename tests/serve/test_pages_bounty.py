@@ -15,7 +15,7 @@ from assay.serve import report
 from assay.serve.bounty import bounty
 from assay.serve.pages import names, page
 from assay.serve.season import Season, read
-from test_report import Page, standing_alone
+from test_report import PageElements, standing_alone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "<script>alert(1)</script>"
@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)
 
 
 def words(season: Season, name: str) -> str:
-    return Page(page(season, name).decode()).words
+    return PageElements(page(season, name).decode()).words
 
 
 def paid(folder: Path, *edits: tuple[str, str], **changes: str) -> Path:
@@ -113,7 +113,7 @@ def test_a_bounty_names_its_contract_and_what_was_sent_and_no_secret_of_publish_
     journal.add(about | {"state": "planned", "raw": "SECRET", "at": "2026-11-02T10:00:00Z"})
     journal.add(about | {"state": "confirmed", "block": 77, "hash": "0xfeed", "what": "WORDS", "at": "2026-11-02T10:01:00Z"})
     found = page(read(folder), "bounty.html").decode()
-    text = Page(found).words
+    text = PageElements(found).words
     assert address in text
     assert "epoch 3 77 2026-11-02T10:01:00Z on the chain 0xfeed" in text
     assert not re.search("node.example|SECRET|WORDS", found)

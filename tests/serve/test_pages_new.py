@@ -35,7 +35,7 @@ from assay.serve.validators import validators
 from assay.uncertainty import separation
 from cli_kit import command, refused
 from test_pages_bounty import paid
-from test_report import Page, standing_alone
+from test_report import PageElements, standing_alone
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "<script>alert(1)</script>"
@@ -48,7 +48,7 @@ def season() -> Season:
 
 
 def words(season: Season, name: str) -> str:
-    return Page(page(season, name).decode()).words
+    return PageElements(page(season, name).decode()).words
 
 
 def kept(
@@ -114,7 +114,7 @@ def test_the_overview_has_the_hardest_task_first_and_every_task_once(season: Sea
     text = page(season, "tasks.html").decode()
     assert [html.unescape(name) for name in re.findall(r'<a href="(task-[^"]*)">', text)] == [row["href"] for row in rows]
     assert {row["href"] for row in rows} <= {*names(season)}
-    assert "1 task is passed by everybody" in Page(text).words
+    assert "1 task is passed by everybody" in PageElements(text).words
     assert {each["task"] for each in json.loads(page(season, "tasks.json"))} == set(season.tasks.names)
 
 
@@ -378,13 +378,13 @@ def test_the_live_page_shows_what_came_last(tmp_path: Path) -> None:
     came = Finished("v9", key, "t2", HOSTILE, NOW - timedelta(seconds=70))
     state = LiveState(4, (judging(key, HOSTILE),), None, (key,), (came,))
     made = live_page(season.scheme, season, state, "events", NOW).decode()
-    shown = Page(made)
+    shown = PageElements(made)
     assert (shown.words.count(key), shown.words.count(HOSTILE)) == (3, 2)
     assert "1 min 10 s ago" in shown.words
     assert shown.inline == []
     assert 'data-events="events"' in made
     assert "Live" in shown.words
-    nothing = Page(live_page(season.scheme, None, LiveState(1, (), None, ()), "events", NOW).decode())
+    nothing = PageElements(live_page(season.scheme, None, LiveState(1, (), None, ()), "events", NOW).decode())
     for sentence in ("Nothing is judged now.", "Nothing waits", "No result has come yet.", "when the operator settles it"):
         assert sentence in nothing.words
     assert nothing.inline == []
@@ -423,24 +423,24 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     address = "https://assay.example.org/small"
     season = read(settled)
     made = start_page(settled, season, address).decode()
-    shown = Page(made)
+    shown = PageElements(made)
     assert f"assay submit --url {address} \\ --key my-key my-agent/" in shown.words
     assert f"assay node validator my-copy \\ --url {address} --key val-1" in shown.words
     assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in shown.words
     assert "curl https://assay.example.org/v1/small/epochs/4/bundle | tar -x assay verify" in shown.words
     assert f"assay submissions --url {address}" in shown.words
     assert "--validator val-1 --epoch 5" in shown.words
-    proof = Page(page(replace(season, address=address), "epoch.html").decode())
+    proof = PageElements(page(replace(season, address=address), "epoch.html").decode())
     assert "curl https://assay.example.org/v1/small/epochs/4/bundle | tar -x assay verify epoch-4" in proof.words
     assert {"https://assay.example.org/v1/small/epochs/4/bundle", f"{address}/log/checkpoint"} <= set(proof.links)
-    assert "curl" not in Page(page(season, "epoch.html").decode()).words
+    assert "curl" not in PageElements(page(season, "epoch.html").decode()).words
     assert shown.inline == []
     assert page(replace(season, address=address), "start.html").decode() == made
     offline = page(season, "start.html").decode()
     assert "--url" not in offline
     assert "assay node" not in offline
     assert "live.html" not in offline
-    empty = Page(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
+    empty = PageElements(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
     assert f"assay register --url {address}" in empty.words
     assert str(ledger_kit.KEY) in empty.words
     assert [link for link in empty.links if not link.startswith("#")] == [

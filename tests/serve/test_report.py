@@ -31,7 +31,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 VOID = {"br", "img", "input", "link", "meta", "rect", "line", "circle", "path", "use"}
 
 
-class Page(HTMLParser):
+class PageElements(HTMLParser):
     """A page as its elements: what it links to, what it has loaded, its ids, and whether every element is closed."""
 
     def __init__(self, text: str) -> None:
@@ -76,9 +76,9 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.text))
 
 
-def pages(folder: Path) -> Iterator[tuple[Path, Page]]:
+def pages(folder: Path) -> Iterator[tuple[Path, PageElements]]:
     for file in sorted(folder.glob("*.html")):
-        yield file, Page(file.read_text())
+        yield file, PageElements(file.read_text())
 
 
 def standing_alone(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_pages_of_every_preset_stand_alone_and_tell_the_story(preset: str, t
     for key in season.participants:
         story = season.story(key)
         assert story == season.settlement.explain(key), "its records alone tell the same as all records"
-        page = Page((target / participant_page(key)).read_text())
+        page = PageElements((target / participant_page(key)).read_text())
         for chapter in story.chapters:
             for sentence in chapter.text:
                 assert sentence in page.words
@@ -146,7 +146,7 @@ def test_the_board_s_table_has_the_settlement_s_numbers(tmp_path: Path) -> None:
     assert [(row["participant"], row["share"], row["u16"]) for row in rows] == [
         (row["participant"], row["share"], str(row["u16"])) for row in weights
     ]
-    board = Page((tmp_path / "site" / "index.html").read_text())
+    board = PageElements((tmp_path / "site" / "index.html").read_text())
     assert all(str(row["u16"]) in board.words for row in weights)
     assert json.loads((tmp_path / "site" / "board.json").read_text()) == season.document
     assert "4 of 6 participants have an agreed score" in board.words
@@ -168,9 +168,9 @@ def test_what_people_call_themselves_is_text(tmp_path: Path) -> None:
     season = read(folder)
     report.write_folder(season, tmp_path / "site")
     standing_alone(tmp_path / "site")
-    assert name in Page((tmp_path / "site" / "index.html").read_text()).words
+    assert name in PageElements((tmp_path / "site" / "index.html").read_text()).words
     report.write_file(season, tmp_path / "board.html")
-    assert name in Page((tmp_path / "board.html").read_text()).words
+    assert name in PageElements((tmp_path / "board.html").read_text()).words
 
 
 def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> No
     season = read(folder)
     report.write_folder(season, tmp_path / "site")
     standing_alone(tmp_path / "site")
-    epoch_page = Page((tmp_path / "site" / "epoch.html").read_text())
+    epoch_page = PageElements((tmp_path / "site" / "epoch.html").read_text())
     assert season.proof is not None
     assert [link.epoch for link in season.proof.chain] == [3, 4]
     assert season.proof.states["settlement"] in epoch_page.words
@@ -275,7 +275,7 @@ def test_a_file_has_everything_in_it(tmp_path: Path) -> None:
     season = read(EXAMPLES / "season")
     report.write_file(season, tmp_path / "board.html")
     text = (tmp_path / "board.html").read_text()
-    page = Page(text)
+    page = PageElements(text)
     assert all(load.startswith(("data:", "#")) for load in page.loads)
     assert all(link.startswith("#") for link in page.links)
     assert "31.36" in page.words
@@ -292,7 +292,7 @@ def test_a_file_has_every_row_of_a_long_board(tmp_path: Path) -> None:
     text = (tmp_path / "board.html").read_text()
     assert text.count('<td role="cell" class="c-rank">') - text.count('class="burn"') == len(season.document["ranking"]) == 300
     assert "data-whole" in text
-    page = Page(text)
+    page = PageElements(text)
     assert all(link.startswith("#") for link in page.links)
     assert "Next" not in page.words
 

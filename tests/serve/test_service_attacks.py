@@ -375,12 +375,12 @@ def test_a_full_disk_is_no_fault_of_who_sends(service: Running, monkeypatch: pyt
     monkeypatch.setattr(bodies, "SPOOL", 1)
     key, batch = first_batch(service)
 
-    class Full(tempfile.SpooledTemporaryFile[bytes]):
+    class FullDisk(tempfile.SpooledTemporaryFile[bytes]):
         def write(self, data: Any) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(tempfile, "SpooledTemporaryFile", Full)
+        full.setattr(tempfile, "SpooledTemporaryFile", FullDisk)
         answer = service.signed(key, "POST", EVIDENCE, batch.data)
     assert (answer.status, "retry-after" in answer.headers) == (503, True), answer
     assert service.signed(key, "POST", EVIDENCE, batch.data).json["batches"][0]["outcome"] == "accepted"

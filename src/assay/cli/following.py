@@ -86,6 +86,9 @@ def push(
     url: UrlOption,
     key: KeyOption,
     logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also send what the service had: it was restored from a backup.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Sign what was judged, and send all batches that the service of the competition does not have.
@@ -106,8 +109,11 @@ def push(
     signer = signer_of(key)
     with Client(url, signer) as client, working(folder, key):
         spool = Spool(folder, signer)
+        epoch = fetch.ask_work(client).epoch if again else None  # nothing is taken out while nobody answers
         signed = spool.sign()  # first, so that it is a file to send in any way, whether the service answers or not
-        result = spool.push(client, fetch.ask_work(client).epoch, logs=logs)
+        if epoch is not None:
+            spool.take_out()
+        result = spool.push(client, fetch.ask_work(client).epoch if epoch is None else epoch, logs=logs)
         result.signed += signed
     if not emit(push_document(result), as_json):
         _tell_push(result)

@@ -128,6 +128,16 @@ class Spool:
             write_bytes(self.note_file, canonical(offsets) + b"\n")
         return sum(new.statement.count for new in signed)
 
+    def take_out(self) -> int:
+        """Put the batches that were sent back among those that wait; returns how many. Raises BadInput.
+
+        It is for a service that was restored from a backup. A batch that it still has is `known` there, and adds nothing.
+        """
+        files = sorted((self.folder / BATCHES / SENT).glob("*.batch"))
+        for file in files:
+            _move(file, self.folder / BATCHES)
+        return len(files)
+
     def push(self, client: Client, open_epoch: int, *, logs: bool = True, pauses: Sequence[float] = PAUSES) -> PushResult:
         """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput.
 
@@ -162,12 +172,12 @@ class Spool:
             if outcome.outcome != "refused":
                 if logs:
                     send_logs(client, self.folder, batch.read(file).records, result.logs)
-                _put_away(file)
+                _move(file, file.parent / SENT)
                 result.sent.append(row)
             elif (renewed := self._renewed(file, open_epoch)) is not None:
                 late += renewed
             elif (past := self._past(file, open_epoch, outcome)) is not None:
-                _put_away(file, LATE)
+                _move(file, file.parent / LATE)
                 result.late.append(SentBatch(file.with_name(LATE) / file.name, past))
             else:
                 result.refused.append(row)
@@ -248,9 +258,8 @@ def _beginning(file: Path) -> str:
         raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
 
 
-def _put_away(file: Path, name: str = SENT) -> None:
-    """Move a batch that needs no more sending to a folder in batches/. Raises BadInput."""
-    place = file.parent / name
+def _move(file: Path, place: Path) -> None:
+    """Move a batch to another folder of the spool. Raises BadInput."""
     try:
         place.mkdir(exist_ok=True)
         file.replace(place / file.name)

@@ -33,14 +33,12 @@ __all__ = [
     "is_working",
     "look",
     "note",
-    "note_ahead",
     "now_text",
     "read_status",
     "rows_of",
     "standing_in",
     "text_of",
     "trouble_of",
-    "troubles",
     "write",
 ]
 

@@ -149,15 +149,15 @@ def routes(site: Site) -> APIRouter:
         openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
-        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent. 409: see `node`.
+        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent.
 
-        What is said about a key that is no participant is dropped. A hidden task counts, and its name is not shown.
+        What is said of a stranger is dropped. A hidden task counts, but its name is not shown. 409: see `node`.
         """
         served = site.competition(segment)
         validator, asked = await signed(request, served, served.validator_of)
         with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
             content = _heartbeat(body.read())
-        await run_in_threadpool(_note, served, validator, content)
+        await run_in_threadpool(_note_heartbeat, served, validator, content)
         return Response(status_code=204)
 
     return router
@@ -219,8 +219,11 @@ def _document(stored: StoredRecord) -> dict[str, Any]:
     return body | {"seq": stored.seq}
 
 
-def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
-    """Note a heartbeat. Raises HttpProblem (409) if another node has the validator's key, StoreError."""
+def _note_heartbeat(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
+    """Note what a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name.
+
+    Raises HttpProblem (409) if another node has the validator's key, StoreError.
+    """
     (_, notebook), at = served.books(), now()
     if content.node is not None and content.ends:
         notebook.end_turns(content.node)
@@ -229,17 +232,12 @@ def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> 
         if not notebook.take_turn(name, content.node, at, NODE_GONE, anyway=content.take_over):
             hint = "stop one of them; this one begins five minutes after the other was heard last, or now with --take-over"
             raise HttpProblem(409, "another node works with this key", field="node", hint=hint)
-    notebook.beat(validator, at, _public(served, content), [row.model_dump() for row in content.troubles])
-
-
-def _public(served: ServedCompetition, content: HeartbeatBody) -> list[dict[str, Any]]:
-    """What a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name."""
     known = served.rules().participants
-    entries = [entry.model_dump() for entry in content.judging if entry.participant in known]
-    for entry in entries:
+    judging = [entry.model_dump() for entry in content.judging if entry.participant in known]
+    for entry in judging:
         if is_said_hidden(served.folder, entry["task"]):
             entry["task"] = ""
-    return entries
+    notebook.beat(validator, at, judging, [row.model_dump() for row in content.troubles])
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:

@@ -29,7 +29,7 @@ class ProxyRequest:
 
 
 @dataclass
-class ModelService:
+class RememberingService:
     """A real HTTP server on the loopback that remembers what it was asked and answers as told."""
 
     answer: Callable[[BaseHTTPRequestHandler], None]
@@ -53,10 +53,10 @@ def say(status: int = 200, body: bytes = b'{"ok": true}', **headers: str) -> Cal
 
 
 @contextmanager
-def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[ModelService]:
-    found = ModelService(answer)
+def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[RememberingService]:
+    found = RememberingService(answer)
 
-    class Handler(BaseHTTPRequestHandler):
+    class ModelHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             found.asked.append(ProxyRequest(self.command, self.path, dict(self.headers.items()), body))
@@ -74,7 +74,7 @@ def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[ModelS
         def handle_error(self, request: Any, client_address: Any) -> None:
             pass
 
-    with Quiet(("127.0.0.1", 0), Handler) as server:
+    with Quiet(("127.0.0.1", 0), ModelHandler) as server:
         found.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
@@ -126,6 +126,6 @@ def raw(door: Path, data: bytes) -> bytes:
 @contextmanager
 def proxied(
     door: Path, answer: Callable[[BaseHTTPRequestHandler], None], limits: ProxyLimits = QUICK
-) -> Iterator[tuple[ModelService, ModelTraffic]]:
+) -> Iterator[tuple[RememberingService, ModelTraffic]]:
     with service(answer) as behind, open_proxy(ModelAccess(behind.url, KEY), door, limits) as seen:
         yield behind, seen

@@ -19,17 +19,17 @@ from assay.judge.service import ModelAccess
 from assay.judge.terminal import model_proxy, upstream
 from assay.judge.terminal.model_proxy import open_proxy
 from hostile_kit import BEHAVIOURS, GIVE_UP, grown, hostile, is_plain
-from proxy_kit import KEY, QUICK, ModelService, ProxyRequest, Through, ask, proxied, say, service
+from proxy_kit import KEY, QUICK, ProxyRequest, RememberingService, Through, ask, proxied, say, service
 
 REFUSALS = [401, 402, 403, 407, 408, 425, 429, 500, 502, 503, 504, 529]
 POISON = json.dumps({"model": "m", "messages": [{"role": "user", "content": "poison"}]}).encode()
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
-def poisoned(bad: Answer, good: Answer | None = None) -> Callable[[ModelService], Answer]:
+def poisoned(bad: Answer, good: Answer | None = None) -> Callable[[RememberingService], Answer]:
     """A service that answers `bad` to what has the word in it, and all else well."""
 
-    def made(behind: ModelService) -> Answer:
+    def made(behind: RememberingService) -> Answer:
         def answer(handler: BaseHTTPRequestHandler) -> None:
             (bad if b"poison" in behind.asked[-1].body else good or say())(handler)
 
@@ -235,7 +235,7 @@ def test_refusals_for_good_share_a_question(door: Path) -> None:
     assert (seen.troubles, seen.questions, len(behind.asked)) == ([], 1, 6)
 
 
-def no_access(behind: ModelService, models: int) -> Answer:
+def no_access(behind: RememberingService, models: int) -> Answer:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         listing = behind.asked[-1].path.endswith("/models")
         say(models if listing else 403)(handler)
@@ -291,7 +291,7 @@ def test_a_question_is_one_that_the_endpoint_takes(door: Path, path: str, asked:
 @pytest.mark.parametrize("status", [401, 403, 500])
 @pytest.mark.parametrize("path", ["/embeddings?key=bad", "/v1/embeddings", "/v1/embeddings?a=b"])
 def test_an_address_that_only_an_agent_writes_so_is_its_own(door: Path, path: str, status: int) -> None:
-    def strict(behind: ModelService) -> Answer:
+    def strict(behind: RememberingService) -> Answer:
         def answer(handler: BaseHTTPRequestHandler) -> None:
             say(200 if behind.asked[-1].path == "/v1/embeddings" else status)(handler)
 

@@ -96,7 +96,7 @@ def test_counts_are_those_of_the_oracle(world: World) -> None:
 
     ran = virtually(work)
     event(f"stopped by {wanted.stopped or 'nothing'}{', broken' if wanted.broken else ''}")
-    found = oracle.Counts(
+    found = oracle.RunCounts(
         broken=bool(ran.broken),
         stopped=ran.stopped,
         completed=ran.completed,

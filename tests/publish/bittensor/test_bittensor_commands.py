@@ -23,7 +23,7 @@ from assay.publish.outcome import Confirmed, Refusal, TooEarly
 from assay.publish.sender import SystemClock
 from assay.publish.watch import TargetWatch, WatchEvent
 from subtensor import Simulator
-from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, PassingBlocks
 
 SIGNER = keys.read(b"91" * 32)
 
@@ -52,7 +52,7 @@ def joined(place: Path, there: Simulator) -> Path:
 
 
 def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> None:
-    file, time = joined(tmp_path, chain), Passing(chain)
+    file, time = joined(tmp_path, chain), PassingBlocks(chain)
     plan = kit.opened(tmp_path).plan(settled_epoch.read_joint(file))
     assert [row["share"] for row in plan.content["weights"]] == ["9/20", "3/10", "3/20"]
     assert plan.content["burn"]["share"] == "1/10"
@@ -159,14 +159,14 @@ def test_a_dry_run_says_what_it_could_not_look_at(tmp_path: Path, shared: Path) 
 def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.subnet(commit=True, block_time=0.1) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
-        monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=Passing(there).wall))
+        monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=PassingBlocks(there).wall))
         code, said = typed(place, "--to", "sn", "--yes")
         assert code == 0
         assert re.search(r"The chain has it, locked, by 0x[0-9a-f]{64}, and opens it about block \d+", " ".join(said.split()))
 
 
 def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:
-    passing, told = Passing(chain), list[WatchEvent]()
+    passing, told = PassingBlocks(chain), list[WatchEvent]()
     watch = TargetWatch(
         publishers.read_target(place, "sn"), kit.opened(place, passing), told.append, clock=lambda: passing.seconds
     )
@@ -191,7 +191,7 @@ def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: S
 
 
 def test_a_watch_says_when_its_weights_were_overwritten(place: Path, chain: Simulator) -> None:
-    passing = Passing(chain)
+    passing = PassingBlocks(chain)
     watch = TargetWatch(
         publishers.read_target(place, "sn"), kit.opened(place, passing), lambda _: None, clock=lambda: passing.seconds
     )
@@ -209,7 +209,7 @@ def test_a_watch_says_when_its_weights_were_overwritten(place: Path, chain: Simu
 
 
 def test_a_watch_says_when_the_node_is_of_another_chain(place: Path, chain: Simulator) -> None:
-    passing = Passing(chain)
+    passing = PassingBlocks(chain)
     assert isinstance(kit.sent(place, passing), Confirmed)
     kit.publish_toml(place, chain, chain="finney")
     last = TargetWatch(

@@ -13,7 +13,7 @@ from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.weights import REVEAL_EPOCHS
 from assay.publish.outcome import Confirmed, Refusal, Sent
 from subtensor import Simulator
-from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, PassingBlocks
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def locked(tmp_path: Path, shared: Path) -> Iterator[tuple[Path, Simulator]]:
 def test_a_commitment_is_opened_and_read_back(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.opens("//Val", WEIGHTS)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, Sent), found
     assert found.opens is not None
@@ -65,7 +65,7 @@ def test_a_commitment_is_opened_and_read_back(locked: tuple[Path, Simulator]) ->
 def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.opens("//Val", None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, Sent)
     chain.step(100)
@@ -84,18 +84,18 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
 def test_nobody_waits_so_many_epochs(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.set("RevealPeriodEpochs", NETUID, value=REVEAL_EPOCHS + 1)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert (found.code, kit.states(place)) == ("reveal-period", ["refused"])
     chain.set("RevealPeriodEpochs", NETUID, value=REVEAL_EPOCHS)
-    assert isinstance(kit.sent(place, Passing(chain)), Sent)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Sent)
 
 
 def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.pulses(False)
     chain.opens("//Val", WEIGHTS)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, Sent)
     assert found.opens is not None
@@ -112,7 +112,7 @@ def test_another_hotkeys_commitment_is_its_own(locked: tuple[Path, Simulator]) -
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.opens("//Val", WEIGHTS)
     chain.opens("//Val2", WEIGHTS)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     for uri in ("//Val", "//Val2"):
         (place / "hotkey").write_text(kit.secret(uri))
         assert isinstance(kit.sent(place, time), Sent)
@@ -127,7 +127,7 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
     place, chain = locked
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.opens("//Val", WEIGHTS)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     assert isinstance(kit.sent(place, time), Sent)
     kit.settle(place, kit.SCORES, EPOCH + 1)
     assert isinstance(kit.sent(place, time, EPOCH + 1), Sent)
@@ -148,7 +148,7 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
 def test_a_commitment_that_cannot_be_made(locked: tuple[Path, Simulator], setting: str, value: int, code: str, hint: str) -> None:
     place, chain = locked
     chain.set(setting, *(() if setting == "CommitRevealWeightsVersion" else (NETUID,)), value=value)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal), found
     assert (found.code, chain.included()) == (code, [])
     assert hint in found.hint
@@ -157,7 +157,7 @@ def test_a_commitment_that_cannot_be_made(locked: tuple[Path, Simulator], settin
 @pytest.mark.parametrize(("off", "words"), [(-121, "behind"), (121, "ahead of")])
 def test_a_clock_that_is_wrong_would_lose_it(locked: tuple[Path, Simulator], off: int, words: str) -> None:
     place, chain = locked
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     right = time.wall()
     time.wall = lambda: right + off  # type: ignore[method-assign]
     found = kit.sent(place, time)
@@ -169,7 +169,7 @@ def test_a_clock_that_is_wrong_would_lose_it(locked: tuple[Path, Simulator], off
 def test_a_subnet_that_turns_to_commitments_in_between(place: Path, chain: Simulator) -> None:
     chain.guards(False)
     chain.opens("//Val", WEIGHTS)
-    time = Passing(chain, lambda: chain.set("CommitRevealWeightsEnabled", NETUID, value=True))
+    time = PassingBlocks(chain, lambda: chain.set("CommitRevealWeightsEnabled", NETUID, value=True))
     found = kit.sent(place, time)
     assert isinstance(found, Sent), found
     assert [one.state for one in kit.tried(place)] == ["failed", "committed"]
@@ -179,12 +179,12 @@ def test_an_old_runtime_takes_plain_weights_and_no_commitments(tmp_path: Path, s
     with kit.subnet(extended=False) as chain:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), chain)
         chain.step(100)
-        assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+        assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
         assert chain.weights(NETUID, ME) == WEIGHTS
         chain.set("CommitRevealWeightsEnabled", NETUID, value=True)
         chain.step(100)
         kit.settle(place, kit.SCORES, EPOCH + 1)
-        found = kit.sent(place, Passing(chain), EPOCH + 1)
+        found = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
         assert isinstance(found, Refusal)
         assert found.code == "IncorrectCommitRevealVersion"
         assert found.what == "the chain's runtime is older than commitments of version 4"
@@ -211,10 +211,10 @@ def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeyp
 
     real, unknown = BittensorNode.runtime, ["commit_timelocked_mechanism_weights", "commit_timelocked_weights"]
     monkeypatch.setattr(BittensorNode, "runtime", lambda self, at=None: Older(real(self, at), *unknown))
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert (found.code, chain.included()) == ("runtime", [])
     unknown.pop()
-    assert isinstance(kit.sent(place, Passing(chain)), Sent)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Sent)
     ((_, one),) = chain.included()
     assert one["call"]["call_function"] == "commit_timelocked_weights"

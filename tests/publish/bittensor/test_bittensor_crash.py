@@ -30,7 +30,7 @@ def warm(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[War
         yield made
 
 
-class Stage:
+class WeightsStage:
     """A settled competition, and a subnet in which its weights can be set, again and again."""
 
     def __init__(self, chain: Simulator, folder: Path, warm: Warm) -> None:
@@ -71,13 +71,13 @@ class Stage:
 
 
 @pytest.fixture(params=[False, True], ids=["set", "commit"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path, warm: Warm) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path: Path, warm: Warm) -> Iterator[WeightsStage]:
     with kit.subnet(commit=request.param, control=True, settings=FEW) as chain:
         chain.opens("//Val", WEIGHTS)
-        yield Stage(chain, tmp_path, warm)
+        yield WeightsStage(chain, tmp_path, warm)
 
 
-def trials(stage: Stage, count: int, draw: random.Random, *, at_steps: bool) -> None:
+def trials(stage: WeightsStage, count: int, draw: random.Random, *, at_steps: bool) -> None:
     """Each is killed twice, somewhere between the beginning and the end."""
     steps, seconds = stage.whole()
     for _ in range(count // 2):
@@ -86,20 +86,20 @@ def trials(stage: Stage, count: int, draw: random.Random, *, at_steps: bool) -> 
 
 
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
-def test_what_a_kill_leaves_is_seen_through(stage: Stage, at_steps: bool) -> None:
+def test_what_a_kill_leaves_is_seen_through(stage: WeightsStage, at_steps: bool) -> None:
     trials(stage, KILLS // 2, random.Random(20261121), at_steps=at_steps)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
-def test_two_hundred_kills(stage: Stage, at_steps: bool) -> None:
+def test_two_hundred_kills(stage: WeightsStage, at_steps: bool) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")
     trials(stage, 200, random.Random(seed), at_steps=at_steps)
 
 
 @pytest.mark.full
-def test_a_kill_before_every_step(stage: Stage) -> None:
+def test_a_kill_before_every_step(stage: WeightsStage) -> None:
     step = 1
     while stage.trial(step):
         step += 1

@@ -10,7 +10,7 @@ import weights_kit as kit
 from assay.publish.bittensor.weights import PERIOD
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, TooEarly, Unknown
 from subtensor import Simulator
-from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, PassingBlocks
 
 METHODS = (
     *("chain_getBlock", "chain_getBlockHash", "chain_getFinalizedHead", "chain_getHeader", "state_queryStorageAt"),
@@ -34,7 +34,7 @@ def place(tmp_path: Path, chain: Simulator) -> Path:
 def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, kind: str, method: str) -> None:
     """Seven times, each at that question, answered or not: reads are asked again; a transaction is looked for first."""
     chain.fault(kind, method, times=7)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found: Outcome = Unknown("nothing yet")
     for _ in range(5):
         if isinstance(found, Unknown):
@@ -46,7 +46,7 @@ def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, ki
 @pytest.mark.parametrize("kind", ["duplicate", "garbage", "wrong-id", "stray", "silent-after"])
 def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None:
     kit.publish_toml(place, chain, rpc_seconds=1)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     chain.fault(kind, "author_submitExtrinsic")
     chain.fault(kind, "chain_getBlock")
     kit.once(place, chain, kit.sent(place, time))
@@ -55,16 +55,16 @@ def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None
 def test_a_node_that_is_not_there(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, rpc_seconds=1)
     chain.fault("half-open", times=None)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert kit.states(place) == ["unknown"]
     chain.clear()
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_a_transaction_that_may_have_arrived_is_looked_for(place: Path, chain: Simulator) -> None:
     chain.fault("drop-after", "author_submitExtrinsic")
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
@@ -72,7 +72,7 @@ def test_a_transaction_that_may_have_arrived_is_looked_for(place: Path, chain: S
 @pytest.mark.parametrize("keep", [True, False], ids=["its extrinsics wait again", "its extrinsics are lost"])
 def test_a_reorganisation(place: Path, chain: Simulator, keep: bool) -> None:
     """The block that has it is replaced, twice; what is not final is not believed."""
-    time = Passing(chain, lambda: None, lambda: chain.reorg(1, keep=keep), lambda: None, lambda: chain.reorg(1, keep=keep))
+    time = PassingBlocks(chain, lambda: None, lambda: chain.reorg(1, keep=keep), lambda: None, lambda: chain.reorg(1, keep=keep))
     kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
@@ -80,19 +80,19 @@ def test_a_reorganisation(place: Path, chain: Simulator, keep: bool) -> None:
 def test_finality_that_is_late(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=5)
     chain.finality(stalled=True)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Sent)
     assert chain.weights(NETUID, ME) == WEIGHTS
-    again = kit.sent(place, Passing(chain))
+    again = kit.sent(place, PassingBlocks(chain))
     assert again == found == kit.opened(place).compare(kit.planned(place)).outcome
     chain.finality(stalled=False)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulator) -> None:
     chain.finality(stalled=True)
     chain.step(PERIOD)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert "is final" in found.what
     assert kit.tried(place) == []
@@ -100,7 +100,7 @@ def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulato
 
 def test_a_wrong_count_of_nonces_is_not_asked_for(place: Path, chain: Simulator) -> None:
     chain.fault("nonce", times=None, offset=5)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 @pytest.mark.parametrize("kind", ["forget", "lie"])
@@ -108,7 +108,7 @@ def test_a_node_that_takes_it_and_does_not(place: Path, chain: Simulator, kind: 
     """It says that it has it; it is handed over again until it is in a block."""
     chain.fault(kind, times=None)
     kit.publish_toml(place, chain, wait_seconds=4)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, Sent), "nothing is confirmed that no final block has"
     assert chain.included() == []
@@ -120,7 +120,7 @@ def test_a_node_that_takes_it_and_does_not(place: Path, chain: Simulator, kind: 
 def test_what_no_block_took_in_its_time_is_begun_anew(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     chain.step(PERIOD + 3)
     chain.clear()
@@ -135,7 +135,7 @@ def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain:
     """It was signed, and no node has it; then a uid changes hands: it is left to end, and another is made."""
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     chain.clear()
     chain.register(NETUID, "//Stranger", uid=2)
@@ -155,7 +155,7 @@ def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain:
 def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
     chain.fault("forget", times=None)
     kit.publish_toml(place, chain, wait_seconds=4)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     chain.clear()
     was = chain.get("LastUpdate", NETUID)
@@ -174,7 +174,7 @@ def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, ch
 def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     (one,) = kit.tried(place)
     while chain.chain.finalized < one.signed.death - 6:
@@ -185,7 +185,7 @@ def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator)
 
 def test_a_node_that_lags(place: Path, chain: Simulator) -> None:
     """One of several behind an address shows what was some blocks ago."""
-    time = Passing(chain, *[lambda: chain.fault("stale", times=None, blocks=4), lambda: None, chain.clear] * 4)
+    time = PassingBlocks(chain, *[lambda: chain.fault("stale", times=None, blocks=4), lambda: None, chain.clear] * 4)
     kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
 
@@ -193,14 +193,14 @@ def test_a_node_that_lags(place: Path, chain: Simulator) -> None:
 def test_the_nonce_was_used_by_something_else(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
-    time = Passing(chain, lambda: kit.elsewhere(chain, 0))
+    time = PassingBlocks(chain, lambda: kit.elsewhere(chain, 0))
     kit.once(place, chain, kit.sent(place, time))
     assert [(one.state, one.signed.nonce) for one in kit.tried(place)] == [("lost", 0), ("confirmed", 1)]
 
 
 def test_the_nonce_was_used_and_now_it_is_too_early(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
-    found = kit.sent(place, Passing(chain, lambda: kit.elsewhere(chain, 0)))
+    found = kit.sent(place, PassingBlocks(chain, lambda: kit.elsewhere(chain, 0)))
     assert isinstance(found, TooEarly)
     assert [one.state for one in kit.tried(place)] == ["lost"]
 
@@ -208,14 +208,16 @@ def test_the_nonce_was_used_and_now_it_is_too_early(place: Path, chain: Simulato
 def test_what_waits_in_the_pool_goes_first(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     kit.elsewhere(chain, 0)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
     assert [one.signed.nonce for one in kit.tried(place)] == [1]
 
 
 def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     chain.finality(stalled=True)
-    time = Passing(chain, lambda: None, lambda: kit.elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False))
+    time = PassingBlocks(
+        chain, lambda: None, lambda: kit.elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False)
+    )
     found = kit.sent(place, time)
     assert isinstance(found, Refusal), found
     assert found.code == "overwritten"
@@ -225,13 +227,13 @@ def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator)
 def test_weights_that_something_else_has_replaced_since(place: Path, chain: Simulator) -> None:
     """Told when it is looked at again, and set anew when it is done again."""
     chain.set("WeightsSetRateLimit", NETUID, value=0)
-    first = kit.sent(place, Passing(chain))
+    first = kit.sent(place, PassingBlocks(chain))
     kit.elsewhere(chain, 1)
     chain.step(3)
-    for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, Passing(chain))):
+    for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, PassingBlocks(chain))):
         assert isinstance(found, Refusal), found
         assert found.code == "overwritten"
-    again = kit.sent(place, Passing(chain))
+    again = kit.sent(place, PassingBlocks(chain))
     assert isinstance(again, Confirmed)
     assert again != first
     assert [one.state for one in kit.tried(place)] == ["overwritten", "confirmed"]
@@ -267,7 +269,7 @@ def test_what_a_pool_says(
     """Each is told for what it is; none ends the extrinsic, which is handed over again the next time."""
     kit.publish_toml(place, chain, wait_seconds=0)
     chain.fault("error", "author_submitExtrinsic", code=code, message=message, data=data)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, kind), found
     said: Any = found
@@ -282,7 +284,7 @@ def test_what_a_pool_says(
 
 def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1010, message="no \ud800 way", data="nor \udfff")
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert "no ? way nor ?" in found.what
     assert kit.states(place) == ["planned", "refused"]
@@ -299,7 +301,7 @@ def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, c
 )
 def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, item: str, value: object) -> None:
     chain.set(item, NETUID, value=value)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert f"sent an impossible answer ({item})" in found.what
     assert kit.states(place) == ["unknown"]
@@ -308,7 +310,7 @@ def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, ite
 def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=4)
     chain.fault("forget", times=None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     chain.clear()
     kit.settle(place, kit.SCORES, EPOCH + 1)
@@ -324,9 +326,9 @@ def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, 
 def test_what_another_key_has_under_way_is_seen_through_with_that_key(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=1)
     chain.fault("forget", times=None)
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     chain.clear()
     (place / "hotkey").write_text(kit.secret("//M1"))
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert (found.code, chain.included()) == ("under-way", [])

@@ -12,7 +12,7 @@ from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, TooEarly, Unknown
 from assay.publish.publishers import Pulse
 from subtensor import Simulator
-from weights_kit import EPOCH, ME, NETUID, WEIGHTS, Passing
+from weights_kit import EPOCH, ME, NETUID, WEIGHTS, PassingBlocks
 
 pytestmark = pytest.mark.usefixtures("shared")
 
@@ -29,7 +29,7 @@ def place(tmp_path: Path, chain: Simulator) -> Path:
 
 
 def test_weights_are_set_and_read_back(place: Path, chain: Simulator) -> None:
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     before = kit.opened(place, time).compare(kit.planned(place))
     assert (before.held, before.outcome) == ({}, None)
     assert [(line.account, line.value) for line in before.lines or ()] == [
@@ -55,7 +55,7 @@ def test_weights_are_set_and_read_back(place: Path, chain: Simulator) -> None:
 
 
 def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(place: Path, chain: Simulator) -> None:
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     first = kit.sent(place, time)
     kit.settle(place, kit.SCORES, EPOCH + 1)
     early = kit.sent(place, time, EPOCH + 1)
@@ -81,14 +81,14 @@ def test_another_hotkey_sets_its_own(place: Path, chain: Simulator) -> None:
     """After a change of the key the first one's publication is nothing to the second."""
     chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
     chain.set("WeightsSetRateLimit", NETUID, value=0)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     (place / "hotkey").write_text(kit.secret("//Val2"))
     assert kit.opened(place).compare(kit.planned(place)).outcome is None
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert chain.weights(NETUID, 5) == WEIGHTS
     assert [one.account for one in kit.tried(place)] == [kit.hotkey("//Val"), kit.hotkey("//Val2")]
     (place / "hotkey").write_text(kit.secret("//Val"))
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert len(chain.included()) == 2
 
 
@@ -96,13 +96,13 @@ def test_what_another_hotkey_sent_is_not_newer(place: Path, chain: Simulator) ->
     chain.register(NETUID, "//Val2", alpha=10**12, permit=True)
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     kit.settle(place, kit.SCORES, EPOCH + 1)
-    assert isinstance(kit.sent(place, Passing(chain), EPOCH + 1), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain), EPOCH + 1), Confirmed)
     (place / "hotkey").write_text(kit.secret("//Val2"))
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
 
 
 def test_older_weights_do_not_replace_newer_ones(place: Path, chain: Simulator) -> None:
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.settle(place, kit.SCORES, EPOCH + 1)
     assert isinstance(kit.sent(place, time, EPOCH + 1), Confirmed)
     chain.step(100)
@@ -114,7 +114,7 @@ def test_older_weights_do_not_replace_newer_ones(place: Path, chain: Simulator) 
 
 def test_a_uid_that_changed_hands_burns(place: Path, chain: Simulator) -> None:
     chain.register(NETUID, "//Stranger", uid=2)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     looked = kit.opened(place, time).compare(kit.planned(place))
     shown = {line.account: line.value for line in looked.lines or ()}
     assert shown == {"uid 0": "65535", "uid 2": "0", "uid 3": "32768", "uid 4": "10923"}
@@ -130,7 +130,7 @@ def test_a_hotkey_may_be_spelled_with_another_prefix(tmp_path: Path, chain: Simu
     monkeypatch.setattr(kit, "hotkey", kit.other_prefix)
     place = kit.publish_toml(kit.competition(tmp_path / "c"), chain)
     assert not any("burns" in note for note in kit.opened(place).compare(kit.planned(place)).notes)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert chain.weights(NETUID, ME) == WEIGHTS
 
 
@@ -139,7 +139,7 @@ def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
         chain.register(NETUID, "//Somebody", uid=0)
         chain.step(3)
         place = kit.publish_toml(kit.competition(tmp_path / "c", uids={"//M1": 2, "//M2": 3}), chain)
-        time = Passing(chain)
+        time = PassingBlocks(chain)
         found = kit.sent(place, time)
         assert isinstance(found, Refusal)
         assert found.code == "burn-uid-not-owner"
@@ -153,19 +153,19 @@ def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
 
 def test_where_nothing_burns_nobody_asks_whose_the_burn_uid_is(place: Path, chain: Simulator) -> None:
     chain.register(NETUID, "//Somebody", uid=0)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
 
 
 def test_everything_burns(tmp_path: Path, chain: Simulator) -> None:
     place = kit.publish_toml(kit.competition(tmp_path / "c", dict.fromkeys(kit.SCORES, "0")), chain)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert chain.weights(NETUID, ME) == {0: 65535}
 
 
 def test_any_hotkey_of_the_owners_coldkey_takes_what_burns(tmp_path: Path, chain: Simulator) -> None:
     chain.register(NETUID, "//Owner2", coldkey="//Owner//cold", uid=0)
     place = kit.publish_toml(kit.competition(tmp_path / "c", dict.fromkeys(kit.SCORES, "0")), chain)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
 
 
 REFUSED = [
@@ -180,14 +180,14 @@ GLOBAL = ("StakeThreshold", "CommitRevealWeightsVersion")
 @pytest.mark.parametrize(("code", "setting", "value"), REFUSED)
 def test_what_the_chain_would_refuse_is_not_sent(place: Path, chain: Simulator, code: str, setting: str, value: object) -> None:
     chain.set(setting, *(() if setting in GLOBAL else (NETUID,)), value=value)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal), found
     assert (found.code, chain.included(), kit.states(place)) == (code, [], ["refused"])
 
 
 def test_a_stranger_sets_no_weights(place: Path, chain: Simulator) -> None:
     chain.register(NETUID, "//Other", uid=ME)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert found.code == "HotKeyNotRegisteredInSubNet"
 
@@ -200,7 +200,7 @@ def test_another_chain_or_subnet_is_refused(place: Path, chain: Simulator) -> No
         ({"mechanism": 1}, "MechanismDoesNotExist"),
     ):
         kit.publish_toml(place, chain, **changes)
-        for found in (kit.sent(place, Passing(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+        for found in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
             assert isinstance(found, Refusal), found
             assert found.code == code
 
@@ -209,7 +209,7 @@ def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) 
     """Its registry was pulled from one subnet, by the receipt, and publish.toml names another."""
     kit.registry_of(place, chain, netuid=9)
     kit.settle(place, kit.SCORES, EPOCH + 1)
-    plan, time = kit.planned(place, EPOCH + 1), Passing(chain)
+    plan, time = kit.planned(place, EPOCH + 1), PassingBlocks(chain)
     for found in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
         assert isinstance(found, Refusal), found
         assert found.code == "wrong-registry"
@@ -226,14 +226,14 @@ def test_a_node_that_is_behind_the_registry_is_not_asked_who_has_which_uid(place
     ahead = chain.chain.head.number + 3
     kit.registry_of(place, chain, block=ahead)
     kit.settle(place, kit.SCORES, EPOCH + 1)
-    found = kit.sent(place, Passing(chain), EPOCH + 1)
+    found = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
     assert isinstance(found, Unknown)
     assert f"is at block {ahead - 3}, but the uids are of block {ahead}" in found.what
     with pytest.raises(Unreachable, match="the uids are of block"):
         kit.opened(place).compare(kit.planned(place, EPOCH + 1))
     assert chain.included() == []
     chain.step(3)
-    assert isinstance(kit.sent(place, Passing(chain), EPOCH + 1), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain), EPOCH + 1), Confirmed)
 
 
 def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simulator) -> None:
@@ -242,7 +242,7 @@ def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simul
     assert kit.opened(place).compare(kit.planned(place)).outcome is None
     chain.register(NETUID, "//Stranger4", uid=4)
     kit.publish_toml(place, chain, force_burn=True)
-    for found in (kit.sent(place, Passing(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+    for found in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
         assert isinstance(found, Refusal), found
         assert found.code == "all-moved"
     assert chain.included() == []
@@ -251,7 +251,7 @@ def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simul
 def test_a_version_key_is_sent(place: Path, chain: Simulator) -> None:
     chain.set("WeightsVersionKey", NETUID, value=5)
     kit.publish_toml(place, chain, version_key=7)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     ((_, one),) = chain.included()
     assert {arg["name"]: arg["value"] for arg in one["call"]["call_args"]}["version_key"] == 7
 
@@ -259,7 +259,7 @@ def test_a_version_key_is_sent(place: Path, chain: Simulator) -> None:
 def test_another_mechanism(place: Path, chain: Simulator) -> None:
     chain.mechanisms(NETUID, 2)
     kit.publish_toml(place, chain, mechanism=1)
-    assert isinstance(kit.sent(place, Passing(chain)), Confirmed)
+    assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     ((_, one),) = chain.included()
     assert one["call"]["call_function"] == "set_mechanism_weights"
     assert (chain.weights(NETUID, ME), chain.weights(NETUID, ME, 1)) == ({}, WEIGHTS)
@@ -268,7 +268,7 @@ def test_another_mechanism(place: Path, chain: Simulator) -> None:
 def test_what_only_a_block_refuses(place: Path, chain: Simulator) -> None:
     """Between looking and the block the chain has changed: the extrinsic is in a block and did nothing."""
     chain.guards(False)
-    time = Passing(chain, lambda: chain.set("WeightsVersionKey", NETUID, value=99))
+    time = PassingBlocks(chain, lambda: chain.set("WeightsVersionKey", NETUID, value=99))
     found = kit.sent(place, time)
     assert isinstance(found, Refusal)
     assert (found.code, kit.states(place)[-2:]) == ("IncorrectWeightVersionKey", ["failed", "refused"])
@@ -280,7 +280,7 @@ def test_what_only_a_block_refuses(place: Path, chain: Simulator) -> None:
 
 def test_a_block_that_says_too_fast_is_too_early(place: Path, chain: Simulator) -> None:
     chain.guards(False)
-    time = Passing(chain, lambda: chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0]))
+    time = PassingBlocks(chain, lambda: chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0]))
     found = kit.sent(place, time)
     assert isinstance(found, TooEarly)
     assert kit.states(place)[-2:] == ["failed", "too-early"]
@@ -288,7 +288,7 @@ def test_a_block_that_says_too_fast_is_too_early(place: Path, chain: Simulator) 
 
 def test_a_pool_that_says_too_fast_is_asked_again(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1010, message="Invalid Transaction", data="Custom error: 6")
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     found = kit.sent(place, time)
     assert isinstance(found, Refusal)
     assert (found.code, kit.states(place)) == ("RateLimitExceeded", ["planned", "refused"])
@@ -298,7 +298,7 @@ def test_a_pool_that_says_too_fast_is_asked_again(place: Path, chain: Simulator)
 
 
 def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simulator) -> None:
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     ours = next(entry for entry in kit.journal(place) if entry["state"] == "planned")
     theirs = {"state": "planned", "attempt": 1, "subject": "epoch 2", "account": "0x1", "chain_id": 1, "nonce": 0, "raw": "0x00"}
     for read, entry in ((BittensorAttempt.read, theirs), (EvmAttempt.read, ours)):
@@ -311,7 +311,7 @@ def test_the_journal_of_another_kind_of_target_is_none(place: Path, chain: Simul
 def test_without_a_key_nothing_is_sent(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, key=None)
     with pytest.raises(BadInput, match="name one of the keys"):
-        kit.sent(place, Passing(chain))
+        kit.sent(place, PassingBlocks(chain))
     looked = kit.opened(place).compare(kit.planned(place))
     assert looked.outcome is None
     assert "account" in looked.notes[-1]
@@ -321,7 +321,7 @@ def test_the_pulse(place: Path, chain: Simulator) -> None:
     there = kit.opened(place).pulse()
     assert isinstance(there, Pulse)
     assert (there.now, there.last, there.tempo) == (chain.chain.head.number, None, 20)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Confirmed)
     there = kit.opened(place).pulse()
     assert isinstance(there, Pulse)

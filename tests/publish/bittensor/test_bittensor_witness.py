@@ -14,7 +14,7 @@ from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.weights import PERIOD
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
 from subtensor import Simulator
-from weights_kit import NETUID, WEIGHTS, Passing
+from weights_kit import NETUID, WEIGHTS, PassingBlocks
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def test_a_second_node_has_to_say_the_same(place: Path, chain: Simulator) -> Non
     other = chain.another()
     kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6)
     other.faults.add("stale", times=None, blocks=12)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert "does not have it" in found.what
     assert kit.states(place) == ["planned", "sent", "unknown"]
     other.faults.clear()
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_the_second_nodes_address_may_be_in_the_environment(
@@ -48,12 +48,12 @@ def test_the_second_nodes_address_may_be_in_the_environment(
 ) -> None:
     kit.publish_toml(place, chain, confirm_url_env="SECOND")
     with pytest.raises(BadInput, match="the variable SECOND is empty"):
-        kit.sent(place, Passing(chain))
+        kit.sent(place, PassingBlocks(chain))
     monkeypatch.setenv("SECOND", "nowhere")
     with pytest.raises(BadInput, match="is not the address of a node"):
-        kit.sent(place, Passing(chain))
+        kit.sent(place, PassingBlocks(chain))
     monkeypatch.setenv("SECOND", chain.another().url)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
     kit.publish_toml(place, chain, confirm_url_env="SECOND", confirm_url=chain.url)
     with pytest.raises(BadInput, match="has both confirm_url and confirm_url_env"):
         kit.opened(place)
@@ -62,17 +62,17 @@ def test_the_second_nodes_address_may_be_in_the_environment(
 def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simulator) -> None:
     other = chain.another()
     kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6, rpc_seconds=1)
-    time = Passing(chain, lambda: None, lambda: other.faults.add("half-open", times=None))
+    time = PassingBlocks(chain, lambda: None, lambda: other.faults.add("half-open", times=None))
     found = kit.sent(place, time)
     assert isinstance(found, Unknown)
     other.faults.clear()
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_a_second_node_of_another_chain(place: Path, chain: Simulator) -> None:
     with kit.subnet(name="another") as other:
         kit.publish_toml(place, chain, confirm_url=other.url)
-        found = kit.sent(place, Passing(chain))
+        found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Refusal)
     assert found.code == "wrong-chain"
 
@@ -82,7 +82,7 @@ def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: P
         other = chain.another()
         place = kit.publish_toml(kit.competition(tmp_path / "c"), chain, confirm_url=other.url)
         chain.opens("//Val", WEIGHTS)
-        time = Passing(chain)
+        time = PassingBlocks(chain)
         assert isinstance(kit.sent(place, time), Sent)
         chain.step(50)
         other.faults.add("stale", times=None, blocks=49)
@@ -116,13 +116,13 @@ def test_a_block_is_not_taken_for_one_of_a_branch(
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     if second:
         kit.publish_toml(place, chain, confirm_url=chain.another().url)
-    kit.once(place, chain, kit.sent(place, Passing(chain, lambda: Branch(monkeypatch, chain))))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain, lambda: Branch(monkeypatch, chain))))
     assert len(kit.tried(place)) == 1
 
 
 def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     chain.step(10)
     header = BittensorNode.header
 
@@ -132,18 +132,18 @@ def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, mo
 
     with monkeypatch.context() as patched:
         patched.setattr(BittensorNode, "header", other)
-        found = kit.sent(place, Passing(chain))
+        found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert re.search(r"says that block 0x[0-9a-f]{64} has number \d+, not \d+", found.what)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_a_block_of_long_ago_is_looked_up(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     chain.step(PERIOD + 30)
     monkeypatch.setattr(chainside, "STEPS", 20)
-    kit.once(place, chain, kit.sent(place, Passing(chain)))
+    kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
 def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain: Simulator) -> None:
@@ -151,7 +151,7 @@ def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain:
     other = chain.another()
     kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=4)
     chain.fault("forget", times=None)
-    time = Passing(chain)
+    time = PassingBlocks(chain)
     kit.sent(place, time)
     chain.step(PERIOD)
     other.faults.add("stale", times=None, blocks=PERIOD)
@@ -179,13 +179,13 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, fine: bool) -> None:
     """The block's events are gone: then the block in which the hotkey last set weights says it."""
     kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     if not fine:
         chain.guards(False)
         chain.set("WeightsVersionKey", NETUID, value=9)
     chain.step(300)
     forgets(monkeypatch)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     if fine:
         kit.once(place, chain, found)
         return
@@ -196,11 +196,11 @@ def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: 
 def test_what_became_of_it_cannot_be_said_any_more(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     kit.publish_toml(place, chain, wait_seconds=0)
-    kit.sent(place, Passing(chain))
+    kit.sent(place, PassingBlocks(chain))
     chain.step(3)
     kit.elsewhere(chain, 1)
     chain.step(10)
     forgets(monkeypatch)
-    found = kit.sent(place, Passing(chain))
+    found = kit.sent(place, PassingBlocks(chain))
     assert isinstance(found, Unknown)
     assert "State already discarded" in found.what

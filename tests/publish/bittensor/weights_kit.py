@@ -138,7 +138,7 @@ def publish_toml(place: Path, there: Simulator | None, **changes: Any) -> Path:
     return place
 
 
-class Passing:
+class PassingBlocks:
     """Time that passes only while somebody waits: each wait is a second and a block, after what is set for it."""
 
     def __init__(self, chain: Simulator | None = None, *then: Callable[[], object]) -> None:
@@ -160,8 +160,8 @@ class Passing:
         return SystemClock(now=lambda: self.seconds, sleep=self.sleep, wall=self.wall)
 
 
-def opened(place: Path, time: Passing | None = None) -> BittensorPublisher:
-    return open_publisher(publishers.read_target(place, "sn"), clock=(time or Passing()).clock)
+def opened(place: Path, time: PassingBlocks | None = None) -> BittensorPublisher:
+    return open_publisher(publishers.read_target(place, "sn"), clock=(time or PassingBlocks()).clock)
 
 
 def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
@@ -169,7 +169,7 @@ def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
         return opened(place).plan(settled_epoch.read(ledger, epoch))
 
 
-def sent(place: Path, time: Passing, epoch: int = EPOCH) -> Outcome:
+def sent(place: Path, time: PassingBlocks, epoch: int = EPOCH) -> Outcome:
     return opened(place, time).send(planned(place, epoch), time.told.append)
 
 

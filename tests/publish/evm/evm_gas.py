@@ -15,7 +15,7 @@ from web3 import Web3
 
 import evm_kit
 from assay.publish.evm.contracts import ORACLE, ROUND
-from evm_kit import ETHER, FREE, NOBODY, START, TIERS, Chain, World
+from evm_kit import ETHER, FREE, NOBODY, START, TIERS, AnvilChain, EvmWorld
 
 PAGE = evm_kit.ROOT / "docs" / "evm.md"
 MARKS = re.compile(r"(<!-- gas: .* -->\n).*?(<!-- /gas -->)", re.DOTALL)
@@ -27,11 +27,11 @@ FULL = b"\xab" * 32
 class Measured:
     """Rounds of one size each, at times of their own, so that every run costs the same."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: AnvilChain) -> None:
         self.chain, self.day = chain, 1
         oracle = chain.make(ORACLE)
         self.oracle_gas = chain.gas_used
-        self.world = World(chain, oracle)
+        self.world = EvmWorld(chain, oracle)
 
     def round(self, split: list[int], token: Any = None) -> int:
         """A new one, not funded; the gas."""
@@ -81,7 +81,7 @@ def agents(count: int) -> list[str]:
     return sorted((Web3.to_checksum_address(Web3.keccak(text=str(number))[:20]) for number in range(count)), key=str.lower)
 
 
-def rows(chain: Chain) -> Iterator[tuple[str, str, int]]:
+def rows(chain: AnvilChain) -> Iterator[tuple[str, str, int]]:
     """What, how much of it, and the gas."""
     one = Measured(chain)
     yield "make an oracle", "", one.oracle_gas
@@ -117,12 +117,12 @@ def rows(chain: Chain) -> Iterator[tuple[str, str, int]]:
     yield "`settle`", "200 agents, 32 places", one.settle()
 
 
-def table(chain: Chain) -> str:
+def table(chain: AnvilChain) -> str:
     lines = ["| call | of what size | gas |", "|---|---|--:|"]
     return "\n".join([*lines, *(f"| {what} | {size} | {gas:,} |" for what, size, gas in rows(chain))]) + "\n"
 
 
-def filled(text: str, chain: Chain) -> str:
+def filled(text: str, chain: AnvilChain) -> str:
     """The page with the table as it is now."""
     assert MARKS.search(text)
     return MARKS.sub(lambda found: found[1] + table(chain) + found[2], text)
@@ -130,7 +130,7 @@ def filled(text: str, chain: Chain) -> str:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, evm_kit.anvil(Path(folder), *evm_kit.OPTIONS) as node:
-        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), Chain(node.url)), encoding="utf-8")
+        PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), AnvilChain(node.url)), encoding="utf-8")
 
 
 if __name__ == "__main__":

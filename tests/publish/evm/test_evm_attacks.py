@@ -4,27 +4,27 @@ from typing import Any
 
 import pytest
 
-from evm_kit import ETHER, FREE, RECEIPT, Chain, World, refused, scored
+from evm_kit import ETHER, FREE, RECEIPT, AnvilChain, EvmWorld, refused, scored
 
 GOOD, TAKES_FEE, RETURNS_FALSE, LIES, REVERTS, GIVES_MORE, TAKES_MORE = range(7)
 TAKES, REFUSES, CLAIMS_AGAIN, SETTLES, BURNS_GAS = range(5)
 
 
 @pytest.fixture
-def bad(world: World) -> World:
+def bad(world: EvmWorld) -> EvmWorld:
     """A world whose money is a token that misbehaves when told to."""
     world.token = world.chain.deploy("BadToken")
     return world
 
 
-def behave(world: World, manner: int) -> None:
+def behave(world: EvmWorld, manner: int) -> None:
     world.chain.send(world.token.functions.behave(manner))
 
 
 # Tokens
 
 
-def test_a_token_as_it_should_be(world: World) -> None:
+def test_a_token_as_it_should_be(world: EvmWorld) -> None:
     world.token = world.chain.deploy("GoodToken")
     a = world.agents[0]
     world.open(split=[10_000])
@@ -39,7 +39,7 @@ def test_a_token_as_it_should_be(world: World) -> None:
     assert world.chain.balance(world.round.address, world.token) == 0
 
 
-def test_coin_sent_with_a_token_would_be_lost_and_is_refused(bad: World) -> None:
+def test_coin_sent_with_a_token_would_be_lost_and_is_refused(bad: EvmWorld) -> None:
     bad.make()
     with refused("WrongValue", 0, 1):
         bad.chain.send(bad.round.functions.fund(), bad.sponsor, 1)
@@ -54,7 +54,7 @@ def test_coin_sent_with_a_token_would_be_lost_and_is_refused(bad: World) -> None
         (GIVES_MORE, "TokenMoved", (ETHER, ETHER + 1)),
     ],
 )
-def test_a_deposit_that_is_not_whole_is_none(bad: World, manner: int, error: str, values: tuple[int, ...]) -> None:
+def test_a_deposit_that_is_not_whole_is_none(bad: EvmWorld, manner: int, error: str, values: tuple[int, ...]) -> None:
     bad.make()
     behave(bad, manner)
     with refused(error, *values):
@@ -64,7 +64,7 @@ def test_a_deposit_that_is_not_whole_is_none(bad: World, manner: int, error: str
     bad.fund()
 
 
-def test_a_deposit_that_nobody_has_is_none(bad: World) -> None:
+def test_a_deposit_that_nobody_has_is_none(bad: EvmWorld) -> None:
     bad.make()
     with refused("ERC20InsufficientAllowance"):
         bad.chain.send(bad.round.functions.fund(), bad.sponsor)
@@ -73,7 +73,7 @@ def test_a_deposit_that_nobody_has_is_none(bad: World) -> None:
 @pytest.mark.parametrize(
     ("manner", "error"), [(RETURNS_FALSE, "SafeERC20FailedOperation"), (LIES, "TokenMoved"), (TAKES_MORE, "TokenMoved")]
 )
-def test_what_the_token_did_not_move_stays_owed(bad: World, manner: int, error: str) -> None:
+def test_what_the_token_did_not_move_stays_owed(bad: EvmWorld, manner: int, error: str) -> None:
     a = bad.agents[0]
     bad.open(split=[10_000], feeBps=0)
     bad.chain.send(bad.token.functions.mint(bad.round.address, 1))
@@ -89,7 +89,7 @@ def test_what_the_token_did_not_move_stays_owed(bad: World, manner: int, error: 
     assert bad.claim(a) == ETHER
 
 
-def test_a_fee_that_a_token_takes_later_is_the_receivers(bad: World) -> None:
+def test_a_fee_that_a_token_takes_later_is_the_receivers(bad: EvmWorld) -> None:
     """It was refused when it was put in. Should the token begin with it afterwards, its money is not locked in for that."""
     bad.open()
     behave(bad, TAKES_FEE)
@@ -99,7 +99,7 @@ def test_a_fee_that_a_token_takes_later_is_the_receivers(bad: World) -> None:
     assert bad.chain.balance(bad.round.address, bad.token) == bad.round.functions.held().call() == 0
 
 
-def test_a_token_that_reverts_for_good_spoils_only_what_is_paid_in_it(bad: World) -> None:
+def test_a_token_that_reverts_for_good_spoils_only_what_is_paid_in_it(bad: EvmWorld) -> None:
     bad.open()
     behave(bad, REVERTS)
     bad.expire()
@@ -109,7 +109,7 @@ def test_a_token_that_reverts_for_good_spoils_only_what_is_paid_in_it(bad: World
     assert bad.owed(bad.sponsor) == ETHER
 
 
-def test_who_sends_it_to_the_round_itself_keeps_it(bad: World) -> None:
+def test_who_sends_it_to_the_round_itself_keeps_it(bad: EvmWorld) -> None:
     bad.open()
     bad.expire()
     bad.settle()
@@ -120,7 +120,7 @@ def test_who_sends_it_to_the_round_itself_keeps_it(bad: World) -> None:
 
 @pytest.mark.parametrize("called", ["fund", "settle", "claim"])
 @pytest.mark.parametrize("during", ["fund", "claim"])
-def test_a_token_that_calls_back_gets_nowhere(bad: World, called: str, during: str) -> None:
+def test_a_token_that_calls_back_gets_nowhere(bad: EvmWorld, called: str, during: str) -> None:
     """The token calls the round in the middle of a transfer; it checks itself that the call fails."""
     bad.make(split=[10_000], feeBps=0)
 
@@ -145,16 +145,16 @@ def test_a_token_that_calls_back_gets_nowhere(bad: World, called: str, during: s
 
 
 @pytest.fixture
-def contract(world: World) -> Any:
+def contract(world: EvmWorld) -> Any:
     """An agent that is a contract, and has won."""
     return world.chain.deploy("AgentContract")
 
 
-def act(world: World, agent: Any, function: str, *arguments: Any) -> Any:
+def act(world: EvmWorld, agent: Any, function: str, *arguments: Any) -> Any:
     return world.chain.send(agent.functions.act(world.round.address, world.round.encode_abi(function, list(arguments))))
 
 
-def won(world: World, agent: Any, **terms: Any) -> None:
+def won(world: EvmWorld, agent: Any, **terms: Any) -> None:
     world.open(**{"split": [6000, 4000], "feeBps": 0} | terms)
     act(world, agent, "commit", b"\1" * 32)
     world.commit(world.agents[0])
@@ -164,7 +164,7 @@ def won(world: World, agent: Any, **terms: Any) -> None:
 
 
 @pytest.mark.parametrize("manner", [CLAIMS_AGAIN, SETTLES])
-def test_a_receiver_that_calls_back_gets_what_is_owed_and_no_more(world: World, contract: Any, manner: int) -> None:
+def test_a_receiver_that_calls_back_gets_what_is_owed_and_no_more(world: EvmWorld, contract: Any, manner: int) -> None:
     won(world, contract)
     world.settle()
     world.chain.send(contract.functions.behave(manner, world.round.address))
@@ -176,7 +176,7 @@ def test_a_receiver_that_calls_back_gets_what_is_owed_and_no_more(world: World, 
 
 
 @pytest.mark.parametrize("manner", [REFUSES, BURNS_GAS])
-def test_a_receiver_that_takes_nothing_holds_nobody_up(world: World, contract: Any, manner: int) -> None:
+def test_a_receiver_that_takes_nothing_holds_nobody_up(world: EvmWorld, contract: Any, manner: int) -> None:
     """Nor does it lose anything: it names another account."""
     won(world, contract)
     world.chain.send(contract.functions.behave(manner, world.round.address))
@@ -191,7 +191,7 @@ def test_a_receiver_that_takes_nothing_holds_nobody_up(world: World, contract: A
     assert world.owed(contract.address) == 0
 
 
-def test_a_sponsor_that_takes_nothing_holds_nobody_up(world: World, contract: Any) -> None:
+def test_a_sponsor_that_takes_nothing_holds_nobody_up(world: EvmWorld, contract: Any) -> None:
     world.chain.send(contract.functions.behave(REFUSES, contract.address))
     world.open(sponsor=contract.address, split=[6000, 4000], feeBps=0)
     world.commit(world.agents[0])
@@ -202,7 +202,7 @@ def test_a_sponsor_that_takes_nothing_holds_nobody_up(world: World, contract: An
     act(world, contract, "claim", world.sponsor)
 
 
-def test_coin_that_is_forced_in_changes_nothing(world: World) -> None:
+def test_coin_that_is_forced_in_changes_nothing(world: EvmWorld) -> None:
     world.open()
     world.chain.ask("anvil_setBalance", world.round.address, hex(5 * ETHER))
     world.expire()
@@ -214,7 +214,7 @@ def test_coin_that_is_forced_in_changes_nothing(world: World) -> None:
 # Other people's calls
 
 
-def test_nobody_else_moves_money_or_changes_terms(world: World, chain: Chain) -> None:
+def test_nobody_else_moves_money_or_changes_terms(world: EvmWorld, chain: AnvilChain) -> None:
     """Every function that changes something, called by a stranger at every stage, leaves what each is owed as it was."""
     a, stranger = world.agents[0], chain.accounts[20]
     world.open(split=[10_000], feeBps=100)
@@ -233,13 +233,13 @@ def test_nobody_else_moves_money_or_changes_terms(world: World, chain: Chain) ->
     assert {one: world.owed(one) for one in owed} == owed
 
 
-def test_the_oracle_has_nothing_that_anybody_could_change(world: World) -> None:
+def test_the_oracle_has_nothing_that_anybody_could_change(world: EvmWorld) -> None:
     """No admin, no role, no upgrade: what changes something there is submitting one's own scores, and taking back a signature."""
     changing = [one["name"] for one in world.oracle.abi if one["type"] == "function" and one["stateMutability"] == "nonpayable"]
     assert sorted(changing) == ["revoke", "submit", "submitSigned"]
 
 
-def test_who_settles_gives_it_too_little_gas_in_vain(world: World) -> None:
+def test_who_settles_gives_it_too_little_gas_in_vain(world: EvmWorld) -> None:
     """There is no way in which scores that are there are not seen: it is settled by them, or not at all."""
     a = world.agents[0]
     world.open(split=[10_000], feeBps=0)

@@ -13,7 +13,7 @@ from assay.publish.evm.libraries import checksum
 from assay.scheme.bounty import read_bounty
 from cli_kit import output, refused, run
 from evm_commands_kit import P1, P2, P3, PEOPLE, account, bounty, judged, opened, place, said, target
-from evm_kit import ETHER, HOUR, Chain
+from evm_kit import ETHER, HOUR, AnvilChain
 from publish_kit import with_keys
 
 __all__ = ["place", "with_keys"]  # fixtures
@@ -21,7 +21,7 @@ __all__ = ["place", "with_keys"]  # fixtures
 pytestmark = pytest.mark.usefixtures("with_keys")
 
 
-def test_from_the_oracle_to_the_deposit(place: Path, chain: Chain) -> None:
+def test_from_the_oracle_to_the_deposit(place: Path, chain: AnvilChain) -> None:
     # The operator makes an oracle, the sponsor the bounty's contract, and puts the deposit in.
     assert bounty("oracle", place, yes=False)["outcome"] == {"state": "planned"}
     early = bounty("create", place, key="sponsor", yes=False, code=1)
@@ -43,7 +43,7 @@ def test_from_the_oracle_to_the_deposit(place: Path, chain: Chain) -> None:
     assert chain.balance(made["round"]) == before == ETHER
 
 
-def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> None:
+def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) -> None:
     # Three agents commit: by what `assay commit` wrote, and by a digest.
     opened(place, chain)
     digest = read_bounty(place).digest
@@ -101,7 +101,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: Chain) -> No
     assert [states for subject, states in rows if subject == "bounty claim"] == [whole, ["refused"]]
 
 
-def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: Chain) -> None:
+def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: AnvilChain) -> None:
     opened(place, chain)
     bounty("commit", place, "0x" + "33" * 32, key="three")
     assert bounty("refund", place, key="sponsor")["outcome"]["state"] == "too-early"
@@ -117,7 +117,7 @@ def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: Chain
     assert said("publish", place, "--to", "local", "--yes", code=1)["outcome"]["code"] == "not-open"
 
 
-def test_a_bounty_in_a_token(place: Path, chain: Chain) -> None:
+def test_a_bounty_in_a_token(place: Path, chain: AnvilChain) -> None:
     token = chain.deploy("GoodToken")
     target(place, chain, token=token.address)
     bounty("oracle", place)
@@ -136,7 +136,7 @@ def test_a_bounty_in_a_token(place: Path, chain: Chain) -> None:
 # What is refused
 
 
-def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain) -> None:
+def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: AnvilChain) -> None:
     opened(place, chain)
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(str(ETHER), str(ETHER * 2)).replace("fee_bps = 250", "fee_bps = 100"))
@@ -164,19 +164,19 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: Chain)
         ("[7000, 3000]", f"{[300] * 33 + [100]}", "payout.split: has 34 entries; the contract accepts 32"),
     ],
 )
-def test_terms_that_no_contract_takes(place: Path, chain: Chain, old: str, new: str, message: str) -> None:
+def test_terms_that_no_contract_takes(place: Path, chain: AnvilChain, old: str, new: str, message: str) -> None:
     text = (place / "bounty.toml").read_text()
     assert old in text
     (place / "bounty.toml").write_text(text.replace(old, new))
     assert message in refused("bounty", "create", place, "--to", "local", "--as", "sponsor")
 
 
-def test_a_fee_that_nobody_gets(place: Path, chain: Chain) -> None:
+def test_a_fee_that_nobody_gets(place: Path, chain: AnvilChain) -> None:
     target(place, chain, fee_recipient=None)
     assert "there is a fee, but no account receives it" in refused("bounty", "create", place, "--to", "local", "--as", "sponsor")
 
 
-def test_deadlines_that_are_over_make_no_contract(place: Path, chain: Chain) -> None:
+def test_deadlines_that_are_over_make_no_contract(place: Path, chain: AnvilChain) -> None:
     bounty("oracle", place)
     chain.at(chain.now + HOUR)
     found = bounty("create", place, key="sponsor", code=1)
@@ -186,7 +186,7 @@ def test_deadlines_that_are_over_make_no_contract(place: Path, chain: Chain) -> 
     )
 
 
-def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Chain) -> None:
+def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: AnvilChain) -> None:
     opened(place, chain)
     digest = read_bounty(place).digest
 
@@ -208,7 +208,7 @@ def test_what_is_no_commitment_of_this_bounty_and_account(place: Path, chain: Ch
     assert bounty("commit", place, "sha256:" + "34" * 32, key="one", code=1)["outcome"]["code"] == "already-committed"
 
 
-def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
+def test_what_is_typed_wrongly(place: Path, chain: AnvilChain) -> None:
     assert "exclude each other" in run("publish", place, "--to", "local", "--yes", "--dry-run", code=2).stderr
     assert "there is no target 'main', only: local" in refused("publish", place, "--to", "main")
     assert "targets.local.round: is missing; create the contract with `assay bounty create`" in refused(
@@ -228,12 +228,12 @@ def test_what_is_typed_wrongly(place: Path, chain: Chain) -> None:
     )
 
 
-def test_an_address_that_is_typed_wrongly(place: Path, chain: Chain) -> None:
+def test_an_address_that_is_typed_wrongly(place: Path, chain: AnvilChain) -> None:
     opened(place, chain)
     assert "--receiver: is not an EVM address" in refused("bounty", "claim", place, "--to", "local", "--receiver", "me")
 
 
-def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
+def test_a_node_that_is_not_there(place: Path, chain: AnvilChain) -> None:
     target(place, chain, rpc="http://127.0.0.1:1", round="0x" + "22" * 20)
     found = bounty("fund", place, key="sponsor", yes=False, code=1)
     assert found["outcome"]["state"] == "unknown"
@@ -248,7 +248,7 @@ def test_a_node_that_is_not_there(place: Path, chain: Chain) -> None:
     assert shown.endswith("and the node running?")
 
 
-def test_another_chain_than_publish_toml_says(place: Path, chain: Chain) -> None:
+def test_another_chain_than_publish_toml_says(place: Path, chain: AnvilChain) -> None:
     target(place, chain, chain_id=1, round="0x" + "22" * 20)
     for name in ("oracle", "create", "fund", "settle", "claim", "refund"):
         assert bounty(name, place, key="sponsor", code=1)["outcome"]["code"] == "wrong-chain"

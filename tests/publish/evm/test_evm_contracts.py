@@ -12,7 +12,7 @@ import pytest
 import evm_gas
 import evm_kit
 from assay.publish.evm.contracts import ORACLE, ROUND, artifact
-from evm_kit import Chain, World
+from evm_kit import AnvilChain, EvmWorld
 
 SHIPPED = evm_kit.ROOT / "src" / "assay" / "publish" / "evm" / "contracts"
 
@@ -43,7 +43,7 @@ def test_settings_are_pinned_and_the_code_names_no_machine() -> None:
         assert len(found["deployed"]) // 2 - 1 < 24_576 // 2  # half of what a chain takes (EIP-170)
 
 
-def test_code_at_an_address_is_told_from_other_code(world: World, chain: Chain) -> None:
+def test_code_at_an_address_is_told_from_other_code(world: EvmWorld, chain: AnvilChain) -> None:
     first = chain.w3.eth.get_code(world.open().address)
     second = chain.w3.eth.get_code(world.open(thresholdBps=1, split=[10_000]).address)
     assert first != second
@@ -73,7 +73,9 @@ def test_everything_that_can_be_called_is_explained() -> None:
 def test_the_page_has_the_gas_that_calls_take(tmp_path: Path) -> None:
     with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS) as node:
         page = evm_gas.PAGE.read_text(encoding="utf-8")
-        assert evm_gas.filled(page, Chain(node.url)) == page, "run: PYTHONPATH=tests/kits python tests/publish/evm/evm_gas.py"
+        assert evm_gas.filled(page, AnvilChain(node.url)) == page, (
+            "run: PYTHONPATH=tests/kits python tests/publish/evm/evm_gas.py"
+        )
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import publish_crash
 import publish_kit as kit
 from crash_kit import Warm
 from depth import depth
-from evm_kit import World
+from evm_kit import EvmWorld
 from publish_kit import with_keys
 
 __all__ = ["with_keys"]  # a fixture
@@ -36,10 +36,10 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
             yield made
 
 
-class Stage:
+class RoundStage:
     """A settled competition, and a round in which it can be published; the chain is put back before each trial."""
 
-    def __init__(self, world: World, folder: Path, warm: Warm) -> None:
+    def __init__(self, world: EvmWorld, folder: Path, warm: Warm) -> None:
         self.world, self.folder, self.warm, self.number = world, folder, warm, 0
         self.left = set[str]()
         """How far they were when they were killed."""
@@ -79,15 +79,15 @@ class Stage:
 
 
 @pytest.fixture(params=["ledger", "file"])
-def stage(world: World, tmp_path: Path, warm: Warm, request: pytest.FixtureRequest) -> Stage:
+def stage(world: EvmWorld, tmp_path: Path, warm: Warm, request: pytest.FixtureRequest) -> RoundStage:
     """Its journal is in the ledger, or, without one, in a file."""
-    made = Stage(world, tmp_path, warm)
+    made = RoundStage(world, tmp_path, warm)
     if request.param == "file":
         (made.template / "ledger.toml").unlink()
     return made
 
 
-def trials(stage: Stage, count: int, draw: random.Random, *, at_steps: bool) -> None:
+def trials(stage: RoundStage, count: int, draw: random.Random, *, at_steps: bool) -> None:
     """Each is killed twice, somewhere between the beginning and the end."""
     steps, seconds = stage.whole()
     for _ in range(count // 2):
@@ -96,20 +96,20 @@ def trials(stage: Stage, count: int, draw: random.Random, *, at_steps: bool) -> 
 
 
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
-def test_what_a_kill_leaves_is_seen_through(stage: Stage, at_steps: bool) -> None:
+def test_what_a_kill_leaves_is_seen_through(stage: RoundStage, at_steps: bool) -> None:
     trials(stage, KILLS, random.Random(20261121), at_steps=at_steps)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
-def test_two_hundred_kills(stage: Stage, at_steps: bool) -> None:
+def test_two_hundred_kills(stage: RoundStage, at_steps: bool) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")
     trials(stage, 200, random.Random(seed), at_steps=at_steps)
 
 
 @pytest.mark.full
-def test_a_kill_before_every_step(stage: Stage) -> None:
+def test_a_kill_before_every_step(stage: RoundStage) -> None:
     step = 1
     while stage.trial(step):
         step += 1

@@ -18,9 +18,9 @@ from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
 from assay.publish.rpc import HttpRpc, RpcError
 from assay.publish.sender import under_way
-from evm_kit import CHAIN_ID, Chain, World
+from evm_kit import CHAIN_ID, AnvilChain, EvmWorld
 from evm_proxy import Fault, Proxy
-from publish_kit import Passing, with_keys
+from publish_kit import PassingTime, with_keys
 
 __all__ = ["with_keys"]  # a fixture
 
@@ -29,21 +29,21 @@ pytestmark = pytest.mark.usefixtures("with_keys")
 
 
 @pytest.fixture
-def proxy(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(chain: AnvilChain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(rpc, "PAUSE", 0.01)
     with faults.proxy(chain.url) as made:
         yield made
 
 
 @pytest.fixture
-def place(world: World, proxy: Proxy, tmp_path: Path) -> Path:
+def place(world: EvmWorld, proxy: Proxy, tmp_path: Path) -> Path:
     world.open()
     world.commit(*world.agents[:2])
     world.close()
     return kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world, rpc=proxy.url, wait_seconds=30)
 
 
-def once(world: World, place: Path) -> None:
+def once(world: EvmWorld, place: Path) -> None:
     assert len(world.scores()[1]) == 2
     assert kit.nonce(world, world.scorer) == 1
     assert under_way(EvmAttempt.read(kit.journal(place))) is None
@@ -166,7 +166,7 @@ def test_nonsense_is_no_answer(proxy: Proxy, method: str, ask: Any, value: Any) 
         ask(EvmNode(proxy.url))
 
 
-def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: World) -> None:
+def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: EvmWorld) -> None:
     proxy.faults = [("eth_call", faults.result("0x"))]
     with pytest.raises(Unreachable, match="sent an impossible answer"):
         Contract(EvmNode(proxy.url), ORACLE, world.oracle.address).ask("scoresOf", world.oracle.address, world.scorer)
@@ -215,19 +215,19 @@ def test_a_node_without_an_opinion_on_tips(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("fault", [faults.cut_before, faults.cut_after, faults.cut_within, faults.saying(b"", 503)])
-def test_whatever_question_is_lost_it_is_there_once(place: Path, world: World, proxy: Proxy, fault: Fault) -> None:
+def test_whatever_question_is_lost_it_is_there_once(place: Path, world: EvmWorld, proxy: Proxy, fault: Fault) -> None:
     """Each third answer is lost; and the one to the transaction that is sent."""
 
     def again() -> None:
         proxy.faults += [("", fault)]
 
     proxy.faults = [("eth_sendRawTransaction", fault), ("eth_sendRawTransaction", fault), ("eth_getTransactionReceipt", fault)]
-    outcome = kit.sent(place, Passing(*[again] * 20))
+    outcome = kit.sent(place, PassingTime(*[again] * 20))
     assert isinstance(outcome, Confirmed), outcome
     once(world, place)
 
 
-def test_a_node_that_goes_away_after_it_took_it(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_goes_away_after_it_took_it(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """It is sent; then nobody answers. What became of it is not known, until somebody answers again."""
 
     def gone(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
@@ -245,7 +245,7 @@ def test_a_node_that_goes_away_after_it_took_it(place: Path, world: World, proxy
     once(world, place)
 
 
-def test_a_node_that_is_not_there_at_all(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_is_not_there_at_all(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     proxy.always[""] = faults.cut_before
     outcome = kit.sent(place)
     assert isinstance(outcome, Unknown)
@@ -257,7 +257,7 @@ def test_a_node_that_is_not_there_at_all(place: Path, world: World, proxy: Proxy
     assert kit.states(place) == ["unknown"], "the same again is not written down again"
 
 
-def test_a_node_that_says_it_took_it_and_did_not(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_says_it_took_it_and_did_not(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """It lies: nothing is sent. It is asked whether it has it, and given it again."""
     lie = faults.result("0x" + "11" * 32)
     world.chain.ask("evm_setAutomine", False)
@@ -271,7 +271,7 @@ def test_a_node_that_says_it_took_it_and_did_not(place: Path, world: World, prox
     once(world, place)
 
 
-def _dropping(world: World, answer: Fault) -> Fault:
+def _dropping(world: EvmWorld, answer: Fault) -> Fault:
     def drop(handler: faults.ProxyHandler, question: dict[str, Any], data: bytes) -> None:
         world.chain.ask("anvil_dropAllTransactions")
         answer(handler, question, data)
@@ -279,7 +279,7 @@ def _dropping(world: World, answer: Fault) -> Fault:
     return drop
 
 
-def test_a_node_that_says_it_is_in_a_block_and_it_is_not(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_says_it_is_in_a_block_and_it_is_not(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """A receipt for a transaction that no block has: the scores are read back, and they are not there."""
     world.chain.ask("evm_setAutomine", False)
     head = world.chain.w3.eth.get_block("latest")
@@ -297,7 +297,7 @@ def test_a_node_that_says_it_is_in_a_block_and_it_is_not(place: Path, world: Wor
     assert kit.nonce(world, world.scorer) == 1
 
 
-def test_a_receipt_of_another_block_is_not_believed(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_receipt_of_another_block_is_not_believed(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """A block that is no more, as far as the chain itself knows."""
     world.chain.ask("evm_setAutomine", False)
     head = world.chain.w3.eth.get_block("latest")
@@ -307,7 +307,7 @@ def test_a_receipt_of_another_block_is_not_believed(place: Path, world: World, p
     assert "confirmed" not in kit.states(place)
 
 
-def test_a_node_that_is_behind_is_given_time(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_is_behind_is_given_time(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """It knows the nonce is used, and not yet by what: that is no reason to send again."""
     none = faults.result(None)
     proxy.faults = [("eth_getTransactionReceipt", none)] * 3
@@ -324,7 +324,7 @@ def test_a_node_that_is_behind_is_given_time(place: Path, world: World, proxy: P
         ("the sky is falling", "node"),
     ],
 )
-def test_what_a_node_does_not_take_waits(place: Path, world: World, proxy: Proxy, message: str, code: str) -> None:
+def test_what_a_node_does_not_take_waits(place: Path, world: EvmWorld, proxy: Proxy, message: str, code: str) -> None:
     """It was signed, so it may be somewhere: it is that one that is sent the next time."""
     world.chain.ask("evm_setAutomine", False)
     proxy.always["eth_sendRawTransaction"] = _dropping(world, faults.error(-32000, message))
@@ -340,14 +340,14 @@ def test_what_a_node_does_not_take_waits(place: Path, world: World, proxy: Proxy
     once(world, place)
 
 
-def test_what_pays_too_little_is_replaced_at_once(place: Path, world: World, proxy: Proxy) -> None:
+def test_what_pays_too_little_is_replaced_at_once(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     world.chain.ask("evm_setAutomine", False)
     proxy.faults = [("eth_sendRawTransaction", _dropping(world, faults.error(-32000, "transaction underpriced")))]
 
     def mine() -> None:
         world.chain.ask("evm_mine")
 
-    assert isinstance(kit.sent(place, Passing(mine, mine)), Confirmed)
+    assert isinstance(kit.sent(place, PassingTime(mine, mine)), Confirmed)
     assert kit.states(place) == ["planned", "replaced", "sent", "confirmed"]
     once(world, place)
 
@@ -359,7 +359,7 @@ def test_an_estimate_that_a_node_cannot_make(place: Path, proxy: Proxy) -> None:
     assert outcome.code == "funds"
 
 
-def test_a_chain_without_a_base_fee(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_chain_without_a_base_fee(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     head = {"number": "0x10", "hash": "0x" + "11" * 32, "timestamp": hex(world.chain.now)}
     proxy.always["eth_getBlockByNumber"] = faults.result(head)
     outcome = kit.sent(place)

@@ -11,7 +11,7 @@ from web3 import Web3
 from assay.publish.evm.contracts import DEPLOYER, ROUND, artifact, oracle_address
 from cli_kit import run
 from evm_commands_kit import P1, P2, account, bounty, judged, opened, place, said, target, time
-from evm_kit import ETHER, FREE, HOUR, Chain, refused
+from evm_kit import ETHER, FREE, HOUR, AnvilChain, refused
 from publish_kit import with_keys
 
 __all__ = ["place", "with_keys"]  # fixtures
@@ -30,7 +30,7 @@ STRICT = {"fund", "commit", "publish"}
 
 
 @pytest.fixture
-def honest(place: Path, chain: Chain) -> Any:
+def honest(place: Path, chain: AnvilChain) -> Any:
     """The round that the sponsor should have named; its epoch is settled."""
     opened(place, chain)
     made = chain.contract(ROUND, said("bounty", "show", place, "--to", "local")["round"])
@@ -67,7 +67,7 @@ def differing(place: Path, *fields: str) -> None:
     assert all(f"the round has {field} " in " ".join(done.stderr.split()) for field in fields)
 
 
-def raw(chain: Chain, code: bytes, storage: dict[int, int] | None = None) -> str:
+def raw(chain: AnvilChain, code: bytes, storage: dict[int, int] | None = None) -> str:
     """A contract with this code and storage, as anybody can make one: what made it is another program than what is there."""
     push, store = b"\x7f", b"\x55"
     pairs = [(value.to_bytes(32, "big"), slot.to_bytes(32, "big")) for slot, value in (storage or {}).items()]
@@ -78,7 +78,7 @@ def raw(chain: Chain, code: bytes, storage: dict[int, int] | None = None) -> str
     return str(chain.w3.eth.wait_for_transaction_receipt(hashed)["contractAddress"])
 
 
-def forged(chain: Chain, real: Any, values: dict[str, str], storage: dict[int, int] | None = None) -> str:
+def forged(chain: AnvilChain, real: Any, values: dict[str, str], storage: dict[int, int] | None = None) -> str:
     """The round that ships, its code as it is there and its storage, with other addresses put into the code."""
     code = bytes(chain.w3.eth.get_code(real.address))
     for old, new in values.items():
@@ -90,7 +90,7 @@ def forged(chain: Chain, real: Any, values: dict[str, str], storage: dict[int, i
     return raw(chain, code, {slot: value for slot, value in there.items() if value} | (storage or {}))
 
 
-def genuine(place: Path, chain: Chain, *, bounty_toml: tuple[str, str] = ("", ""), **fields: Any) -> None:
+def genuine(place: Path, chain: AnvilChain, *, bounty_toml: tuple[str, str] = ("", ""), **fields: Any) -> None:
     """publish.toml names a round that ours made, with other terms than the files say."""
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(*bounty_toml))
@@ -103,7 +103,7 @@ def genuine(place: Path, chain: Chain, *, bounty_toml: tuple[str, str] = ("", ""
 # Contracts of its own
 
 
-def test_the_attack_from_end_to_end(place: Path, chain: Chain, honest: Any) -> None:
+def test_the_attack_from_end_to_end(place: Path, chain: AnvilChain, honest: Any) -> None:
     """A shipped round with an oracle of the sponsor's: every value that it tells is what was promised, and its code is ours."""
     sponsor, victim, puppet = chain.accounts[1], chain.accounts[7], chain.accounts[8]
     evil = chain.deploy("PuppetOracle", puppet)
@@ -130,13 +130,13 @@ def test_the_attack_from_end_to_end(place: Path, chain: Chain, honest: Any) -> N
     assert there.functions.owed(victim).call() == 0 < there.functions.owed(puppet).call(), "it is a real attack"
 
 
-def test_an_oracle_of_its_own_is_named(place: Path, chain: Chain, honest: Any) -> None:
+def test_an_oracle_of_its_own_is_named(place: Path, chain: AnvilChain, honest: Any) -> None:
     target(place, chain, oracle=chain.deploy("PuppetOracle", account(8)).address, round=honest.address)
     refusing(place, "wrong-oracle")
 
 
 @pytest.mark.parametrize("change", ["storage", "copy", "forwarder", "nothing", "oracle"])
-def test_a_round_of_its_own(place: Path, chain: Chain, honest: Any, change: str) -> None:
+def test_a_round_of_its_own(place: Path, chain: AnvilChain, honest: Any, change: str) -> None:
     making: dict[str, Callable[[], str]] = {
         # Whatever is owed, it was there from the beginning.
         "storage": lambda: forged(chain, honest, {}, {6: 10**30}),
@@ -149,7 +149,7 @@ def test_a_round_of_its_own(place: Path, chain: Chain, honest: Any, change: str)
     refusing(place, "wrong-contract")
 
 
-def test_a_chain_where_another_program_makes_contracts(place: Path, chain: Chain, honest: Any) -> None:
+def test_a_chain_where_another_program_makes_contracts(place: Path, chain: AnvilChain, honest: Any) -> None:
     """Addresses prove what is there by what the deployer does; one that does something else proves nothing."""
     target(place, chain, round=honest.address)
     chain.ask("anvil_setCode", DEPLOYER, "0x00")
@@ -161,29 +161,29 @@ def test_a_chain_where_another_program_makes_contracts(place: Path, chain: Chain
 # Terms of its own
 
 
-def test_another_scorer_than_publish_toml_says(place: Path, chain: Chain, honest: Any) -> None:
+def test_another_scorer_than_publish_toml_says(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, only_scorer=account(1))
     differing(place, "scorer")
 
 
-def test_another_sponsor_and_another_fee(place: Path, chain: Chain, honest: Any) -> None:
+def test_another_sponsor_and_another_fee(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, sponsor=account(9), fee_recipient=account(9))
     target(place, chain, round=said("bounty", "show", place, "--to", "local", code=1)["round"], sponsor=account(1))
     differing(place, "sponsor", "fee_recipient")
 
 
-def test_another_deadline_and_another_split(place: Path, chain: Chain, honest: Any) -> None:
+def test_another_deadline_and_another_split(place: Path, chain: AnvilChain, honest: Any) -> None:
     until = honest.functions.commitUntil().call()
     genuine(place, chain, bounty_toml=(time(until), time(until + HOUR // 2)))
     differing(place, "bounty", "commit_until")
 
 
-def test_another_token(place: Path, chain: Chain, honest: Any) -> None:
+def test_another_token(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, token=chain.deploy("BadToken").address)
     differing(place, "token")
 
 
-def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, chain: Chain, honest: Any) -> None:
+def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, chain: AnvilChain, honest: Any) -> None:
     """A folder from which the sponsor left it out."""
     assert "All terms are those of bounty.toml and publish.toml" in run("bounty", "show", place, "--to", "local").stdout
     target(place, chain, round=honest.address)
@@ -193,7 +193,7 @@ def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, c
     assert "There is no bounty.toml here, so only the terms that publish.toml names were compared." in shown
 
 
-def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Chain, honest: Any) -> None:
+def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: AnvilChain, honest: Any) -> None:
     """Where the files themselves name what the sponsor chose, nothing differs; whose it is stands there."""
     token = chain.deploy("BadToken").address
     genuine(place, chain, only_scorer=account(1), token=token)
@@ -213,7 +213,7 @@ def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Cha
     assert "its enclave is the one that bounty.toml pins (`assay enclave verify`)" in sealed
 
 
-def test_a_token_that_refuses_to_say_what_it_allows(place: Path, chain: Chain) -> None:
+def test_a_token_that_refuses_to_say_what_it_allows(place: Path, chain: AnvilChain) -> None:
     """A token of the sponsor's is asked before anything is sent; whatever it answers is an answer of ours."""
     token = chain.deploy("BadToken")
     target(place, chain, token=token.address)

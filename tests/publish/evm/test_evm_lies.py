@@ -14,7 +14,7 @@ from assay.publish.evm.node import EvmNode
 from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.outcome import Confirmed, Refusal, Sent, Unknown
 from cli_kit import RUNNER
-from evm_kit import World
+from evm_kit import EvmWorld
 from evm_proxy import Proxy
 from publish_kit import with_keys
 from test_evm_faults import once, place, proxy
@@ -46,7 +46,7 @@ def safe(text: str) -> None:
 
 
 @pytest.mark.parametrize("method", READS)
-def test_an_error_instead_of_an_answer_is_one_of_ours(place: Path, world: World, proxy: Proxy, method: str) -> None:
+def test_an_error_instead_of_an_answer_is_one_of_ours(place: Path, world: EvmWorld, proxy: Proxy, method: str) -> None:
     """Whatever is asked and whenever it comes: what became of it is unknown or refused, in text that can be shown."""
     for error in (faults.error(-32005, f"limit exceeded {UGLY}"), faults.error(3, f"execution reverted: {UGLY}", "0xdeadbeef")):
         proxy.always[method] = error
@@ -60,7 +60,7 @@ def test_an_error_instead_of_an_answer_is_one_of_ours(place: Path, world: World,
     once(world, place)
 
 
-def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world: World, proxy: Proxy) -> None:
+def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """The node took it, and says to that and to all that is asked then that it is too much."""
     busy = faults.error(-32005, f"limit exceeded {UGLY}")
 
@@ -80,7 +80,7 @@ def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world:
 
 
 @pytest.mark.parametrize("method", READS)
-def test_commands_say_an_error_of_the_nodes_without_a_traceback(place: Path, world: World, proxy: Proxy, method: str) -> None:
+def test_commands_say_an_error_of_the_nodes_without_a_traceback(place: Path, world: EvmWorld, proxy: Proxy, method: str) -> None:
     kit.publish_toml(place, world, rpc=proxy.url, wait_seconds=0)
     (place / "bounty.toml").unlink(missing_ok=True)
     for fault in (faults.error(-32005, UGLY), faults.error(3, f"execution reverted {UGLY}", {"data": "0x08c379a0"})):
@@ -93,7 +93,7 @@ def test_commands_say_an_error_of_the_nodes_without_a_traceback(place: Path, wor
 
 
 @pytest.mark.parametrize("state", [3, 255])
-def test_a_state_that_no_round_has(place: Path, world: World, proxy: Proxy, state: int) -> None:
+def test_a_state_that_no_round_has(place: Path, world: EvmWorld, proxy: Proxy, state: int) -> None:
     """The node says so: no contract of ours does."""
     selector = world.round.encode_abi("state", [])
 
@@ -116,7 +116,7 @@ def test_a_state_that_no_round_has(place: Path, world: World, proxy: Proxy, stat
     ],
 )
 def test_a_number_of_a_rounds_that_cannot_be_shown(
-    place: Path, world: World, proxy: Proxy, name: str, value: int, why: str
+    place: Path, world: EvmWorld, proxy: Proxy, name: str, value: int, why: str
 ) -> None:
     """A time after the year 9999, and more than a number of JSON's: neither is a traceback."""
     selector = world.round.encode_abi(name, [])
@@ -144,7 +144,7 @@ def test_numbers_that_no_chain_has_are_no_answer(proxy: Proxy) -> None:
 # One nonce for one plan
 
 
-def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: World, proxy: Proxy) -> None:
+def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """It says that something else used the nonce, and names another: two that are signed it could both bring to the chain."""
     proxy.always["eth_getTransactionCount"] = faults.result(hex(2))
     proxy.always["eth_sendRawTransaction"] = faults.result("0x" + "11" * 32)

@@ -10,14 +10,14 @@ from web3 import Web3
 
 import evm_kit
 from assay.publish.evm.contracts import ROUND
-from evm_kit import CHAIN_ID, HOUR, NOBODY, RECEIPT, Chain, World, events, refused, scored
+from evm_kit import CHAIN_ID, HOUR, NOBODY, RECEIPT, AnvilChain, EvmWorld, events, refused, scored
 
 KEY = Account.from_key(b"\x5c" * 32)
 """A scorer who has no coin: somebody else pays the gas."""
 
 
 @pytest.fixture
-def ready(world: World) -> World:
+def ready(world: EvmWorld) -> EvmWorld:
     """A round with two agents, where scores are taken."""
     world.open()
     world.commit(*world.agents[:2])
@@ -28,14 +28,14 @@ def ready(world: World) -> World:
 # Who may
 
 
-def test_a_round_takes_the_scores_of_its_scorer_alone(ready: World) -> None:
+def test_a_round_takes_the_scores_of_its_scorer_alone(ready: EvmWorld) -> None:
     for stranger in (ready.admin, ready.sponsor, ready.agents[0]):
         with refused("NotTheScorer", stranger):
             ready.submit([(ready.agents[0], 1)], by=stranger)
     ready.submit([(ready.agents[0], 9000)])
 
 
-def test_what_another_scorer_said_of_a_round_is_not_read(chain: Chain, world: World) -> None:
+def test_what_another_scorer_said_of_a_round_is_not_read(chain: AnvilChain, world: EvmWorld) -> None:
     """A round that lets anybody submit has the scores of each kept apart; it is asked for whose they are to be."""
     loose = chain.deploy("LooseRound")
     for number, by in enumerate((world.scorer, world.sponsor)):
@@ -49,7 +49,7 @@ def test_what_another_scorer_said_of_a_round_is_not_read(chain: Chain, world: Wo
 # What
 
 
-def test_scores_are_kept_as_they_came(ready: World) -> None:
+def test_scores_are_kept_as_they_came(ready: EvmWorld) -> None:
     a, b = ready.agents[:2]
     proof = b"\xaa" * 32
     rows = [(a, 9000, proof), (b, 0, bytes(32))]
@@ -68,14 +68,14 @@ def test_scores_are_kept_as_they_came(ready: World) -> None:
     assert {one["round"] for one in logged} == {ready.round.address}
 
 
-def test_one_submission_a_round(ready: World) -> None:
+def test_one_submission_a_round(ready: EvmWorld) -> None:
     ready.submit([(ready.agents[0], 1)])
     for again in ([(ready.agents[0], 1)], [(ready.agents[1], 1)], []):
         with refused("AlreadySubmitted", ready.round.address):
             ready.submit(again)
 
 
-def test_what_is_wrong_with_a_batch_is_said_by_name(ready: World) -> None:
+def test_what_is_wrong_with_a_batch_is_said_by_name(ready: EvmWorld) -> None:
     a, b, stranger = ready.agents[:3]
     submit, at = ready.oracle.functions.submit, ready.round.address
 
@@ -101,7 +101,7 @@ def test_what_is_wrong_with_a_batch_is_said_by_name(ready: World) -> None:
     send([(a, 10_000, none), (b, 0, none)])
 
 
-def test_scores_come_between_the_deadlines(world: World) -> None:
+def test_scores_come_between_the_deadlines(world: EvmWorld) -> None:
     a = world.agents[0]
     world.make()
     with refused("NotOpen"):
@@ -122,13 +122,13 @@ def test_scores_come_between_the_deadlines(world: World) -> None:
         world.submit([(a, 1)])
 
 
-def test_the_last_second_is_in_time(ready: World) -> None:
+def test_the_last_second_is_in_time(ready: EvmWorld) -> None:
     ready.chain.ask("evm_setNextBlockTimestamp", ready.terms["scoreUntil"])
     ready.submit([(ready.agents[0], 1)])
     assert len(ready.scores()[1]) == 1
 
 
-def test_a_round_that_is_no_contract_takes_no_scores(ready: World) -> None:
+def test_a_round_that_is_no_contract_takes_no_scores(ready: EvmWorld) -> None:
     with pytest.raises(Exception, match="revert"):
         ready.chain.send(ready.oracle.functions.submit(ready.agents[0], RECEIPT, []), ready.scorer)
 
@@ -136,7 +136,7 @@ def test_a_round_that_is_no_contract_takes_no_scores(ready: World) -> None:
 # Signatures
 
 
-def signed(world: World, rows: list[Any], nonce: int = 0, deadline: int | None = None, **changes: Any) -> tuple[Any, ...]:
+def signed(world: EvmWorld, rows: list[Any], nonce: int = 0, deadline: int | None = None, **changes: Any) -> tuple[Any, ...]:
     """The arguments of submitSigned, with KEY's signature over what EIP-712 makes of them, or of `changes`."""
     deadline = world.terms["scoreUntil"] if deadline is None else deadline
     message: dict[str, Any] = {
@@ -160,7 +160,7 @@ def signed(world: World, rows: list[Any], nonce: int = 0, deadline: int | None =
 
 
 @pytest.fixture
-def keyed(world: World) -> World:
+def keyed(world: EvmWorld) -> EvmWorld:
     """Where scores are taken, and KEY's count."""
     world.open(scorer=KEY.address)
     world.commit(*world.agents[:2])
@@ -168,7 +168,7 @@ def keyed(world: World) -> World:
     return world
 
 
-def test_anybody_may_bring_what_a_scorer_signed(keyed: World) -> None:
+def test_anybody_may_bring_what_a_scorer_signed(keyed: EvmWorld) -> None:
     rows = scored([(keyed.agents[0], 9000), (keyed.agents[1], 10)])
     said = keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows)), keyed.agents[9])
     assert events(keyed.oracle, "ScoresSubmitted", said)[0]["scorer"] == KEY.address
@@ -176,7 +176,7 @@ def test_anybody_may_bring_what_a_scorer_signed(keyed: World) -> None:
     assert keyed.oracle.functions.nonceOf(KEY.address, keyed.round.address).call() == 1
 
 
-def test_no_scores_at_all_can_be_signed_too(keyed: World) -> None:
+def test_no_scores_at_all_can_be_signed_too(keyed: EvmWorld) -> None:
     keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, [])))
     assert keyed.scores() == [RECEIPT, []]
 
@@ -195,13 +195,13 @@ def test_no_scores_at_all_can_be_signed_too(keyed: World) -> None:
         {"message": {"deadline": 1}},
     ],
 )
-def test_a_signature_is_good_for_what_it_is_of(keyed: World, changed: dict[str, Any]) -> None:
+def test_a_signature_is_good_for_what_it_is_of(keyed: EvmWorld, changed: dict[str, Any]) -> None:
     rows = scored([(keyed.agents[0], 9000)])
     with refused("BadSignature", KEY.address):
         keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows, **changed)))
 
 
-def test_a_relayer_can_change_nothing(keyed: World) -> None:
+def test_a_relayer_can_change_nothing(keyed: EvmWorld) -> None:
     rows = scored([(keyed.agents[0], 9000), (keyed.agents[1], 8000)])
     scorer, at, receipt, _, nonce, deadline, signature = signed(keyed, rows)
     submit = keyed.oracle.functions.submitSigned
@@ -221,7 +221,7 @@ def test_a_relayer_can_change_nothing(keyed: World) -> None:
         keyed.chain.send(submit(scorer, at, receipt, rows, 1, deadline, signature))
 
 
-def test_a_signature_has_its_time_and_its_maker_is_the_rounds(world: World) -> None:
+def test_a_signature_has_its_time_and_its_maker_is_the_rounds(world: EvmWorld) -> None:
     world.open()
     world.commit(world.agents[0])
     world.close()
@@ -235,7 +235,7 @@ def test_a_signature_has_its_time_and_its_maker_is_the_rounds(world: World) -> N
         world.chain.send(world.oracle.functions.submitSigned(*arguments))
 
 
-def test_what_was_signed_can_be_made_worthless(keyed: World) -> None:
+def test_what_was_signed_can_be_made_worthless(keyed: EvmWorld) -> None:
     """A signature that was taken back does not count, and one for another round is as good as before."""
     rows = scored([(keyed.agents[0], 9000)])
     arguments = signed(keyed, rows)
@@ -249,7 +249,7 @@ def test_what_was_signed_can_be_made_worthless(keyed: World) -> None:
     keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows, nonce=1)))
 
 
-def test_a_signature_is_spent_with_its_round(keyed: World) -> None:
+def test_a_signature_is_spent_with_its_round(keyed: EvmWorld) -> None:
     rows = scored([(keyed.agents[0], 9000)])
     arguments = signed(keyed, rows, deadline=keyed.chain.now + 100 * HOUR)
     keyed.chain.send(keyed.oracle.functions.submitSigned(*arguments))
@@ -264,12 +264,12 @@ def test_a_signature_is_spent_with_its_round(keyed: World) -> None:
         keyed.chain.send(keyed.oracle.functions.submitSigned(arguments[0], keyed.round.address, *arguments[2:]))
 
 
-def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: World, tmp_path: Path) -> None:
+def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: EvmWorld, tmp_path: Path) -> None:
     """The same contracts at the same addresses: only the chain is another."""
     rows = scored([(keyed.agents[0], 9000)])
     arguments = signed(keyed, rows)
     with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS, chain_id=CHAIN_ID + 1) as node:
-        other = evm_kit.world(Chain(node.url))
+        other = evm_kit.world(AnvilChain(node.url))
         other.open(**{name: keyed.terms[name] for name in ("scorer", "commitUntil", "scoreUntil")})
         other.commit(*other.agents[:2])
         other.close()
@@ -281,7 +281,7 @@ def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: World, tmp_
     keyed.chain.send(keyed.oracle.functions.submitSigned(*arguments))
 
 
-def test_a_contract_can_be_the_scorer(world: World) -> None:
+def test_a_contract_can_be_the_scorer(world: EvmWorld) -> None:
     """A wallet of several keys, say: it says itself what it has signed (ERC-1271)."""
     ready, wallet = world, world.chain.deploy("ScorerContract")
     ready.open(scorer=wallet.address)
@@ -299,7 +299,7 @@ def test_a_contract_can_be_the_scorer(world: World) -> None:
 # Size
 
 
-def test_a_full_round_fits_into_transactions_as_chains_allow_them(chain: Chain) -> None:
+def test_a_full_round_fits_into_transactions_as_chains_allow_them(chain: AnvilChain) -> None:
     """200 agents, 32 places: each step is well below 2²⁴ gas, the most of one transaction (EIP-7825)."""
     world = evm_kit.world(chain)
     world.open(split=[312] * 31 + [10_000 - 31 * 312], tiers=[(10_000 - i, 5_000) for i in range(16)])
@@ -324,7 +324,7 @@ def test_a_full_round_fits_into_transactions_as_chains_allow_them(chain: Chain) 
     assert settled["gasUsed"] < 2**24 // 2
 
 
-def test_rounds_do_not_see_each_others_scores(ready: World) -> None:
+def test_rounds_do_not_see_each_others_scores(ready: EvmWorld) -> None:
     first, a = ready.round, ready.agents[0]
     ready.submit([(a, 9000)])
     second = ready.open()

@@ -16,8 +16,8 @@ from assay.ledger import settling
 from assay.publish import publishers, settled_epoch
 from assay.publish.evm.contracts import ORACLE
 from assay.publish.outcome import Confirmed, Outcome, Refusal, TooEarly
-from evm_kit import ETHER, NOBODY, World
-from publish_kit import EPOCH, Passing, with_keys
+from evm_kit import ETHER, NOBODY, EvmWorld
+from publish_kit import EPOCH, PassingTime, with_keys
 
 __all__ = ["with_keys"]  # a fixture
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("with_keys")
 
 
 @pytest.fixture
-def place(world: World, tmp_path: Path) -> Path:
+def place(world: EvmWorld, tmp_path: Path) -> Path:
     """A settled epoch, and a round in which everybody has committed and scores are taken."""
     world.open()
     world.commit(*world.agents[:4])
@@ -40,12 +40,12 @@ def refusal(outcome: Outcome | None, code: str) -> Refusal:
     return outcome
 
 
-def paid(world: World) -> dict[str, int]:
+def paid(world: EvmWorld) -> dict[str, int]:
     world.settle()
     return {name: world.owed(agent) for name, agent in zip(SCORES, world.agents, strict=False)}
 
 
-def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: World) -> None:
+def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: EvmWorld) -> None:
     plan = kit.planned(place)
     assert [(line.participant, line.value) for line in plan.lines] == [("m1", "9000 BPS"), ("m2", "6000 BPS"), ("m4", "3000 BPS")]
     assert plan.left_out == (("m3", "unjudged"),)
@@ -73,7 +73,7 @@ def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: World) 
     assert after.held == {world.agents[0]: "9000 BPS", world.agents[1]: "6000 BPS", world.agents[3]: "3000 BPS"}
 
 
-def test_the_journal_has_it_before_it_is_sent_and_what_became_of_it(place: Path, world: World) -> None:
+def test_the_journal_has_it_before_it_is_sent_and_what_became_of_it(place: Path, world: EvmWorld) -> None:
     outcome = kit.sent(place)
     assert isinstance(outcome, Confirmed)
     planned, gone, confirmed = kit.journal(place)
@@ -86,7 +86,7 @@ def test_the_journal_has_it_before_it_is_sent_and_what_became_of_it(place: Path,
     assert not any(key in line.lower() for line in map(json.dumps, kit.journal(place)))
 
 
-def test_sent_again_it_is_found_to_be_there(place: Path, world: World) -> None:
+def test_sent_again_it_is_found_to_be_there(place: Path, world: EvmWorld) -> None:
     first = kit.sent(place)
     assert isinstance(first, Confirmed)
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_before_it_is_sent_the_oracle_does_not_have_it(place: Path) -> None:
     assert kit.opened(place).confirm(kit.planned(place)).state == "unknown"
 
 
-def test_too_early_is_no_failure(world: World, tmp_path: Path) -> None:
+def test_too_early_is_no_failure(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     world.commit(*world.agents[:4])
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world)
@@ -114,14 +114,14 @@ def test_too_early_is_no_failure(world: World, tmp_path: Path) -> None:
     assert kit.states(place)[0] == "too-early"
 
 
-def test_somebody_else_pays_for_what_the_scorer_signed(place: Path, world: World) -> None:
+def test_somebody_else_pays_for_what_the_scorer_signed(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, key="relayer", scorer="scorer")
     assert isinstance(kit.sent(place), Confirmed)
     assert (kit.nonce(world, world.scorer), kit.nonce(world, kit.key_of(3).address)) == (0, 1)
     assert len(world.scores()[1]) == 3
 
 
-def test_scores_that_somebody_else_submitted_are_confirmed_or_refused(place: Path, world: World) -> None:
+def test_scores_that_somebody_else_submitted_are_confirmed_or_refused(place: Path, world: EvmWorld) -> None:
     plan = kit.planned(place)
     rows = [(row["agent"], row["bps"], bytes.fromhex(row["attestation"][2:])) for row in plan.content["scores"]]
     receipt = bytes.fromhex(plan.receipt[7:])
@@ -138,7 +138,7 @@ def test_scores_that_somebody_else_submitted_are_confirmed_or_refused(place: Pat
     assert kit.states(place)[-1] == "refused"
 
 
-def test_others_scores_are_relied_on_when_they_are_deep_enough(place: Path, world: World) -> None:
+def test_others_scores_are_relied_on_when_they_are_deep_enough(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, confirmations=5)
     plan = kit.planned(place)
     rows = [(row["agent"], row["bps"], bytes.fromhex(row["attestation"][2:])) for row in plan.content["scores"]]
@@ -152,7 +152,7 @@ def test_others_scores_are_relied_on_when_they_are_deep_enough(place: Path, worl
 # What is not sent
 
 
-def test_a_round_that_would_pay_anything_else_is_told_nothing(world: World, tmp_path: Path) -> None:
+def test_a_round_that_would_pay_anything_else_is_told_nothing(world: EvmWorld, tmp_path: Path) -> None:
     world.open(deposit=ETHER + 1)
     world.commit(*world.agents[:4])
     world.close()
@@ -162,7 +162,7 @@ def test_a_round_that_would_pay_anything_else_is_told_nothing(world: World, tmp_
     assert world.scores()[1] == []
 
 
-def test_a_tie_that_the_chain_decides_otherwise_is_not_published(world: World, tmp_path: Path) -> None:
+def test_a_tie_that_the_chain_decides_otherwise_is_not_published(world: EvmWorld, tmp_path: Path) -> None:
     """m1 handed in first by participants.csv; on the chain it committed later."""
     world.open()
     world.commit(world.agents[1])
@@ -174,7 +174,7 @@ def test_a_tie_that_the_chain_decides_otherwise_is_not_published(world: World, t
     assert found.what.startswith(f"place 1 would be paid {ETHER * 6 // 10} (fee {ETHER * 15 // 1000}) to {world.agents[1]}")
 
 
-def test_who_did_not_commit_is_left_out_where_that_changes_nothing(world: World, tmp_path: Path) -> None:
+def test_who_did_not_commit_is_left_out_where_that_changes_nothing(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     world.commit(*world.agents[:2])
     world.close()
@@ -186,7 +186,7 @@ def test_who_did_not_commit_is_left_out_where_that_changes_nothing(world: World,
     assert isinstance(kit.sent(place), Confirmed)
 
 
-def test_a_winner_who_did_not_commit_holds_it_up(world: World, tmp_path: Path) -> None:
+def test_a_winner_who_did_not_commit_holds_it_up(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     world.commit(world.agents[1])
     world.close()
@@ -195,7 +195,7 @@ def test_a_winner_who_did_not_commit_holds_it_up(world: World, tmp_path: Path) -
     assert f"to {world.agents[1]}, but the settlement says {ETHER * 6 // 10}" in found.what
 
 
-def test_a_participant_without_an_address(world: World, tmp_path: Path) -> None:
+def test_a_participant_without_an_address(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     world.commit(*world.agents[:2])
     world.close()
@@ -208,7 +208,7 @@ def test_a_participant_without_an_address(world: World, tmp_path: Path) -> None:
         kit.planned(winner)
 
 
-def test_two_participants_with_one_address(world: World, tmp_path: Path) -> None:
+def test_two_participants_with_one_address(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     place = kit.competition(tmp_path / "small", world, SCORES, m2=world.agents[0].lower())
     kit.publish_toml(place, world)
@@ -216,7 +216,7 @@ def test_two_participants_with_one_address(world: World, tmp_path: Path) -> None
         kit.planned(place)
 
 
-def test_weights_are_not_payouts(world: World, tmp_path: Path) -> None:
+def test_weights_are_not_payouts(world: EvmWorld, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
@@ -272,19 +272,19 @@ def test_what_is_not_as_it_was_signed_is_not_published(
     ],
 )
 def test_what_is_wrong_with_the_target_is_said_before_anything_is_signed(
-    place: Path, world: World, changes: dict[str, Any], code: str
+    place: Path, world: EvmWorld, changes: dict[str, Any], code: str
 ) -> None:
     kit.publish_toml(place, world, **changes)
     refusal(kit.sent(place), code)
     assert not [entry for entry in kit.journal(place) if "raw" in entry]
 
 
-def test_oracle_and_round_are_not_mistaken_for_each_other(place: Path, world: World) -> None:
+def test_oracle_and_round_are_not_mistaken_for_each_other(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, round=world.oracle.address)
     refusal(kit.sent(place), "wrong-contract")
 
 
-def test_scores_go_where_the_round_looks_for_them(place: Path, world: World) -> None:
+def test_scores_go_where_the_round_looks_for_them(place: Path, world: EvmWorld) -> None:
     """The same oracle somewhere else would take them too, and nobody would ever look at them there."""
     other = world.chain.deploy(ORACLE)
     kit.publish_toml(place, world, oracle=other.address)
@@ -299,14 +299,14 @@ def test_without_the_extra_it_is_said_how_to_get_it(place: Path, monkeypatch: py
             kit.planned(place)
 
 
-def test_the_scorer_is_known_without_its_key_where_publish_toml_names_it(place: Path, world: World) -> None:
+def test_the_scorer_is_known_without_its_key_where_publish_toml_names_it(place: Path, world: EvmWorld) -> None:
     text = (place / "publish.toml").read_text()
     text = text.replace('env = "KEY_SCORER"', f'env = "KEY_NOBODY"\naccount = "{world.sponsor}"')
     (place / "publish.toml").write_text(text)
     refusal(kit.opened(place).compare(kit.planned(place)).outcome, "not-the-scorer")
 
 
-def test_a_round_of_another_scorer(world: World, tmp_path: Path) -> None:
+def test_a_round_of_another_scorer(world: EvmWorld, tmp_path: Path) -> None:
     world.open(scorer=world.admin)
     world.commit(*world.agents[:4])
     world.close()
@@ -314,20 +314,20 @@ def test_a_round_of_another_scorer(world: World, tmp_path: Path) -> None:
     refusal(kit.sent(place), "not-the-scorer")
 
 
-def test_after_the_deadline_it_is_too_late(place: Path, world: World) -> None:
+def test_after_the_deadline_it_is_too_late(place: Path, world: EvmWorld) -> None:
     world.expire()
     found = refusal(kit.sent(place), "too-late")
     assert "refunds the sponsor" in found.hint
 
 
-def test_an_account_without_coin_says_so(place: Path, world: World) -> None:
+def test_an_account_without_coin_says_so(place: Path, world: EvmWorld) -> None:
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(10**9))
     world.chain.ask("evm_mine")
     world.chain.ask("anvil_setBalance", world.scorer, "0x1")
     refusal(kit.sent(place), "funds")
 
 
-def test_where_gas_is_dearer_than_allowed_nothing_is_sent(place: Path, world: World) -> None:
+def test_where_gas_is_dearer_than_allowed_nothing_is_sent(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, max_fee_gwei="5")
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(50 * 10**9))
     world.chain.ask("evm_mine")
@@ -335,7 +335,7 @@ def test_where_gas_is_dearer_than_allowed_nothing_is_sent(place: Path, world: Wo
     assert "but at most 5 is allowed" in found.what
 
 
-def test_nobody_scored_is_published_too(world: World, tmp_path: Path) -> None:
+def test_nobody_scored_is_published_too(world: EvmWorld, tmp_path: Path) -> None:
     world.open()
     world.commit(*world.agents[:2])
     world.close()
@@ -345,7 +345,7 @@ def test_nobody_scored_is_published_too(world: World, tmp_path: Path) -> None:
     assert world.owed(world.sponsor) == ETHER
 
 
-def test_a_round_that_nobody_named_is_asked_for(place: Path, world: World) -> None:
+def test_a_round_that_nobody_named_is_asked_for(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, round=None)
     with pytest.raises(
         BadInput, match=r"publish.toml:1: targets.local.round: is missing; create the contract with `assay bounty create`"
@@ -353,7 +353,7 @@ def test_a_round_that_nobody_named_is_asked_for(place: Path, world: World) -> No
         kit.planned(place)
 
 
-def test_a_kind_that_nobody_publishes_to(place: Path, world: World) -> None:
+def test_a_kind_that_nobody_publishes_to(place: Path, world: EvmWorld) -> None:
     from assay.publish.publishers import open_publisher
 
     kit.publish_toml(place, world, kind="fax")
@@ -363,14 +363,14 @@ def test_a_kind_that_nobody_publishes_to(place: Path, world: World) -> None:
     assert open_publisher(publishers.read_target(place, "local")).plan is not None
 
 
-def test_zero_is_no_address(place: Path, world: World) -> None:
+def test_zero_is_no_address(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, round=NOBODY)
     with pytest.raises(BadInput, match=r"publish.toml:8: targets.local.round: is the zero address, which nobody owns"):
         kit.planned(place)
 
 
 def test_time_passes_only_where_it_must(place: Path) -> None:
-    time = Passing()
+    time = PassingTime()
     assert isinstance(kit.sent(place, time), Confirmed)
     assert time.seconds <= 2
     assert len(time.told) == 1

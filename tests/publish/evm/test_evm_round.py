@@ -6,10 +6,10 @@ import pytest
 from web3 import Web3
 
 from assay.publish.evm.contracts import oracle_address
-from evm_kit import ETHER, FREE, HOUR, NOBODY, RECEIPT, Chain, World, events, refused, scored
+from evm_kit import ETHER, FREE, HOUR, NOBODY, RECEIPT, AnvilChain, EvmWorld, events, refused, scored
 
 
-def test_a_bounty_from_deposit_to_claims(world: World) -> None:
+def test_a_bounty_from_deposit_to_claims(world: EvmWorld) -> None:
     a, b, c, d = world.agents[:4]
     world.open()
     world.commit(a, b, c, d)
@@ -32,7 +32,7 @@ def test_a_bounty_from_deposit_to_claims(world: World) -> None:
     assert world.chain.balance(world.round.address) == world.round.functions.held().call() == 0
 
 
-def test_what_is_in_the_terms_is_what_the_round_says(world: World) -> None:
+def test_what_is_in_the_terms_is_what_the_round_says(world: EvmWorld) -> None:
     found = world.make()
     for name, value in world.terms.items():
         said = getattr(found.functions, name)().call()
@@ -66,7 +66,7 @@ def test_what_is_in_the_terms_is_what_the_round_says(world: World) -> None:
         ("split", [300] * 33 + [100]),
     ],
 )
-def test_terms_that_make_no_sense_make_no_round(world: World, field: str, value: Any) -> None:
+def test_terms_that_make_no_sense_make_no_round(world: EvmWorld, field: str, value: Any) -> None:
     with refused("BadTerms", field):
         world.make(**{field: value})
 
@@ -75,13 +75,13 @@ def test_terms_that_make_no_sense_make_no_round(world: World, field: str, value:
     ("commit", "score", "field"),
     [(0, HOUR, "commitUntil"), (HOUR, HOUR, "scoreUntil"), (HOUR, HOUR - 1, "scoreUntil"), (HOUR, 732 * 24 * HOUR, "scoreUntil")],
 )
-def test_deadlines_come_in_order_and_are_not_ages_away(world: World, commit: int, score: int, field: str) -> None:
+def test_deadlines_come_in_order_and_are_not_ages_away(world: EvmWorld, commit: int, score: int, field: str) -> None:
     now = world.chain.now
     with refused("BadTerms", field):
         world.make(commitUntil=now + commit, scoreUntil=now + score)
 
 
-def test_the_oracle_is_the_one_that_ships_and_has_to_be_there(world: World, chain: Chain) -> None:
+def test_the_oracle_is_the_one_that_ships_and_has_to_be_there(world: EvmWorld, chain: AnvilChain) -> None:
     """No argument names it: the round knows its address from its code."""
     assert world.make().functions.oracle().call() == oracle_address() == world.oracle.address
     chain.ask("anvil_setCode", world.oracle.address, "0x")
@@ -89,7 +89,7 @@ def test_the_oracle_is_the_one_that_ships_and_has_to_be_there(world: World, chai
         world.make(thresholdBps=1)
 
 
-def test_without_a_fee_there_need_be_nobody_to_take_it(world: World) -> None:
+def test_without_a_fee_there_need_be_nobody_to_take_it(world: EvmWorld) -> None:
     world.open(feeBps=0, feeRecipient=NOBODY, split=[10_000])
     world.commit(world.agents[0])
     world.close()
@@ -102,7 +102,7 @@ def test_without_a_fee_there_need_be_nobody_to_take_it(world: World) -> None:
 # Funding
 
 
-def test_the_deposit_is_exact_and_put_in_once(world: World) -> None:
+def test_the_deposit_is_exact_and_put_in_once(world: EvmWorld) -> None:
     fund = world.make().functions.fund()
     for wrong in (0, ETHER - 1, ETHER + 1):
         with refused("WrongValue", ETHER, wrong):
@@ -113,7 +113,7 @@ def test_the_deposit_is_exact_and_put_in_once(world: World) -> None:
     assert world.chain.balance(world.round.address) == world.round.functions.held().call() == ETHER
 
 
-def test_anybody_may_fund_and_the_refund_is_the_sponsors(world: World) -> None:
+def test_anybody_may_fund_and_the_refund_is_the_sponsors(world: EvmWorld) -> None:
     world.make()
     world.fund(by=world.agents[0])
     world.expire()
@@ -121,14 +121,14 @@ def test_anybody_may_fund_and_the_refund_is_the_sponsors(world: World) -> None:
     assert world.claim(world.sponsor) == ETHER
 
 
-def test_a_round_cannot_be_funded_when_nobody_could_commit_any_more(world: World) -> None:
+def test_a_round_cannot_be_funded_when_nobody_could_commit_any_more(world: EvmWorld) -> None:
     world.make()
     world.close()
     with refused("CommitmentsClosed", world.terms["commitUntil"]):
         world.fund()
 
 
-def test_coin_that_is_merely_sent_is_not_taken(world: World) -> None:
+def test_coin_that_is_merely_sent_is_not_taken(world: EvmWorld) -> None:
     world.open()
     with pytest.raises(Exception, match="revert"):
         world.chain.w3.eth.send_transaction({"from": world.sponsor, "to": world.round.address, "value": 1, **FREE})
@@ -137,7 +137,7 @@ def test_coin_that_is_merely_sent_is_not_taken(world: World) -> None:
 # Committing
 
 
-def test_a_commitment_is_for_good(world: World) -> None:
+def test_a_commitment_is_for_good(world: EvmWorld) -> None:
     a, b = world.agents[:2]
     world.open()
     world.commit(a)
@@ -153,7 +153,7 @@ def test_a_commitment_is_for_good(world: World) -> None:
     assert world.round.functions.commitments().call() == 1
 
 
-def test_a_commitment_that_somebody_copied_keeps_nobody_out(world: World) -> None:
+def test_a_commitment_that_somebody_copied_keeps_nobody_out(world: EvmWorld) -> None:
     """The thief sees it waiting, and is there first. It is the victim's name that it hashes: the thief cannot open it."""
     victim, thief = world.agents[:2]
     world.open()
@@ -163,7 +163,7 @@ def test_a_commitment_that_somebody_copied_keeps_nobody_out(world: World) -> Non
     assert [world.round.functions.commitmentOf(one).call() for one in (victim, thief)] == [same, same]
 
 
-def test_commitments_need_the_deposit_and_end_in_time(world: World) -> None:
+def test_commitments_need_the_deposit_and_end_in_time(world: EvmWorld) -> None:
     a, b = world.agents[:2]
     world.make()
     with refused("NotOpen"):
@@ -179,7 +179,7 @@ def test_commitments_need_the_deposit_and_end_in_time(world: World) -> None:
 # Settling
 
 
-def test_it_is_settled_by_scores_or_by_their_deadline(world: World) -> None:
+def test_it_is_settled_by_scores_or_by_their_deadline(world: EvmWorld) -> None:
     a = world.agents[0]
     with refused("NotOpen"):
         world.make().functions.settle().call()
@@ -202,7 +202,7 @@ def test_it_is_settled_by_scores_or_by_their_deadline(world: World) -> None:
         world.settle()
 
 
-def test_where_nobody_committed_the_sponsor_does_not_wait_for_scores(world: World) -> None:
+def test_where_nobody_committed_the_sponsor_does_not_wait_for_scores(world: EvmWorld) -> None:
     world.open()
     with refused("CommitmentsOpen"):
         world.settle()
@@ -211,7 +211,7 @@ def test_where_nobody_committed_the_sponsor_does_not_wait_for_scores(world: Worl
     assert world.claim(world.sponsor) == ETHER
 
 
-def test_scores_in_time_count_however_late_it_is_settled(world: World) -> None:
+def test_scores_in_time_count_however_late_it_is_settled(world: EvmWorld) -> None:
     a = world.agents[0]
     world.open(split=[10_000], feeBps=0)
     world.commit(a)
@@ -223,7 +223,7 @@ def test_scores_in_time_count_however_late_it_is_settled(world: World) -> None:
     assert world.claim(a) == ETHER
 
 
-def test_no_score_at_all_is_a_result(world: World) -> None:
+def test_no_score_at_all_is_a_result(world: EvmWorld) -> None:
     """Everybody is unjudged, or below the baseline: the sponsor has it back at once."""
     world.open()
     world.commit(world.agents[0])
@@ -233,7 +233,7 @@ def test_no_score_at_all_is_a_result(world: World) -> None:
     assert world.claim(world.sponsor) == ETHER
 
 
-def test_who_was_not_judged_is_left_out(world: World) -> None:
+def test_who_was_not_judged_is_left_out(world: EvmWorld) -> None:
     a, b = world.agents[:2]
     world.open(split=[6000, 4000], feeBps=0)
     world.commit(a, b)
@@ -243,7 +243,7 @@ def test_who_was_not_judged_is_left_out(world: World) -> None:
     assert (world.owed(a), world.owed(b), world.owed(world.sponsor)) == (0, ETHER * 6 // 10, ETHER * 4 // 10)
 
 
-def test_ties_go_to_the_earlier_commitment_then_to_the_lower_address(world: World) -> None:
+def test_ties_go_to_the_earlier_commitment_then_to_the_lower_address(world: EvmWorld) -> None:
     a, b, c, d = world.agents[:4]
     world.open(split=[4000, 3000, 2000, 1000], feeBps=0)
     world.commit(d)
@@ -262,7 +262,7 @@ def test_ties_go_to_the_earlier_commitment_then_to_the_lower_address(world: Worl
     assert sorted((a, b, c, d), key=world.owed, reverse=True) == [d, a, c, b]
 
 
-def test_preview_is_what_settle_does(world: World) -> None:
+def test_preview_is_what_settle_does(world: EvmWorld) -> None:
     a, b, c = world.agents[:3]
     world.open()
     world.commit(a, b)
@@ -278,7 +278,7 @@ def test_preview_is_what_settle_does(world: World) -> None:
     assert (world.owed(world.collector), world.owed(world.sponsor)) == (fees, refund)
 
 
-def test_one_account_in_several_parts_is_owed_all_of_them(world: World) -> None:
+def test_one_account_in_several_parts_is_owed_all_of_them(world: EvmWorld) -> None:
     sponsor = world.sponsor
     world.open(feeRecipient=sponsor, split=[5000, 5000])
     world.commit(sponsor)
@@ -291,7 +291,7 @@ def test_one_account_in_several_parts_is_owed_all_of_them(world: World) -> None:
 # Claiming
 
 
-def test_what_is_owed_is_fetched_once_and_by_nobody_else(world: World) -> None:
+def test_what_is_owed_is_fetched_once_and_by_nobody_else(world: EvmWorld) -> None:
     a, b = world.agents[:2]
     world.open(split=[10_000], feeBps=0)
     with refused("NothingOwed", a):
@@ -307,7 +307,7 @@ def test_what_is_owed_is_fetched_once_and_by_nobody_else(world: World) -> None:
         world.chain.send(world.round.functions.claim(a), a)
 
 
-def test_what_nobody_fetches_stays_there(world: World) -> None:
+def test_what_nobody_fetches_stays_there(world: EvmWorld) -> None:
     a = world.agents[0]
     world.open(split=[10_000], feeBps=0)
     world.commit(a)
@@ -318,7 +318,7 @@ def test_what_nobody_fetches_stays_there(world: World) -> None:
     assert world.claim(a) == ETHER
 
 
-def test_it_says_nothing_that_its_events_do_not(world: World) -> None:
+def test_it_says_nothing_that_its_events_do_not(world: EvmWorld) -> None:
     """The round's whole state, built again from its log."""
     a, b, c = world.agents[:3]
     world.open()

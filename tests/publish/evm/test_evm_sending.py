@@ -13,8 +13,8 @@ from assay.publish.evm.transactions import EvmAttempt
 from assay.publish.journal import Overtaken
 from assay.publish.outcome import Confirmed, Outcome, Refusal, Sent, Unknown
 from assay.publish.sender import under_way
-from evm_kit import FREE, RECEIPT, World, scored
-from publish_kit import Passing, with_keys
+from evm_kit import FREE, RECEIPT, EvmWorld, scored
+from publish_kit import PassingTime, with_keys
 
 __all__ = ["with_keys"]  # a fixture
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("with_keys")
 
 
 @pytest.fixture
-def place(world: World, tmp_path: Path) -> Path:
+def place(world: EvmWorld, tmp_path: Path) -> Path:
     """Ready to be published; blocks come when a test says so."""
     world.open()
     world.commit(*world.agents[:2])
@@ -33,7 +33,7 @@ def place(world: World, tmp_path: Path) -> Path:
     return kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world, bump_seconds=10, wait_seconds=60)
 
 
-def mine(world: World, count: int = 1) -> Callable[[], object]:
+def mine(world: EvmWorld, count: int = 1) -> Callable[[], object]:
     return lambda: world.chain.ask("anvil_mine", hex(count))
 
 
@@ -41,11 +41,11 @@ def nothing() -> None:
     pass
 
 
-def scores(world: World) -> int:
+def scores(world: EvmWorld) -> int:
     return len(world.scores()[1])
 
 
-def whole(world: World, place: Path, outcome: Outcome) -> None:
+def whole(world: EvmWorld, place: Path, outcome: Outcome) -> None:
     """It is there once, and everything says so."""
     assert isinstance(outcome, Confirmed), outcome
     assert scores(world) == 2
@@ -53,37 +53,37 @@ def whole(world: World, place: Path, outcome: Outcome) -> None:
     assert under_way(EvmAttempt.read(kit.journal(place))) is None
 
 
-def test_it_waits_for_its_block(place: Path, world: World) -> None:
-    time = Passing(nothing, nothing, mine(world))
+def test_it_waits_for_its_block(place: Path, world: EvmWorld) -> None:
+    time = PassingTime(nothing, nothing, mine(world))
     whole(world, place, kit.sent(place, time))
     assert kit.states(place) == ["planned", "sent", "confirmed"]
 
 
-def test_it_waits_until_enough_blocks_are_on_its_own(place: Path, world: World) -> None:
+def test_it_waits_until_enough_blocks_are_on_its_own(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, confirmations=4)
-    time = Passing(mine(world), mine(world), mine(world), nothing, mine(world))
+    time = PassingTime(mine(world), mine(world), mine(world), nothing, mine(world))
     whole(world, place, kit.sent(place, time))
     assert time.seconds >= 5
     confirmed = kit.journal(place)[-1]
     assert world.chain.w3.eth.get_block(confirmed["block"])["hash"].to_0x_hex() == confirmed["block_hash"]
 
 
-def test_what_no_block_takes_is_given_up_for_now_and_seen_through_later(place: Path, world: World) -> None:
+def test_what_no_block_takes_is_given_up_for_now_and_seen_through_later(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, wait_seconds=5)
     outcome = kit.sent(place)
     assert isinstance(outcome, Sent)
     assert scores(world) == 0
-    again = kit.sent(place, Passing(mine(world)))
+    again = kit.sent(place, PassingTime(mine(world)))
     whole(world, place, again)
     assert isinstance(again, Confirmed)
     assert again.transaction == outcome.transaction
     assert kit.states(place) == ["planned", "sent", "sent", "confirmed"]
 
 
-def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(place: Path, world: World) -> None:
+def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(place: Path, world: EvmWorld) -> None:
     settings: dict[str, Any] = {"bump_seconds": 10, "wait_seconds": 300, "max_fee_gwei": "20", "max_tip_gwei": "2"}
     kit.publish_toml(place, world, **settings)
-    time = Passing(*[nothing] * 200, mine(world))
+    time = PassingTime(*[nothing] * 200, mine(world))
     whole(world, place, kit.sent(place, time))
     (one,) = EvmAttempt.read(kit.journal(place))
     assert len(one.transactions) > 3
@@ -97,9 +97,9 @@ def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(pla
     assert len({each.hash for each in one.transactions}) == len(one.transactions)
 
 
-def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: World) -> None:
+def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: EvmWorld) -> None:
     """A replacement came too late: what counts is that one of them is there."""
-    time = Passing(*[nothing] * 25)
+    time = PassingTime(*[nothing] * 25)
     kit.publish_toml(place, world, bump_seconds=10, wait_seconds=15)
     assert isinstance(kit.sent(place, time), Sent)
     (one,) = EvmAttempt.read(kit.journal(place))
@@ -114,15 +114,15 @@ def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: W
     assert outcome.transaction == first.hash
 
 
-def test_what_a_node_forgot_is_given_to_it_again(place: Path, world: World) -> None:
+def test_what_a_node_forgot_is_given_to_it_again(place: Path, world: EvmWorld) -> None:
     def drop() -> None:
         world.chain.ask("anvil_dropTransaction", kit.journal(place)[0]["hash"])
 
-    whole(world, place, kit.sent(place, Passing(nothing, drop, nothing, mine(world))))
+    whole(world, place, kit.sent(place, PassingTime(nothing, drop, nothing, mine(world))))
     assert kit.states(place) == ["planned", "sent", "confirmed"]
 
 
-def test_a_dearer_chain_is_answered_with_a_dearer_transaction(place: Path, world: World) -> None:
+def test_a_dearer_chain_is_answered_with_a_dearer_transaction(place: Path, world: EvmWorld) -> None:
     """By the time it is sent the base fee is above all that it offered."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
@@ -131,12 +131,12 @@ def test_a_dearer_chain_is_answered_with_a_dearer_transaction(place: Path, world
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(30 * GWEI))
     mine(world)()
     kit.publish_toml(place, world, wait_seconds=60, bump_seconds=10)
-    whole(world, place, kit.sent(place, Passing(*[nothing] * 12, mine(world), mine(world))))
+    whole(world, place, kit.sent(place, PassingTime(*[nothing] * 12, mine(world), mine(world))))
     (one,) = EvmAttempt.read(kit.journal(place))
     assert one.transactions[-1].fees.most > 30 * GWEI
 
 
-def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: World) -> None:
+def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: EvmWorld) -> None:
     """A reorganisation of two blocks: the transaction is in none of the new ones, and no node has it any more."""
     kit.publish_toml(place, world, confirmations=3, bump_seconds=100)
 
@@ -148,24 +148,24 @@ def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: Wor
             for each in one.transactions:
                 world.chain.ask("anvil_dropTransaction", each.hash)
 
-    time = Passing(mine(world), mine(world), reorganise, nothing, mine(world), mine(world), mine(world), mine(world))
+    time = PassingTime(mine(world), mine(world), reorganise, nothing, mine(world), mine(world), mine(world), mine(world))
     whole(world, place, kit.sent(place, time))
 
 
-def test_a_block_that_goes_and_another_that_has_it(place: Path, world: World) -> None:
+def test_a_block_that_goes_and_another_that_has_it(place: Path, world: EvmWorld) -> None:
     kit.publish_toml(place, world, confirmations=3)
 
     def reorganise() -> None:
         raw = kit.journal(place)[0]["raw"]
         world.chain.ask("anvil_reorg", 1, [[raw, 0]])
 
-    outcome = kit.sent(place, Passing(mine(world), reorganise, mine(world), mine(world)))
+    outcome = kit.sent(place, PassingTime(mine(world), reorganise, mine(world), mine(world)))
     whole(world, place, outcome)
     confirmed = kit.journal(place)[-1]
     assert world.chain.w3.eth.get_block(confirmed["block"])["hash"].to_0x_hex() == confirmed["block_hash"]
 
 
-def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place: Path, world: World) -> None:
+def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place: Path, world: EvmWorld) -> None:
     """What a node says of it is not enough to sign another: it could have both taken."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
@@ -174,11 +174,11 @@ def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place:
     mine(world)()
     kit.publish_toml(place, world)
     for _ in range(2):
-        outcome = kit.sent(place, Passing(nothing, nothing, mine(world)))
+        outcome = kit.sent(place, PassingTime(nothing, nothing, mine(world)))
         assert isinstance(outcome, Refusal)
         assert (outcome.code, outcome.hint[-36:]) == ("nonce", "write used_nonce = 0 in publish.toml")
     kit.publish_toml(place, world, used_nonce=0)
-    outcome = kit.sent(place, Passing(nothing, nothing, mine(world)))
+    outcome = kit.sent(place, PassingTime(nothing, nothing, mine(world)))
     assert isinstance(outcome, Confirmed)
     assert (scores(world), kit.nonce(world, world.scorer)) == (2, 2)
     first, second = EvmAttempt.read(kit.journal(place))
@@ -186,14 +186,14 @@ def test_a_nonce_that_somebody_else_used_is_noticed_and_its_owner_says_so(place:
     assert second.nonce == 1
 
 
-def test_what_others_of_the_account_have_waiting_comes_first(place: Path, world: World) -> None:
+def test_what_others_of_the_account_have_waiting_comes_first(place: Path, world: EvmWorld) -> None:
     world.chain.w3.eth.send_transaction({"from": world.scorer, "to": world.admin, "value": 1, "nonce": 0, **FREE})
-    outcome = kit.sent(place, Passing(mine(world)))
+    outcome = kit.sent(place, PassingTime(mine(world)))
     assert isinstance(outcome, Confirmed)
     assert EvmAttempt.read(kit.journal(place))[0].nonce == 1
 
 
-def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, world: World) -> None:
+def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, world: EvmWorld) -> None:
     """The scores of another receipt come into the same block, before it."""
     begun = world.submission([(world.agents[0], 1)])
     begun.transact({"from": world.scorer, "nonce": 1, "gas": 500_000, **FREE})  # waits for nonce 0
@@ -204,7 +204,7 @@ def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, 
         other_scores(world).transact({"from": world.admin, "gas": 500_000, **fast})
         mine(world)()
 
-    outcome = kit.sent(place, Passing(first))
+    outcome = kit.sent(place, PassingTime(first))
     assert isinstance(outcome, Refusal)
     assert outcome.code == "already-submitted"
     assert "had no effect" in outcome.what
@@ -215,7 +215,7 @@ def test_what_a_block_took_and_the_contract_refused_has_its_reason(place: Path, 
     assert kit.nonce(world, world.scorer) == 1
 
 
-def other_scores(world: World) -> Any:
+def other_scores(world: EvmWorld) -> Any:
     """Scores of another receipt, which the scorer has signed and anybody can send."""
     rows, until = scored([(world.agents[0], 1)]), world.terms["scoreUntil"]
     digest = world.oracle.functions.digestOf(world.round.address, RECEIPT, rows, 0, until).call()
@@ -223,7 +223,7 @@ def other_scores(world: World) -> Any:
     return world.oracle.functions.submitSigned(world.scorer, world.round.address, RECEIPT, rows, 0, until, signature)
 
 
-def test_what_was_never_given_to_a_node_and_would_be_refused_now_is_dropped(place: Path, world: World) -> None:
+def test_what_was_never_given_to_a_node_and_would_be_refused_now_is_dropped(place: Path, world: EvmWorld) -> None:
     """Killed before it was sent; then the deadline passed. It is not sent for nothing."""
     publisher = kit.opened(place)
     _without_sending(publisher)
@@ -248,19 +248,19 @@ def _without_sending(publisher: EvmPublisher) -> None:
     publisher._chain.node.send = stop  # type: ignore[method-assign]
 
 
-def test_what_was_planned_and_not_sent_is_sent_as_it_was_planned(place: Path, world: World) -> None:
+def test_what_was_planned_and_not_sent_is_sent_as_it_was_planned(place: Path, world: EvmWorld) -> None:
     publisher = kit.opened(place)
     _without_sending(publisher)
     with pytest.raises(_Stopped):
         publisher.send(kit.planned(place), print)
     (planned,) = kit.journal(place)
-    outcome = kit.sent(place, Passing(mine(world)))
+    outcome = kit.sent(place, PassingTime(mine(world)))
     whole(world, place, outcome)
     assert isinstance(outcome, Confirmed)
     assert outcome.transaction == planned["hash"]
 
 
-def test_one_thing_after_the_other(place: Path, world: World, tmp_path: Path) -> None:
+def test_one_thing_after_the_other(place: Path, world: EvmWorld, tmp_path: Path) -> None:
     """Another epoch's transaction is under way: it is seen to its end first, with its own key."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
@@ -273,13 +273,13 @@ def test_one_thing_after_the_other(place: Path, world: World, tmp_path: Path) ->
     assert isinstance(other, Refusal)
     assert other.code == "under-way"
     kit.publish_toml(place, world)
-    last = kit.sent(place, Passing(mine(world)), epoch=4)
+    last = kit.sent(place, PassingTime(mine(world)), epoch=4)
     assert isinstance(last, Refusal)
     assert last.code == "already-submitted"
     whole(world, place, kit.sent(place))
 
 
-def test_two_programs_do_not_both_send(place: Path, world: World) -> None:
+def test_two_programs_do_not_both_send(place: Path, world: EvmWorld) -> None:
     """Each reads the journal before the other writes to it: the second one's line does not go on from what it read."""
     first, second = kit.opened(place), kit.opened(place)
     assert second._chain.journal.read() == []

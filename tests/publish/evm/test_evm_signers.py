@@ -17,7 +17,7 @@ from assay.publish.evm import signers
 from assay.publish.evm.settings import Fees
 from assay.publish.evm.signers import Signer, TransactionRequest, signer_of
 from assay.publish.outcome import Confirmed
-from evm_kit import CHAIN_ID, Chain, World
+from evm_kit import CHAIN_ID, AnvilChain, EvmWorld
 from evm_proxy import Proxy
 from publish_kit import with_keys
 
@@ -144,7 +144,7 @@ def test_a_key_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def proxy(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+def proxy(chain: AnvilChain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(rpc, "PAUSE", 0.01)
     with faults.proxy(chain.url) as made:
         yield made
@@ -154,12 +154,12 @@ def remote(proxy: Proxy, place: Path, account: str) -> Signer:
     return signer_of(target(place, signer=proxy.url, account=account), "mine")
 
 
-def test_a_signer_that_holds_the_key(chain: Chain, proxy: Proxy, tmp_path: Path) -> None:
+def test_a_signer_that_holds_the_key(chain: AnvilChain, proxy: Proxy, tmp_path: Path) -> None:
     check(remote(proxy, tmp_path, chain.accounts[4]), chain.accounts[4])
     assert set(proxy.asked) == {"eth_signTransaction", "eth_signTypedData_v4"}
 
 
-def test_clef_calls_it_otherwise(chain: Chain, proxy: Proxy, tmp_path: Path) -> None:
+def test_clef_calls_it_otherwise(chain: AnvilChain, proxy: Proxy, tmp_path: Path) -> None:
     """It does not know the usual names; what it signed stands beside what it was asked."""
     unknown = faults.error(-32601, "the method eth_signTransaction does not exist/is not available")
     proxy.always["eth_signTransaction"] = unknown
@@ -169,7 +169,7 @@ def test_clef_calls_it_otherwise(chain: Chain, proxy: Proxy, tmp_path: Path) -> 
     assert proxy.asked == ["eth_signTransaction", "account_signTransaction"]
 
 
-def test_what_a_signer_signed_is_what_it_was_asked_to(chain: Chain, proxy: Proxy, tmp_path: Path) -> None:
+def test_what_a_signer_signed_is_what_it_was_asked_to(chain: AnvilChain, proxy: Proxy, tmp_path: Path) -> None:
     """It shows one thing and signs another: nothing of that is sent."""
     from dataclasses import replace
 
@@ -192,7 +192,7 @@ def test_what_a_signer_signed_is_what_it_was_asked_to(chain: Chain, proxy: Proxy
     assert signer.transaction(REQUEST)
 
 
-def test_what_a_signer_made_of_typed_data(chain: Chain, proxy: Proxy, tmp_path: Path) -> None:
+def test_what_a_signer_made_of_typed_data(chain: AnvilChain, proxy: Proxy, tmp_path: Path) -> None:
     signer = remote(proxy, tmp_path, chain.accounts[4])
     other = kit.key_of(1).sign_message(encode_typed_data(DOMAIN, TYPES, MESSAGE)).signature
     for answer in ("0x" + bytes(other).hex(), "0x" + "00" * 65, "0x", "signed", None, "0x" + "11" * 64):
@@ -219,7 +219,7 @@ def test_what_is_no_signer(proxy: Proxy, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("with_keys")
-def test_scores_by_two_signers_that_hold_their_keys(world: World, proxy: Proxy, tmp_path: Path) -> None:
+def test_scores_by_two_signers_that_hold_their_keys(world: EvmWorld, proxy: Proxy, tmp_path: Path) -> None:
     """The scorer's key and the relayer's are elsewhere: neither is ever here."""
     world.open()
     world.commit(*world.agents[:2])
@@ -240,7 +240,7 @@ def test_scores_by_two_signers_that_hold_their_keys(world: World, proxy: Proxy, 
 # Nothing of a key anywhere
 
 
-def test_no_key_is_shown_or_written(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_is_shown_or_written(world: EvmWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in kit.environment().items():
         monkeypatch.setenv(name, value)
     world.open()

@@ -15,7 +15,7 @@ from assay.publish.evm.contracts import ORACLE
 from assay.scheme.model import Payout, Tier
 from assay.settle.reward import Payouts, pay
 from depth import depth
-from evm_kit import BOUNTY, ETHER, HOUR, NOBODY, REFUSALS, START, Chain, world
+from evm_kit import BOUNTY, ETHER, HOUR, NOBODY, REFUSALS, START, AnvilChain, world
 
 CASES = depth(1_000, 10_000)
 TIERS = Payout.model_fields["tiers"].default
@@ -68,7 +68,7 @@ def terms_of(rules: Payout, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_the_largest_amounts_come_out_to_the_wei(chain: Chain) -> None:
+def test_the_largest_amounts_come_out_to_the_wei(chain: AnvilChain) -> None:
     """The arithmetic alone, where a deposit is as large as a number can be."""
     ask = asking(chain, chain.deploy("Sums"), "pay")
     found = cases(5)
@@ -86,7 +86,7 @@ def test_the_largest_amounts_come_out_to_the_wei(chain: Chain) -> None:
     assert len(seen) > 100
 
 
-def asking(chain: Chain, contract: Any, name: str) -> Callable[..., Any]:
+def asking(chain: AnvilChain, contract: Any, name: str) -> Callable[..., Any]:
     """A function that is asked with a great deal: past the layers of web3 that look at each value several times."""
     (found,) = (one for one in contract.abi if one.get("name") == name)
     inputs, (output,) = [collapse_if_tuple(one) for one in found["inputs"]], [collapse_if_tuple(one) for one in found["outputs"]]
@@ -100,7 +100,7 @@ def asking(chain: Chain, contract: Any, name: str) -> Callable[..., Any]:
     return ask
 
 
-def test_thousands_of_rounds_come_out_to_the_wei(chain: Chain) -> None:
+def test_thousands_of_rounds_come_out_to_the_wei(chain: AnvilChain) -> None:
     """Whole rounds: made, funded, committed to. Those who tie do so to the second, so that the address decides."""
     chain.make(ORACLE)
     stage = chain.deploy("Rehearsal")
@@ -130,7 +130,7 @@ def test_thousands_of_rounds_come_out_to_the_wei(chain: Chain) -> None:
 class RoundRun:
     """A round in which things happen in some order, some of them refused; what it should hold is kept count of beside it."""
 
-    def __init__(self, chain: Chain, draw: random.Random) -> None:
+    def __init__(self, chain: AnvilChain, draw: random.Random) -> None:
         self.world, self.draw = world(chain), draw
         if draw.random() < 0.3:
             self.world.token = chain.deploy("GoodToken")
@@ -210,7 +210,7 @@ class RoundRun:
         assert sum(self.paid.values()) == self.funded
 
 
-def runs(chain: Chain, count: int, steps: int, seed: int) -> None:
+def runs(chain: AnvilChain, count: int, steps: int, seed: int) -> None:
     settled = 0
     for number in range(count):
         begun = chain.ask("evm_snapshot")
@@ -223,12 +223,12 @@ def runs(chain: Chain, count: int, steps: int, seed: int) -> None:
     assert settled > count // 3
 
 
-def test_what_goes_in_comes_out_in_whatever_order(chain: Chain) -> None:
+def test_what_goes_in_comes_out_in_whatever_order(chain: AnvilChain) -> None:
     runs(chain, depth(4, 12), steps=25, seed=100)
 
 
 @pytest.mark.full
-def test_what_goes_in_comes_out_for_long(chain: Chain) -> None:
+def test_what_goes_in_comes_out_for_long(chain: AnvilChain) -> None:
     runs(chain, 400, steps=30, seed=1000)
 
 

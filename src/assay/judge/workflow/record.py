@@ -30,7 +30,7 @@ from assay.folder.files import clear, decode, load, write_bytes
 from assay.judge import run_files
 from assay.judge.workflow.call import CallFailed
 from assay.judge.workflow.limits import KEPT_ATTEMPTS, MESSAGE
-from assay.judge.workflow.tasks import Round
+from assay.judge.workflow.tasks import EpochTasks
 from assay.records import Amount, Fraction, Workflow
 from assay.scheme.fields import Epoch, Instant, Key, Section, Whole
 from assay.scheme.reading import validate
@@ -318,7 +318,7 @@ class RunStore:
         except BadInput:
             return None
 
-    def begin(self, asked: Round) -> None:
+    def begin(self, asked: EpochTasks) -> None:
         """Stores the round of an epoch; raises BadInput if another one is stored."""
         file = self.root / str(asked.epoch) / "round.json"
         content = canonical(asked.document()) + b"\n"

@@ -266,7 +266,7 @@ class _RoundTable(Section):
 
 
 @dataclass(frozen=True)
-class Round:
+class EpochTasks:
     """The tasks that are asked in an epoch."""
 
     epoch: int
@@ -295,11 +295,11 @@ def draw_round(names: Iterable[str], randomness: bytes, count: int) -> list[str]
     return sorted(ranked[:count], key=str.encode)
 
 
-def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> Round:
+def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> EpochTasks:
     """The round of an epoch. Raises BadInput if the randomness is missing, or if there are too few tasks."""
     file = competition / ROUND_FILE
     if not present(file):
-        return Round(epoch, pinned.digest, pinned.digests)
+        return EpochTasks(epoch, pinned.digest, pinned.digests)
     content, source = read_toml(file)
     count = validate(_RoundTable, content, file=file, source=source).tasks
     if count > len(pinned.digests):
@@ -313,7 +313,7 @@ def read_round(competition: Path, pinned: PinnedTasks, epoch: int) -> Round:
             hint="add its row when the block whose hash it is exists",
         )
     names = draw_round(pinned.digests, known[epoch], count)
-    return Round(epoch, pinned.digest, {name: pinned.digests[name] for name in names}, known[epoch])
+    return EpochTasks(epoch, pinned.digest, {name: pinned.digests[name] for name in names}, known[epoch])
 
 
 def latest_round(competition: Path) -> int | None:
