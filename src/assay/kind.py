@@ -119,6 +119,10 @@ class Kind:
         """How often each task of tasks.txt is tried; None for a kind that has no such task set."""
         return None
 
+    def has_tasks(self, folder: Path, rules: Any) -> bool:
+        """Whether the competition in a folder has a tasks.txt, which validators need with the folders of its tasks."""
+        return self.trials(rules) is not None
+
     def remarks(self, rules: Any) -> Iterator[str]:
         """What in the rules is allowed, and yet probably not meant."""
         return iter(())

@@ -208,6 +208,12 @@ class _WorkflowKind(_TaskKind):
 
         return workflow.score(records, frame, rules)
 
+    def has_tasks(self, folder: Path, rules: Any) -> bool:
+        from assay.judge.workflow.tasks import LIST
+        from assay.scheme.reading import present
+
+        return present(folder / LIST)  # evidence from elsewhere needs none
+
     def files(self, folder: Path, submission: str) -> Path | None:
         from assay.judge.workflow.competition import planner_of
         from assay.records import Participant

@@ -235,6 +235,21 @@ def test_what_no_enclave_of_the_bounty_would_take_is_refused_by_the_service(tmp_
             assert put(service, kit.P1, body).status in (200, 201)
 
 
+def test_a_commitment_and_its_solution_are_one_submission(tmp_path: Path) -> None:
+    with served(tmp_path / "bounty") as (service, bounty):
+        scheme = bounty.file.with_name("scheme.toml")
+        scheme.write_text(f"{scheme.read_text()}\n[submission]\nper_epoch = 1\n")
+        bounty = read_bounty(scheme.parent)
+        to = kit.identity(bounty).seal.public
+        handed = [kit.handed(bounty, kit.P1, kit.solution(text), to) for text in ("Merge sort.", "Bubble sort.")]
+        bodies = [body for signed, sealed in handed for body in (signed.envelope, sealed.file)]
+        answers = [put(service, kit.P1, body) for body in bodies]
+        assert [answer.status for answer in answers] == [201, 201, 429, 429]
+        assert "1 commitments were handed in in epoch 1, and 1 are the most" in answers[2].json["detail"]
+        assert "1 submissions were handed in" in answers[3].json["detail"]
+        assert put(service, kit.P1, bodies[1]).status == 200
+
+
 def test_nothing_sealed_is_taken_after_its_deadline(tmp_path: Path) -> None:
     past = {kit.COMMIT_UNTIL: "2026-01-01T00:00:00Z"}
     with served(tmp_path / "bounty", changes=past) as (service, bounty):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from json import loads
 from pathlib import Path
+from typing import Any
 
 import judge_kit
 import ledger_kit
@@ -35,13 +36,19 @@ def operator(place: Path, *, tasks: tuple[str, ...] = ("t1",), agents: dict[str,
     judge_kit.make_competition(place, dict.fromkeys(agents or {"m1": RIGHT}, ""), validators=[V1])
     rewrite(place / "scheme.toml", '"small"', f'"{name}"')
     (place / "validators.csv").write_text(f"key,stake,name\n{V1},100,val-1\n")
+    with_ledger(place, name)
+    for participant, script in (agents or {"m1": RIGHT}).items():
+        submit(place, participant, script)
+    return place
+
+
+def with_ledger(place: Path, name: str) -> Path:
+    """The same folder, with an empty ledger."""
     key = log.log_key(ledger_kit.ORIGIN, SIGNER.public)
     settings = Config(place, ledger_kit.ORIGIN, str(key))
     store.create(settings.place, store.Meta(name, settings.origin, settings.key)).close()
     Log.create(settings.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
     config.write(settings)
-    for participant, script in (agents or {"m1": RIGHT}).items():
-        submit(place, participant, script)
     return place
 
 
@@ -103,11 +110,11 @@ def node(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str
         process.wait()
 
 
-def one_round(service: Running, folder: Path, told: list[str] | None = None) -> bool:
-    """A round in this process, in the only competition of a service."""
+def one_round(service: Running, folder: Path, told: list[str] | None = None, own: Any = None) -> bool:
+    """A round in this process, in the only competition of a service. own: the settings of its judge."""
     (segment,) = service.site.competitions
     tell = (lambda line: None) if told is None else told.append
-    return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: None), tell) == 0
+    return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: own), tell) == 0
 
 
 def lines(folder: Path) -> list[str]:
@@ -118,5 +125,5 @@ def lines(folder: Path) -> list[str]:
 
 __all__ = [
     "KEY", "PATIENCE", "RIGHT", "WRONG", "conflicts", "keys_in", "lines", "node", "one_round", "operator", "settle", "stored",
-    "submit", "until",
+    "submit", "until", "with_ledger",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,8 @@ def season(*heard: int | None, **changes: Any) -> SeasonFacts:
         ValidatorFacts(f"val-{number}", 10 * number, None if ago is None else NOW - timedelta(minutes=ago))
         for number, ago in enumerate(heard, start=1)
     )
-    fields: dict[str, Any] = {"epoch": 7, "since": NOW - timedelta(days=1), "validators": rows, "min_validators": 2}
-    return SeasonFacts(**(fields | changes))
+    facts = SeasonFacts(7, NOW - timedelta(days=1), rows, min_validators=2)
+    return replace(facts, **changes)
 
 
 def coded(facts: SeasonFacts) -> dict[str, str]:

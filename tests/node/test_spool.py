@@ -9,9 +9,10 @@ import pytest
 
 import ledger_kit
 import node_kit
+import small_folder
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.files import write_text
+from assay.folder.files import write_bytes, write_text
 from assay.ledger import intake
 from assay.node import spool
 from assay.node.spool import Spool, waiting
@@ -190,3 +191,26 @@ def test_where_the_epoch_is_part_of_what_is_counted_it_stays(tmp_path: Path) -> 
     points = Spool(folder, SIGNER)
     assert points.sign() == 1
     assert points._renewed(waiting(folder)[0], 4) is None
+
+
+def test_what_is_about_an_epoch_that_is_settled_is_put_away_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
+    scheme = small_folder.SCHEMES["given"] + "[consensus]\nmin_validators = 1\n"
+    theirs = ledger_kit.made(tmp_path / "desk" / "small", "given", scheme_toml=scheme)
+    with running(theirs) as service:
+        mine = tmp_path / "mine"
+        output("pull", mine, *address(service))
+        (mine / "evidence").mkdir()
+        for epoch in (1, 2):
+            about = {"epoch": epoch, "validator": V1, "participant": "m1", "submission": "s1"}
+            write_bytes(mine / "evidence" / f"{epoch}.jsonl", canonical(record("given", **about)) + b"\n")
+        node_kit.settle(theirs, 1)
+        told = run("push", mine, *address(service), "--json")
+        document = json.loads(told.stdout)
+        assert [(row["epoch"], row["outcome"]) for row in document["sent"]] == [(2, "accepted")]
+        (late,) = document["late"]
+        assert (late["epoch"], document["refused"]) == (1, [])
+        assert "settled" in late["detail"]
+        assert waiting(mine) == []
+        assert Path(late["file"]).is_file()
+        assert Path(late["file"]).parent == mine / "batches" / "late"

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+import judge_kit
 import ledger_kit
 from assay.errors import BadInput, Unreachable
 from assay.judge.submitting import find
@@ -250,6 +251,15 @@ def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
     _, notebook = service.site.competition("small").books()
     (beat,) = notebook.heartbeats()
     assert (beat.validator, beat.judging[0]["done"]) == (key.public.raw.hex(), 3)
+    judge_kit.make_task(
+        service.site.competition("small").folder / "tasks" / "t2", base='[metadata.assay]\nbase = "any"\nhidden = true\n'
+    )
+    rows = [("m1", "t2"), ("m1", "t1"), ("m1", "../.."), ("m1", "x" * 256), ("nobody", "t1")]
+    body = json.dumps({"judging": [{"participant": person, "task": task} for person, task in rows]}).encode()
+    assert service.signed(key, "POST", "/v1/small/heartbeat", body).status == 204
+    (beat,) = notebook.heartbeats()
+    told = [(row["participant"], row["task"]) for row in beat.judging]
+    assert told == [("m1", ""), ("m1", "t1"), ("m1", ""), ("m1", "x" * 256)], "hidden tasks count; strangers do not"
     for wrong in (b"", b"[]", b'{"judging":[{"task":"t1"}]}', b'{"judging":{}}', b'{"judging":' + b"[" * 10_000):
         assert service.signed(key, "POST", "/v1/small/heartbeat", wrong).status == 400
     for turned in ("\\u202e", "\\u0000"):

@@ -374,6 +374,20 @@ def test_commitments_are_refused_where_there_is_no_reveal(service: Running) -> N
     assert state(service) == before
 
 
+def test_who_hands_in_what_somebody_handed_in_earlier_is_told(service: Running, tmp_path: Path) -> None:
+    archive = packed(agent(tmp_path / "agent"))
+    first = service.signed(ONE, "PUT", PUT, archive)
+    assert first.json["duplicate"] is False
+    registry = folder_of(service) / "participants.csv"
+    registry.write_text(registry.read_text().replace(first.json["at"], "2026-01-01T00:00:00Z"))
+    other = service.signed(TWO, "PUT", PUT, packed(tmp_path / "agent", compressed=False))
+    assert (other.status, other.json["submission"], other.json["duplicate"]) == (201, first.json["submission"], True)
+    assert b"m1" not in other.body
+    assert (own(service)["submissions"][0]["duplicate"], own(service, TWO)["submissions"][0]["duplicate"]) == (False, True)
+    assert service.signed(TWO, "PUT", PUT, packed(agent(tmp_path / "own", "echo own"))).json["duplicate"] is False
+    assert [row["duplicate"] for row in own(service, TWO)["submissions"]] == [False, False]
+
+
 def test_states_of_a_submission(service: Running, tmp_path: Path) -> None:
     answer = service.signed(ONE, "PUT", PUT, packed(agent(tmp_path / "agent")))
     submission = answer.json["submission"]

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+import assay
 import judge_kit
 import ledger_kit
 from assay.exact import canonical
@@ -29,9 +30,10 @@ from assay.ledger import keys, settling
 from assay.ledger.counting import BatchVerdicts
 from assay.ledger.store import View
 from assay.serve import judged, watching, work
+from assay.serve.client import Client
 from assay.serve.signed import sign_request
 from ledger_kit import V1, V2, V3, VALIDATORS
-from service_kit import Running, listing, running
+from service_kit import Answer, Running, listing, running
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STRANGER = keys.read(b"66" * 32)
@@ -305,3 +307,35 @@ def test_an_object_that_is_refused_leaves_nothing(service: Running, monkeypatch:
     monkeypatch.setattr(work, "OBJECT_BYTES", 100)
     assert service.signed(VALIDATORS[V1], "PUT", OBJECT, BODY).status == 413
     assert listing(folder_of(service)) == before
+
+
+def test_a_client_of_another_version_is_told_which_to_install_only_if_it_is_not_understood(service: Running) -> None:
+    """Earlier and later clients: fewer or unknown fields, and routes that are not here."""
+    ours, key = assay.__version__, VALIDATORS[V1]
+    for version in ("0.1", "99.1", ours):
+        headers = {"User-Agent": f"assay/{version}"}
+        assert said(service, key, "GET", WORK, b"", headers).status == 200
+        assert said(service, key, "POST", "/v1/small/heartbeat", b'{"mood":"good"}', headers).status == 204
+        for method, path, body in (
+            ("POST", "/v1/small/logs", b'{"logs":[],"mood":"good"}'),
+            ("POST", "/v1/small/heartbeat", b'{"judging":5}'),
+            ("GET", "/v1/small/moods", b""),
+            ("DELETE", "/v1/small/work", b""),
+            ("GET", f"{WORK}?wait=x", b""),
+        ):
+            refused = said(service, key, method, path, body, headers)
+            assert refused.status in (400, 404, 405), refused
+            advice = f"this service runs Assay {ours}, and you use {version}: install 'assay=={ours}'"
+            assert (advice in refused.json["hint"]) is (version != ours), refused.json
+
+
+def said(service: Running, key: keys.PrivateKey, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+    """A signed request with further headers."""
+    signature = sign_request(key, method, f"{service.address}{path}", sha256(body).digest())
+    return service.ask(method, path, body, headers | signature)
+
+
+def test_the_client_says_its_version(service: Running) -> None:
+    with Client(f"{service.address}/small", VALIDATORS[V1]) as client:
+        assert client._signed("GET", f"{service.address}{WORK}", b"")["User-Agent"] == f"assay/{assay.__version__}"
+        assert client.get("work")["epoch"] == 1

@@ -86,6 +86,9 @@ def push(
     url: UrlOption,
     key: KeyOption,
     logs: Annotated[bool, typer.Option("--logs/--no-logs", help="Also hand over what was kept of the trials.")] = True,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also send what the service had: it was restored from a backup.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Sign what was judged, and send all batches that the service of the competition does not have.
@@ -106,8 +109,11 @@ def push(
     signer = signer_of(key)
     with Client(url, signer) as client, working(folder, key):
         spool = Spool(folder, signer)
+        epoch = fetch.ask_work(client).epoch if again else None  # nothing is taken out while nobody answers
         signed = spool.sign()  # first, so that it is a file to send in any way, whether the service answers or not
-        result = spool.push(client, fetch.ask_work(client).epoch, logs=logs)
+        if epoch is not None:
+            spool.take_out()
+        result = spool.push(client, fetch.ask_work(client).epoch if epoch is None else epoch, logs=logs)
         result.signed += signed
     if not emit(push_document(result), as_json):
         _tell_push(result)
@@ -120,7 +126,8 @@ def push(
 
 def push_document(result: PushResult) -> dict[str, Any]:
     """The result of a push, for programs."""
-    rows = {"sent": [row.document for row in result.sent], "refused": [row.document for row in result.refused]}
+    several = (("sent", result.sent), ("refused", result.refused), ("late", result.late))
+    rows = {name: [row.document for row in found] for name, found in several}
     return {"signed": result.signed, "new": result.new, **rows, "logs": {"new": result.logs.new, "known": result.logs.known}}
 
 
@@ -135,7 +142,9 @@ def _tell_push(result: PushResult) -> None:
     for row in result.refused:
         why = f"{row.outcome.detail}; {row.outcome.hint}" if row.outcome.hint else row.outcome.detail
         tell("error", f"{row.file}: {why}", typer.colors.RED)
-    if not result.sent and not result.refused:
+    for row in result.late:
+        tell("warning", f"{row.file}: {row.outcome.detail}; nothing can be done about it", typer.colors.YELLOW)
+    if not result.sent and not result.refused and not result.late:
         show(sentence("The service has everything that was judged here."))
         return
     summary = f"{plural(result.new, 'record')} accepted by the service, in {plural(len(result.sent), 'batch', 'batches')}"

@@ -66,6 +66,9 @@ def register(
     show(sentence(f"{told} The board: {board}"))
 
 
+_EARLIER = "Somebody handed in the same submission earlier"
+
+
 def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None:
     """List your own submissions to a competition that somebody serves, and how far they are.
 
@@ -90,7 +93,7 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
-            Column("why", [row.get("why", "") for row in rows], kind="text"),
+            Column("why", [_EARLIER if row.get("duplicate") else row.get("why", "") for row in rows], kind="text"),
         ]
         show(grid(column for column in columns if any(column.cells)))
     else:
@@ -183,6 +186,8 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             media = SEALED if sealed else ARCHIVE
             answer = client.send("PUT", "submissions", body, media)
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
+            if answer.get("duplicate"):
+                told += f" {_EARLIER}, so this one earns nothing: hand in work of your own."
             next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
             told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):

@@ -51,6 +51,7 @@ __all__ = [
     "read_pulled",
     "read_tasks",
     "task_lines",
+    "task_set",
     "validators",
     "weaker_tasks",
 ]
@@ -285,6 +286,13 @@ class ListedTasks:
 def read_tasks(path: Path, trials: int) -> ListedTasks:
     """The task set in a file. Raises BadInput as `parse_tasks` does."""
     return parse_tasks(task_lines(load(path, TABLE_BYTES, hint="list the tasks, one id a line"), path), trials, Place(path))
+
+
+def task_set(folder: Path, scheme: Scheme) -> ListedTasks | None:
+    """The task set of a folder, as validators need it; None for a competition without one. Raises BadInput."""
+    if not scheme.kind.has_tasks(folder, scheme.score):
+        return None
+    return read_tasks(folder / "tasks.txt", scheme.kind.trials(scheme.score) or 1)
 
 
 def weaker_tasks(path: Path) -> dict[str, str]:

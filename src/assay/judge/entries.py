@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -16,6 +15,7 @@ from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
 from assay.settle import pipeline
 from assay.settle.consensus import may_count
+from assay.settle.inputs import arrived
 
 __all__ = [
     "Entries",
@@ -101,7 +101,7 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
     """Those whose submission counts, in the order given: of several with the same one the earliest only. SPEC 2."""
     listed = [one for one in participants if one.submission]
     first: dict[str, Participant] = {}
-    for one in sorted(listed, key=lambda one: (one.submitted_at or datetime.max.replace(tzinfo=UTC), one.key.encode())):
+    for one in sorted(listed, key=arrived):
         first.setdefault(one.submission, one)
     return [one for one in listed if first[one.submission] is one]
 

@@ -14,7 +14,7 @@ from assay.judge.running import RunOptions, RunSummary, Tell
 from assay.kind import JUDGES as GROUP
 from assay.kind import origin, plugins
 
-__all__ = ["GROUP", "JudgeFunction", "find"]
+__all__ = ["GROUP", "JudgeFunction", "exists", "find"]
 
 
 class JudgeFunction(Protocol):
@@ -26,6 +26,11 @@ class JudgeFunction(Protocol):
         Of the options it takes those that concern it. Running it again goes on where it stopped. An error is never written.
         Raises BadInput before anything is judged, and AssayError where nothing can be.
         """
+
+
+def exists(kind: str, use: str | None = None) -> bool:
+    """Whether evidence is made here: False if it comes from elsewhere, as scores that are given do."""
+    return use is not None or bool(plugins(GROUP, kind))
 
 
 def find(kind: str, use: str | None = None, *, file: Path | None = None) -> JudgeFunction:

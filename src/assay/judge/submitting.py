@@ -9,7 +9,7 @@ import csv
 import io
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,9 +22,11 @@ from assay.folder import csvs, registry
 from assay.folder.files import MOST_PARTICIPANTS, Place, alone, decode, flush_folder, load, lock, write_text
 from assay.judge import tree
 from assay.judge.run_files import short
-from assay.scheme.fields import instant_text
+from assay.records import Participant
+from assay.scheme.fields import instant, instant_text
 from assay.scheme.load import read as read_scheme
 from assay.scheme.reading import present
+from assay.settle.inputs import arrived
 
 if TYPE_CHECKING:
     from assay.ledger.store import Store, Submission
@@ -62,6 +64,19 @@ class ParticipantRow:
     def submission(self) -> str:
         """The participant's submission; empty if there is none."""
         return self.row.get("submission", "").strip()
+
+    def is_duplicate(self, submission: str, others: Mapping[str, str]) -> bool:
+        """Whether another participant has this submission, and had it earlier. SPEC 2, 2.1.
+
+        others: participant → the submission that a ledger has, for those whose row names none.
+        """
+        same = []
+        for row in self.rows:
+            key, since = row.get("key", "").strip(), row.get("submitted_at", "").strip()
+            theirs = row.get("submission", "").strip()
+            if submission == (theirs or others.get(key, "")):
+                same.append(Participant(key, submission=submission, submitted_at=instant(since) if theirs and since else None))
+        return bool(same) and min(same, key=arrived).key != self.participant
 
     def enter(self, submission: str, *, at: datetime | None = None, epoch: int | None = None, exact: bool = False) -> int | None:
         """Makes a digest the submission; returns the epoch in which a ledger has it as accepted. Raises BadInput, StoreError.

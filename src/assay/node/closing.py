@@ -74,10 +74,30 @@ class _Season:
     """Why it was not closed at the last look."""
     noted: object = None
     """What its status says."""
+    _ledger: Ledger | None = None
+    _scheme: tuple[object, Scheme] | None = None
 
     @property
     def scheme(self) -> Scheme:
-        return read_scheme(self.folder / "scheme.toml")
+        """The rules as they are now."""
+        file = self.folder / "scheme.toml"
+        stamp = _stamp(file)
+        if self._scheme is None or self._scheme[0] != stamp:
+            self._scheme = stamp, read_scheme(file)
+        return self._scheme[1]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, which stays open until `close`: to open it for each epoch takes as long as to settle a small one."""
+        if self._ledger is None:
+            self._ledger = open_ledger(self.folder)
+        return self._ledger
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
 
 
 @dataclass
@@ -124,6 +144,8 @@ class Closer:
                     self._rest()
             return self._due()
         finally:
+            for season in self._seasons:
+                season.close()
             if self._node is not None:
                 self._node.close()
                 self._node = None
@@ -138,7 +160,8 @@ class Closer:
             season.end = self._end(season)
             if season.end is not None and self._now(season.end, head) >= season.end.at:
                 ended.append(season)
-            self._note(season, "waiting for the end of the epoch")
+            else:
+                self._note(season, "waiting for the end of the epoch", held=None, silent=[])
         if ended and self.target is not None:
             self._pull_for(ended)
         return ended
@@ -159,7 +182,7 @@ class Closer:
         clock = season.scheme.epoch
         if clock is None:
             return None
-        with open_ledger(season.folder) as ledger, ledger.store.reading() as view:
+        with season.ledger.store.reading() as view:
             epoch, last = closing_cost.next_epoch(view) or 1, view.last_receipt()
         if clock.tempo is None:
             return by_time(clock, epoch)
@@ -251,26 +274,24 @@ class Closer:
         judged_until = None if payout is None else payout.scoring_deadline
         over = self._now(end, self._chain().finalized().number if end.unit == "block" else None) >= end.until
         over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
-        with open_ledger(season.folder) as ledger:
-            with ledger.store.reading() as view:
-                seen = (view.last_batch(), view.last_receipt(), _stamps(season.folder), over)
-            if seen == season.seen:
+        ledger = season.ledger
+        with ledger.store.reading() as view:
+            seen = (view.last_batch(), view.last_receipt(), _stamps(season.folder), over)
+        if seen == season.seen:
+            return False
+        drafted = settling.draft(ledger, end.epoch)
+        if isinstance(drafted, settling.Draft):
+            why = _wait(drafted, over=over) or _held(drafted)
+            if why is not None:
+                season.seen = seen
+                self._wait(season, why, drafted)
                 return False
-            self._note(season, "settling")
-            drafted = settling.draft(ledger, end.epoch)
-            if isinstance(drafted, settling.Draft):
-                why = _wait(drafted, over=over) or _held(drafted)
-                if why is not None:
-                    season.seen = seen
-                    self._wait(season, why, drafted)
-                    return False
-                empty = not drafted.closing.scored
-                settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
-                self._tell_closed(season, settled, drafted)
+            empty = not drafted.closing.scored
+            settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
+            self._tell_closed(season, settled, drafted)
         if end.unit == "block":
             _write_note(season.folder, end.epoch, end.at)
         season.seen, season.waits = None, ""
-        self._note(season, "waiting for the end of the epoch", held=None, silent=[])
         return True
 
     def _wait(self, season: _Season, why: _Why, drafted: settling.Draft) -> None:
@@ -300,8 +321,7 @@ class Closer:
         if self.export is not None:
             for season in self._seasons:
                 name = season.folder.name if len(self.folders) > 1 else ""
-                with open_ledger(season.folder) as ledger:
-                    self._export(season.folder, ledger, self.export / name)
+                self._export(season.folder, season.ledger, self.export / name)
 
     def _sign_splits(self, subnet: Path) -> None:
         newest = subnet_bundle.last_epoch(self.folders)
@@ -386,12 +406,16 @@ def _held(drafted: settling.Draft) -> _Why | None:
 
 def _stamps(folder: Path) -> tuple[object, ...]:
     """What changes when a table of a folder does."""
-    stamps: list[object] = []
-    for file in [*sorted(folder.glob("*.csv")), folder / "scheme.toml", folder / "tasks.txt"]:
-        with suppress(OSError):
-            found = file.stat()
-            stamps.append((file.name, found.st_mtime_ns, found.st_size, found.st_ino))
-    return tuple(stamps)
+    files = [*sorted(folder.glob("*.csv")), folder / "scheme.toml", folder / "tasks.txt"]
+    return tuple((file.name, _stamp(file)) for file in files)
+
+
+def _stamp(file: Path) -> object:
+    """What changes when a file does; None if it is not there."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    return None
 
 
 def _write_note(folder: Path, epoch: int, block: int) -> None:

@@ -35,8 +35,8 @@ from assay.ledger.keys import PublicKey
 from assay.node import FOLDER
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
+from assay.serve.answers import Work
 from assay.serve.client import PAUSES, Client, patiently
-from assay.serve.work import Work
 
 __all__ = ["PullResult", "ask_work", "pull", "task_set_of"]
 
@@ -97,8 +97,8 @@ def task_set_of(folder: Path) -> str | None:
     if not (folder / "scheme.toml").exists():
         return None
     scheme = read_scheme(folder / "scheme.toml")
-    trials = scheme.kind.trials(scheme.score)
-    return None if trials is None or not (folder / "tasks.txt").exists() else _task_set(folder, trials)
+    listed = registry.task_set(folder, scheme) if (folder / "tasks.txt").exists() else None
+    return None if listed is None else listed.digest
 
 
 def pull(client: Client, folder: Path, key: PublicKey, *, pauses: Sequence[float] = PAUSES) -> PullResult:
@@ -168,16 +168,16 @@ class _Pull:
         participants = registry.participants(csvs.read(people, csvs.PARTICIPANTS), Place(people), scheme)
         rows = registry.validators(csvs.read(judges, csvs.VALIDATORS), Place(judges), len(participants))
         signing.validator_of(key, {row.key: None for row in rows}, judges)
-        trials = scheme.kind.trials(scheme.score)
-        if trials is not None and (here := _task_set(self.beside, trials)) != work.task_set:
-            raise BadInput(f"the task set has the digest {here}, and the service says {work.task_set}", hint=_SERVICE)
+        listed = registry.task_set(self.beside, scheme)
+        if listed is not None and listed.digest != work.task_set:
+            raise BadInput(f"the task set has the digest {listed.digest}, and the service says {work.task_set}", hint=_SERVICE)
         return scheme
 
     # Tasks
 
     def _new_tasks(self, work: Work, scheme: Scheme) -> Path | None:
         """A folder with the tasks, each as tasks.txt pins it; None if they are in the folder already."""
-        if work.task_set is None or scheme.kind.trials(scheme.score) is None:
+        if work.task_set is None or not scheme.kind.has_tasks(self.beside, scheme.score):
             return None
         manifest = read_manifest(self.beside / "tasks.txt")
         known = self.folder / TASKS
@@ -278,10 +278,6 @@ def _check_ours(folder: Path) -> None:
     if config.exists(folder) and config.read(folder).is_here:
         hint = "pull into another folder, or judge right here: assay run"
         raise BadInput("has the competition's ledger, so there is nothing to pull", file=folder, hint=hint)
-
-
-def _task_set(folder: Path, trials: int) -> str:
-    return registry.read_tasks(folder / "tasks.txt", trials).digest
 
 
 def _check_pins(tasks: Path, manifest: Manifest) -> None:

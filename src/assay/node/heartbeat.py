@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, printable
 from assay.exact import canonical
 from assay.folder.files import load
 from assay.node import FOLDER, status
@@ -29,19 +29,22 @@ __all__ = ["beat", "is_of_another", "leave", "node_id"]
 LEAVE_SECONDS = 5.0
 """For so long a node that ends waits for the service."""
 
+_TROUBLES, _CHARACTERS = 20, 300
+"""The most troubles of a heartbeat, and the most characters of each, that a service takes."""
 _FILE = "id"
 _FILE_BYTES = 1000
 
 
 def beat(client: Client, folder: Path, judging: Sequence[Mapping[str, Any]] = (), *, take_over: bool = False) -> None:
-    """Say what is judged, and what is wrong here; note by how much the clocks differ.
+    """Say what is judged, and what is wrong here. take_over: take the key from another node that has it.
 
-    take_over: take the key from another node that has it.
-
+    It also notes by how much this machine's clock differs from the service's, whether the service takes the heartbeat or not.
     Raises BadInput, for which `is_of_another` says yes, if another node works with this key; Unreachable.
     """
     rows: dict[str, Any] = {"judging": list(judging)}
-    whole = rows | {"node": node_id(folder), "take_over": take_over, "troubles": status.troubles(folder)}
+    whole = rows | {"node": node_id(folder), "take_over": take_over}
+    if troubles := _troubles(folder):
+        whole["troubles"] = troubles
     try:
         _send(client, whole)
     except BadInput as error:
@@ -49,7 +52,15 @@ def beat(client: Client, folder: Path, judging: Sequence[Mapping[str, Any]] = ()
             raise
         _send(client, rows)  # an earlier version knows nothing else
     finally:
-        status.note_ahead(folder, client.ahead)
+        ahead = round(client.ahead) or None
+        if status.content_of(folder).get("ahead") != ahead:
+            status.note(folder, ahead=ahead)
+
+
+def _troubles(folder: Path) -> list[dict[str, str]]:
+    """What stands at this node, as the service takes it to the operator."""
+    rows = [alarm for alarm, _ in status.look(folder).alarms if alarm.code != "not-running"]
+    return [{"code": alarm.code, "what": printable(alarm.sentence)[:_CHARACTERS]} for alarm in rows[:_TROUBLES]]
 
 
 def leave(url: str, signer: PrivateKey, folder: Path) -> None:

@@ -24,11 +24,12 @@ from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
 from assay.node import NodeOptions, fetch, status
 from assay.node.heartbeat import beat, is_of_another
-from assay.node.spool import BATCHES, PushResult, Spool, waiting
+from assay.node.spool import BATCHES, LATE, PushResult, Spool, waiting
 from assay.records import Record
 from assay.scheme.load import read as read_scheme
+from assay.scheme.model import Scheme
+from assay.serve.answers import Work
 from assay.serve.client import Client
-from assay.serve.work import Work
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
@@ -71,10 +72,17 @@ class Round:
                 return True
             self._note(work, "fetching")
             pulled = fetch.pull(client, self.folder, self.signer.public)
-            absent = [f"{key}: {why}" for key, why in pulled.absent.items()]
-            self._note(pulled.work, "judging", absent=absent, waits=None)
+            scheme = read_scheme(self.folder / "scheme.toml")
+            judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
+            absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
+            looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
+            only_sends = (
+                f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
+            )
+            elsewhere = None if judged_here else only_sends
+            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
             self._tell_pull(pulled)
-            summary = self._judge(pulled)
+            summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
             if self._displaced is not None:
                 self._push(client, pulled.work.epoch)  # or the other node judges it again
@@ -114,7 +122,9 @@ class Round:
             self.tell(waits)
             self._note(work, "waiting", waits=waits, seen=work.seen)
             return True
-        self._put_away(former, validator, evidence)
+        scheme = read_scheme(self.folder / "scheme.toml")
+        if scheme.kind.trials(scheme.score) is not None:  # where records are about an epoch, those of former ones stay true
+            self._put_away(former, validator, evidence)
         return False
 
     def _put_away(self, task_set: str, validator: str, evidence: Path) -> None:
@@ -138,16 +148,16 @@ class Round:
 
     # Judging
 
-    def _judge(self, pulled: fetch.PullResult) -> RunSummary | None:
+    def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
-        scheme, work = read_scheme(self.folder / "scheme.toml"), pulled.work
+        work = pulled.work
         there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
         if not there and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
         )
-        since = None if work.settled is None else work.settled + 1
+        since = work.epoch if work.settled is None else work.settled + 1
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
@@ -241,6 +251,9 @@ class Round:
             if sent:
                 new, records = sum(row.new for row in sent), sum(row.records for row in sent)
                 self.tell(f"epoch {epoch}: sent {plural(records, 'record')}, {new} of them new to the service{late}")
+        for row in result.late:
+            what = f"{plural(row.outcome.records, 'record')} of epoch {row.outcome.epoch} came too late"
+            self.tell(f"{what}: the epoch is settled; they are in {BATCHES}/{LATE}")
         for line in refused:
             self.tell(f"refused: {line}")
         return result

@@ -5,7 +5,7 @@ The service's tables and the ledger say it, as any program on the operator's mac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,6 @@ from assay.serve.site import ServedCompetition
 
 __all__ = ["SeasonWatch", "season_facts"]
 
-Json = dict[str, Any]
 EPOCHS = 2
 """A submission that was handed in so many epochs ago is judged by now, whatever its validators do."""
 WAITS = timedelta(hours=1)
@@ -74,9 +73,10 @@ class SeasonWatch:
         with store.reading() as view:
             epoch = next_epoch(view) or 1
         beats = {beat.validator: beat for beat in notebook.heartbeats()}
-        told, rules = notebook.troubles(), scheme.consensus
+        rules = scheme.consensus
         seats = [row for row in people.validators.values() if row.stake >= rules.min_validator_stake]
-        validators = tuple(_validator(row, beats.get(row.key), told.get(row.key, ()), now) for row in seats)
+        seats.sort(key=lambda row: (-row.stake, row.name, row.key))
+        validators = tuple(_validator(row, beats.get(row.key), now) for row in seats)
         unjudged: tuple[Unjudged, ...] = ()
         if not scheme.kind.record.by_participant:
             judging = {entry.get("participant") for beat in beats.values() if now - beat.at <= SILENT for entry in beat.judging}
@@ -106,10 +106,12 @@ class SeasonWatch:
                 yield Unjudged(person.name or person.key, person.accepted_epoch or 0, person.submitted_at)
 
 
-def _validator(row: Validator, beat: Heartbeat | None, told: Sequence[Json], now: datetime) -> ValidatorFacts:
-    busy = beat is not None and bool(beat.judging) and now - beat.at <= SILENT
-    troubles = tuple((str(trouble["code"]), str(trouble["what"])) for trouble in told)
-    return ValidatorFacts(row.name or row.key, row.stake, None if beat is None else beat.at, busy, troubles)
+def _validator(row: Validator, beat: Heartbeat | None, now: datetime) -> ValidatorFacts:
+    name = row.name or row.key
+    if beat is None:
+        return ValidatorFacts(name, row.stake)
+    troubles = tuple((str(trouble["code"]), str(trouble["what"])) for trouble in beat.troubles)
+    return ValidatorFacts(name, row.stake, beat.at, bool(beat.judging) and now - beat.at <= SILENT, troubles)
 
 
 def _is_late(row: Unjudged, epoch: int, now: datetime, judging: set[Any]) -> bool:

@@ -8,7 +8,8 @@ until the service says that it has it, so it may wait for days, and be carried o
 
 If the service has settled the epoch of a waiting batch and never got it, the service refuses it. Then its records are signed for
 the epoch that is open: the label changes, not the observation. A batch that the service did get before the epoch was settled is
-`known`, and nothing of it is signed again. So the ledger decides what is late, and not this machine's memory.
+`known`, and nothing of it is signed again. So the ledger decides what is late, and not this machine's memory. Records that are
+about an epoch cannot change it: their batch is put into batches/late/.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import BadInput
 from assay.exact import canonical
@@ -29,19 +30,19 @@ from assay.folder.files import LINE_BYTES, Place, clear, flush_folder, write_byt
 from assay.ledger import batch, config, signing
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey
-from assay.node import FOLDER
+from assay.node import FOLDER, SIGNED
 from assay.node.fetch import task_set_of
 from assay.records import Evidence, record
 from assay.scheme.load import read as read_scheme
 from assay.serve.client import PAUSES, Client
-from assay.serve.evidence import BatchOutcome
-from assay.serve.log_files import LogsSent, send_logs
-from assay.serve.sending import send_batches
 
-__all__ = ["BATCHES", "SENT", "PushResult", "SentBatch", "Spool", "validator_in", "waiting"]
+if TYPE_CHECKING:  # a round sends when it has judged, and begins sooner without what is needed for that
+    from assay.serve.evidence import BatchOutcome
+    from assay.serve.log_files import LogsSent
 
-BATCHES, SENT = "batches", "sent"
-_NOTE = "signed.json"
+__all__ = ["BATCHES", "LATE", "SENT", "PushResult", "SentBatch", "Spool", "validator_in", "waiting"]
+
+BATCHES, SENT, LATE = "batches", "sent", "late"
 _AT_ONCE = 20_000
 """The most records of a batch that a node signs."""
 
@@ -67,14 +68,16 @@ class SentBatch:
 class PushResult:
     """What a push did."""
 
-    signed: int = 0
+    signed: int
     """Records that were signed now."""
+    logs: LogsSent
+    """What became of the logs and the kept work of the trials in these batches."""
     sent: list[SentBatch] = field(default_factory=list)
     """Batches that the service has now."""
     refused: list[SentBatch] = field(default_factory=list)
     """Batches that it does not want; they stay, and are tried again."""
-    logs: LogsSent = field(default_factory=LogsSent)
-    """What became of the logs and the kept work of the trials in these batches."""
+    late: list[SentBatch] = field(default_factory=list)
+    """Batches that came after their epoch was settled, and whose records are about that epoch; they were put away."""
 
     @property
     def new(self) -> int:
@@ -101,7 +104,7 @@ class Spool:
         self.folder, self.signer = folder, signer
         self.validator = validator_in(folder, signer)
         self.scheme, self.origin = read_scheme(folder / "scheme.toml"), config.read(folder).origin
-        self.note_file = folder / FOLDER / _NOTE
+        self.note_file = folder / FOLDER / SIGNED
 
     def sign(self) -> int:
         """Sign what was judged since the last time; returns how many records. Raises BadInput."""
@@ -113,7 +116,8 @@ class Spool:
             offsets[name] = end
             for item in records:
                 groups.setdefault((item.epoch, item.submission), []).append(item)
-        task_set = task_set_of(self.folder) if groups else None
+        over_tasks = self.scheme.kind.trials(self.scheme.score) is not None  # else a record says its epoch's tasks
+        task_set = task_set_of(self.folder) if groups and over_tasks else None
         signed = [self._batch(part, task_set) for key in sorted(groups) for part in _parts(groups[key])]
         if signed:
             with suppress(OSError):
@@ -124,12 +128,24 @@ class Spool:
             write_bytes(self.note_file, canonical(offsets) + b"\n")
         return sum(new.statement.count for new in signed)
 
+    def take_out(self) -> int:
+        """Put the batches that were sent back among those that wait; returns how many. Raises BadInput.
+
+        It is for a service that was restored from a backup. A batch that it still has is `known` there, and adds nothing.
+        """
+        files = sorted((self.folder / BATCHES / SENT).glob("*.batch"))
+        for file in files:
+            _move(file, self.folder / BATCHES)
+        return len(files)
+
     def push(self, client: Client, open_epoch: int, *, logs: bool = True, pauses: Sequence[float] = PAUSES) -> PushResult:
         """Sign what is new, and send what waits. open_epoch: as the service says now. Raises Unreachable, BadInput.
 
         logs: also hand over the logs and the kept work of the trials. A batch is put away when the service has these as well.
         """
-        result = PushResult(self.sign())
+        from assay.serve.log_files import LogsSent
+
+        result = PushResult(self.sign(), LogsSent())
         late = self._send(client, waiting(self.folder), result, open_epoch, pauses, logs=logs)
         if late:
             self._send(client, late, result, open_epoch, pauses, logs=logs, again=True)
@@ -147,16 +163,22 @@ class Spool:
         again: bool = False,
     ) -> list[Path]:
         """Send batches; returns the files of those that came too late, signed for the open epoch."""
+        from assay.serve.log_files import send_logs
+        from assay.serve.sending import send_batches
+
         late: list[Path] = []
         for file, outcome in send_batches(client, files, pauses=pauses) if files else ():
             row = SentBatch(file, outcome, again)
             if outcome.outcome != "refused":
                 if logs:
                     send_logs(client, self.folder, batch.read(file).records, result.logs)
-                _put_away(file)
+                _move(file, file.parent / SENT)
                 result.sent.append(row)
             elif (renewed := self._renewed(file, open_epoch)) is not None:
                 late += renewed
+            elif (past := self._past(file, open_epoch, outcome)) is not None:
+                _move(file, file.parent / LATE)
+                result.late.append(SentBatch(file.with_name(LATE) / file.name, past))
             else:
                 result.refused.append(row)
         return late
@@ -178,6 +200,14 @@ class Spool:
         files = signing.write([self._batch(records, former.statement.task_set)], self.folder / BATCHES)
         file.unlink()
         return files
+
+    def _past(self, file: Path, open_epoch: int, outcome: BatchOutcome) -> BatchOutcome | None:
+        """The outcome of a refused batch that no epoch can take any more, with what it has in it; None if one can."""
+        with suppress(BadInput):
+            former = batch.read(file)
+            if former.statement.epoch < open_epoch and former.statement.validator == self.validator:
+                return outcome.model_copy(update={"epoch": former.statement.epoch, "records": len(former.records)})
+        return None
 
     def _batch(self, records: Iterable[Evidence], task_set: str | None) -> Batch:
         return batch.make(
@@ -228,9 +258,8 @@ def _beginning(file: Path) -> str:
         raise BadInput(f"cannot be read ({error.strerror})", file=file, hint="check its permissions") from None
 
 
-def _put_away(file: Path) -> None:
-    """Move a batch that the service has to batches/sent/. Raises BadInput."""
-    place = file.parent / SENT
+def _move(file: Path, place: Path) -> None:
+    """Move a batch to another folder of the spool. Raises BadInput."""
     try:
         place.mkdir(exist_ok=True)
         file.replace(place / file.name)

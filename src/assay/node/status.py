@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, BadInput, printable
+from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
@@ -33,22 +33,18 @@ __all__ = [
     "is_working",
     "look",
     "note",
-    "note_ahead",
     "now_text",
     "read_status",
     "rows_of",
     "standing_in",
     "text_of",
     "trouble_of",
-    "troubles",
     "write",
 ]
 
 Json = dict[str, Any]
 _FILE = "status.json"
 _FILE_BYTES = 10_000_000
-_TOLD, _TOLD_CHARACTERS = 20, 300
-"""Troubles of a heartbeat, and characters of each: what the service accepts."""
 _OWN = frozenset({"seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
@@ -228,16 +224,3 @@ def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
     from assay.node.season_facts import season_facts
 
     return look(folder, season=season_facts(folder), whole=whole)
-
-
-def troubles(folder: Path) -> list[Json]:
-    """What is wrong with a node, as a heartbeat tells it to the operator."""
-    alarms = [alarm for alarm, _ in look(folder).alarms if alarm.code != "not-running"][:_TOLD]
-    return [{"code": alarm.code, "what": printable(alarm.sentence)[:_TOLD_CHARACTERS]} for alarm in alarms]
-
-
-def note_ahead(folder: Path, seconds: float) -> None:
-    """Note by how much this machine's clock differs from the service's."""
-    ahead = round(seconds) or None
-    if content_of(folder).get("ahead") != ahead:
-        note(folder, ahead=ahead)

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from assay.errors import AssayError, Unreachable
 from assay.judge.running import backoff
-from assay.node import status, working
+from assay.node import is_signed, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.heartbeat import beat, leave
 from assay.node.herald import Herald, Telling
@@ -37,7 +37,7 @@ Tell = Callable[[str], None]
 WAIT = 45
 """Seconds for which a request for work waits at the service: less than a client's deadline, and than a heartbeat may be old."""
 AGAIN = 600.0
-"""Seconds after which results that are missing are judged again, although there is no news."""
+"""Seconds after which a round is due without news: results are missing, or what is judged is not handed in at the service."""
 _STOPPED = 130
 _LAST_WORDS = 5.0
 """Seconds for the last page; what is still to be told then is told meanwhile, or after the next start."""
@@ -55,8 +55,8 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
             status.note(folder, trouble=status.trouble_of(error), away=False)
             raise
         finally:
-            Herald(folder, telling or Telling(), tell).look()
             leave(url, signer, folder)
+            Herald(folder, telling or Telling(), tell).look()
     return 0 if whole else _STOPPED
 
 
@@ -103,7 +103,7 @@ class Node:
             status.note(self.folder, trouble=self._trouble, away=isinstance(error, Unreachable))
             self._pause()
             return
-        if work["seen"] == self._seen and not self._is_due():
+        if work["seen"] == self._seen and not self._is_due() and is_signed(self.folder):
             self._well(epoch=work["epoch"], settled=work["settled"], heard=status.now_text())
             return
         code = self._carry_out()
@@ -111,7 +111,7 @@ class Node:
         if code == 0:
             self._well()
             self._seen = str(noted.get("seen", work["seen"]))
-            self._due = time.monotonic() + AGAIN if noted.get("missing") or noted.get("absent") else None
+            self._due = time.monotonic() + AGAIN if any(map(noted.get, ("missing", "absent", "looks"))) else None
         elif not self._stop.asked:
             self._trouble = noted.get("trouble") or status.trouble_of(RuntimeError(f"a round ended with {code}"), self._trouble)
             status.note(self.folder, trouble=self._trouble)

@@ -65,6 +65,7 @@ table {{ border-collapse: collapse; width: 100%; margin-top: 16px; font-size: .8
 th, td {{ text-align: left; padding: 8px 24px 8px 0; border-top: 1px solid var(--line); vertical-align: baseline }}
 tr > :last-child {{ padding-right: 0 }}
 td {{ overflow-wrap: anywhere }} th {{ font-weight: 500; color: var(--ink-3); white-space: nowrap }}
+thead th::first-letter {{ text-transform: uppercase }} .facts {{ margin-top: 24px }}
 td:first-child, .facts td {{ color: var(--ink) }} .facts th {{ width: 1%; font-weight: 400 }}
 .alarm, .fine, .wait {{ border: 1px solid var(--line-2); border-radius: 8px; padding: 14px 18px; margin-top: 16px }}
 .alarm {{ border-color: var(--bad); background: var(--bad-wash) }}
@@ -75,7 +76,8 @@ td:first-child, .facts td {{ color: var(--ink) }} .facts th {{ width: 1%; font-w
  .rows thead {{ position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }}
  .rows tr {{ display: block; border-top: 1px solid var(--line); padding: 8px 0 }}
  .rows td {{ display: block; border: 0; padding: 0 }} .rows td:empty {{ display: none }}
- .rows td + td {{ color: var(--ink-2) }} }}
+ .rows td + td {{ color: var(--ink-2); display: grid; grid-template-columns: 8em minmax(0, 1fr) }}
+ .rows td + td:empty {{ display: none }} .rows td[data-l]::before {{ content: attr(data-l); color: var(--ink-3) }} }}
 </style></head><body>
 <header><p><svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true"><rect class="mark" width="20" height="20" rx="5"/>
 <path class="streak" d="M4.5 14.2L13 5.6"/></svg>Assay<span>{where}</span></p></header><main>
@@ -112,12 +114,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         body = "".join(f'<tr><th scope="row">{escaped(row[0])}</th>{_cells(row[1:])}</tr>\n' for row in rows)
         return f'<table class="facts"><tbody>\n{body}</tbody></table>\n'
     first = "".join(f'<th scope="col">{escaped(head)}</th>' for head in heads)
-    body = "".join(f"<tr>{_cells(row)}</tr>\n" for row in rows)
+    body = "".join(f"<tr>{_cells(row, ('', *heads[1:]))}</tr>\n" for row in rows)
     return f'<table class="rows"><thead><tr>{first}</tr></thead><tbody>\n{body}</tbody></table>\n'
 
 
-def _cells(cells: Sequence[str]) -> str:
-    return "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
+def _cells(cells: Sequence[str], heads: Sequence[str] = ()) -> str:
+    """The cells of a row; where the page is narrow, each shows its head beside it."""
+    named = heads or ("",) * len(cells)
+    return "".join(
+        f'<td data-l="{escaped(head)}">{escaped(cell)}</td>' if head else f"<td>{escaped(cell)}</td>"
+        for head, cell in zip(named, cells, strict=True)
+    )
 
 
 def escaped(text: str) -> str:

@@ -56,6 +56,9 @@ _HEADERS = (
 )
 ANSWER_SECONDS = 120.0
 """A request must be answered within this time; one that waits for news ends earlier by itself."""
+_SEE = "see /v1/openapi.json"
+_CLIENT = re.compile(r"assay/([0-9][0-9A-Za-z.+!-]{0,39})(?: |$)", re.ASCII)
+"""The User-Agent of Assay's own client."""
 DESCRIPTION = """\
 Everybody may read. A request that changes something is signed (RFC 9421) by a key: a validator's, from the registry, or a
 participant's, from its registration. Errors are problem documents (RFC 9457).
@@ -146,27 +149,38 @@ def _pages(app: FastAPI, site: Site) -> None:
         return answer(request, data, media)
 
 
+def _with_version(request: Request, hint: str) -> str:
+    """A hint about what could not be read, with the version to install if the client is of another one."""
+    theirs, ours = _CLIENT.match(request.headers.get("user-agent", "")), assay.__version__
+    if theirs is None or theirs[1] == ours:
+        return hint
+    advice = f"this service runs Assay {ours}, and you use {theirs[1]}: install 'assay=={ours}'"
+    return f"{hint}; {advice}" if hint else advice
+
+
 def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
     """Answer every exception with a problem document. Of an internal error only its class and place are told."""
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, AssayError)
         served = site.competitions.get(request.path_params.get("segment", ""))
+        if error.field.startswith("body"):  # it could not be read
+            error.hint = _with_version(request, error.hint)
         answered = problem(error, folder=None if served is None else served.folder)
         return answered if served is None or not _reads_pages(request) else await look(request, _told, answered, served)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
-            return problem(HttpProblem(405, f"{request.method} is not possible here", hint="see /v1/openapi.json"))
-        return problem(HttpProblem(error.status_code, "there is nothing at this address", hint="see /v1/openapi.json"))
+            return problem(HttpProblem(405, f"{request.method} is not possible here", hint=_with_version(request, _SEE)))
+        return problem(HttpProblem(error.status_code, "there is nothing at this address", hint=_with_version(request, _SEE)))
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][1:]))
         message = first["msg"][:1].lower() + first["msg"][1:]
-        return problem(HttpProblem(400, message, field=place, hint="see /v1/openapi.json"))
+        return problem(HttpProblem(400, message, field=place, hint=_with_version(request, _SEE)))
 
     async def broken(request: Request, error: Exception) -> Response:
         assert isinstance(error, OSError)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import secrets
+import shutil
 import tempfile
 from contextlib import suppress
 from hashlib import sha256
@@ -12,6 +15,7 @@ from typing import Protocol
 
 from starlette.requests import ClientDisconnect, Request
 
+from assay.folder.files import flush_folder
 from assay.serve.http import HttpProblem, extend
 
 __all__ = ["Follower", "Received", "declared", "receive"]
@@ -41,6 +45,25 @@ class Received:
         self.file.rollover()
         self.file.flush()
         return Path(f"/proc/self/fd/{self.file.fileno()}")
+
+    def save(self, place: Path, *, private: bool = False) -> None:
+        """Write the body to a file in a folder that exists, whole or not at all, and flush both. Raises OSError.
+
+        private: readable by the service alone.
+        """
+        beside = place.with_name(f".{secrets.token_hex(8)}.tmp")
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(beside, new, 0o600 if private else 0o666), "wb") as file:
+                self.file.seek(0)
+                shutil.copyfileobj(self.file, file, 2**20)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(place)
+        finally:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+        flush_folder(place.parent)
 
     def __enter__(self) -> Received:
         return self

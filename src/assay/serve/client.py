@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+import assay
 from assay.errors import AssayError, BadInput, Unreachable, brief, printable
 from assay.ledger.keys import PrivateKey
 from assay.peers import NoAnswer
@@ -147,7 +148,9 @@ class Client:
         return new
 
     def _signed(self, method: str, url: str, body: bytes) -> dict[str, str]:
-        return {} if self.key is None else sign_request(self.key, method, url, sha256(body).digest())
+        """The headers that say who asks: the version, and a signature if there is a key."""
+        agent = {"User-Agent": f"assay/{assay.__version__}"}
+        return agent if self.key is None else agent | sign_request(self.key, method, url, sha256(body).digest())
 
     def _silent(self, error: NoAnswer) -> Unreachable:
         hint = "is it running there? try again later"

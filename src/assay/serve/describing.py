@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from assay.serve.shapes import NULL, with_nulls
+from assay.serve.answers import NULL, with_nulls
 
 __all__ = ["describe"]
 

@@ -15,6 +15,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -25,7 +26,7 @@ from assay.folder.files import TABLE_BYTES, decode, load
 from assay.ledger import config
 from assay.records import Participant
 from assay.scheme.reading import present
-from assay.serve.shapes import DIGEST, described
+from assay.serve.answers import DIGEST, described
 from assay.serve.site import ServedCompetition, stamp
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class FolderDesk:
     def files(self, scheme: Scheme, added: Cells) -> FolderFiles:
         """Return the files; added: what the ledger knows beside participants.csv. Raises BadInput."""
         folder = self._served.folder
-        names = _names(scheme)
+        names = _names(folder, scheme)
         state = (*(stamp(folder / name) for name in (*names, config.FILE)), canonical(added))
         with self._lock:
             if self._known is None or self._known[0] != state:
@@ -103,10 +104,10 @@ def additions(
     return added
 
 
-def _names(scheme: Scheme) -> list[str]:
+def _names(folder: Path, scheme: Scheme) -> list[str]:
     kind = scheme.kind
     names = ["scheme.toml", *filter(None, [kind.beside]), csvs.PARTICIPANTS.name, csvs.VALIDATORS.name, csvs.RANDOMNESS.name]
-    return [*names, *(["tasks.txt"] if kind.trials(scheme.score) is not None else []), *kind.shared]
+    return [*names, *(["tasks.txt"] if kind.has_tasks(folder, scheme.score) else []), *kind.shared]
 
 
 def _text(served: ServedCompetition, name: str) -> str:

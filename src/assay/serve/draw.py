@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from assay.exact import BPS, NANO, half_even, nanos, text
+from assay.settle.story.telling import plural
 
-__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "seconds", "share", "short", "spark", "when"]
+__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "seconds", "share", "short", "size", "spark", "when"]
 
 NARROW = "\u202f"
 """The narrow space before a per cent sign, where no line breaks."""
@@ -43,6 +44,11 @@ def fraction(amount: str | int) -> float:
 def pc(place: float) -> str:
     """A place in a drawing as an attribute: 0.559 → "55.9%"."""
     return f"{round(100 * place, 3):g}%"
+
+
+def size(count: int) -> str:
+    """The size of a file: "512 bytes", "12 kB", "1.5 MB"."""
+    return plural(count, "byte") if count < 1000 else f"{count / 1000:.0f} kB" if count < 10**6 else f"{count / 10**6:.1f} MB"
 
 
 def short(digest: str) -> str:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 from assay.exact import canonical
 from assay.folder import csvs
+from assay.serve.draw import size
 from assay.serve.links import api_address, participant_page
 from assay.serve.published import published
 from assay.serve.season import Json, Link, Season
@@ -195,9 +196,8 @@ def _files(season: Season) -> Iterator[Json]:
         yield _file("checkpoint", "the log’s newest: its size and root, signed", href=f"{served}/log/checkpoint")
 
 
-def _file(name: str, what: str, size: int = 0, href: str = "") -> Json:
-    amount = "" if not size else f"{size} bytes" if size < 1000 else f"{size // 1000}.{size // 100 % 10} kB"
-    return {"name": name, "href": href or name, "what": what, "size": amount}
+def _file(name: str, what: str, count: int = 0, href: str = "") -> Json:
+    return {"name": name, "href": href or name, "what": what, "size": size(count) if count else ""}
 
 
 def _example(season: Season) -> Json | None:

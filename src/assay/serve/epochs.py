@@ -251,8 +251,7 @@ def _people(served: ServedCompetition) -> People:
     file, place = folder / csvs.PARTICIPANTS.name, folder / csvs.VALIDATORS.name
     participants = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
     validators = registry.validators(csvs.read(place, csvs.VALIDATORS), Place(place), len(participants))
-    trials = scheme.kind.trials(scheme.score)
-    tasks = None if trials is None else registry.read_tasks(folder / "tasks.txt", trials)
+    tasks = registry.task_set(folder, scheme)
     return People(
         {person.key: person for person in sorted(participants, key=lambda person: person.key.encode())},
         {validator.key: validator for validator in sorted(validators, key=lambda validator: validator.key.encode())},

@@ -21,9 +21,11 @@ from assay.exact import canonical
 from assay.ledger import batch as batches
 from assay.ledger.intake import accept
 from assay.ledger.store import Store, StoredRecord
+from assay.serve.answers import DIGEST, described
 from assay.serve.bodies import receive
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
-from assay.serve.shapes import DIGEST, described, example, json_body
+from assay.serve.logs import is_said_hidden
+from assay.serve.shapes import example, json_body
 from assay.serve.site import ServedCompetition, Site, now
 
 __all__ = ["BATCHES", "BatchOutcome", "EvidenceOutcome", "routes"]
@@ -60,20 +62,20 @@ class JudgingEntry(BaseModel):
 class TroubleEntry(BaseModel):
     """What is wrong on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     code: Annotated[str, Field(pattern="^[a-z][a-z0-9-]{0,39}$")]
     what: Annotated[str, Field(min_length=1, max_length=300)]
 
 
 class HeartbeatBody(BaseModel):
-    """A validator's heartbeat: what it is judging (at most 64 things), what is wrong (at most 20), and which node says it.
+    """A validator's heartbeat: what it is judging (at most 64 things), what is wrong there (at most 20), and which node says it.
 
     A key is for one node at a time. Another one is refused (409) until this one was not heard for five minutes, or it takes over.
     Fields that this version does not know are ignored.
     """
 
-    model_config = described({"judging": [_JUDGING], "node": DIGEST[7:39], "troubles": [_TROUBLE]}) | ConfigDict(strict=True)
+    model_config = described({"judging": [_JUDGING], "troubles": [_TROUBLE], "node": DIGEST[7:39]}) | ConfigDict(strict=True)
 
     judging: Annotated[list[JudgingEntry], Field(max_length=64)] = []
     troubles: Annotated[list[TroubleEntry], Field(max_length=20)] = []
@@ -147,12 +149,15 @@ def routes(site: Site) -> APIRouter:
         openapi_extra=json_body(HeartbeatBody),
     )
     async def heartbeat(request: Request, segment: Segment) -> Response:
-        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent. 409: see `node`."""
+        """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent.
+
+        What is said of a stranger is dropped. A hidden task counts, but its name is not shown. 409: see `node`.
+        """
         served = site.competition(segment)
         validator, asked = await signed(request, served, served.validator_of)
         with await receive(request, HEARTBEAT_BYTES, asked.body_sha256) as body:
             content = _heartbeat(body.read())
-        await run_in_threadpool(_note, served, validator, content)
+        await run_in_threadpool(_note_heartbeat, served, validator, content)
         return Response(status_code=204)
 
     return router
@@ -214,8 +219,11 @@ def _document(stored: StoredRecord) -> dict[str, Any]:
     return body | {"seq": stored.seq}
 
 
-def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
-    """Note a heartbeat. Raises HttpProblem (409) if another node has the validator's key, StoreError."""
+def _note_heartbeat(served: ServedCompetition, validator: str, content: HeartbeatBody) -> None:
+    """Note what a validator judges, as everybody may read it: only participants of the registry, and no hidden task by name.
+
+    Raises HttpProblem (409) if another node has the validator's key, StoreError.
+    """
     (_, notebook), at = served.books(), now()
     if content.node is not None and content.ends:
         notebook.end_turns(content.node)
@@ -224,8 +232,12 @@ def _note(served: ServedCompetition, validator: str, content: HeartbeatBody) -> 
         if not notebook.take_turn(name, content.node, at, NODE_GONE, anyway=content.take_over):
             hint = "stop one of them; this one begins five minutes after the other was heard last, or now with --take-over"
             raise HttpProblem(409, "another node works with this key", field="node", hint=hint)
-    judging, troubles = ([row.model_dump() for row in rows] for rows in (content.judging, content.troubles))
-    notebook.beat(validator, at, judging, troubles)
+    known = served.rules().participants
+    judging = [entry.model_dump() for entry in content.judging if entry.participant in known]
+    for entry in judging:
+        if is_said_hidden(served.folder, entry["task"]):
+            entry["task"] = ""
+    notebook.beat(validator, at, judging, [row.model_dump() for row in content.troubles])
 
 
 def _heartbeat(data: bytes) -> HeartbeatBody:

@@ -31,10 +31,11 @@ from urllib.parse import quote
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.judge.run_files import short
-from assay.judge.terminal.record import FILE, PRINTED, TrialRecord, read_record
+from assay.judge.terminal.record import FILE, PRINTED, TrialRecord, end_of, read_record
 from assay.judge.terminal.tasks import read_task
 from assay.records import Tests, record
 from assay.scheme.model import Release
+from assay.serve.draw import size
 from assay.serve.http import HttpProblem
 from assay.serve.links import logs_page, participant_page
 from assay.serve.notebook import TrialLogs
@@ -52,6 +53,7 @@ __all__ = [
     "ReleasedLogs",
     "ReleasedTrial",
     "hand_over",
+    "is_said_hidden",
     "log_view",
     "object_file",
     "open_released",
@@ -284,12 +286,7 @@ def _opened(path: Path) -> BufferedReader:
 
 def tail(file: KeptFile, most: int = TAIL_BYTES) -> str:
     """The end of a file as text; empty if it is gone."""
-    try:
-        with _opened(file.path) as opened:
-            opened.seek(max(0, file.size - most))
-            return opened.read(most).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return end_of(file.path, most).decode("utf-8", "replace")
 
 
 def open_released(
@@ -353,7 +350,7 @@ def _tasks(found: ReleasedLogs, submission: str) -> Iterator[Json]:
             "task": name,
             "href": logs_page(submission, name),
             "outcomes": ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items())),
-            "size": _size(sum(file.size for trial in trials for file in trial.files)),
+            "size": size(sum(file.size for trial in trials for file in trial.files)),
         }
 
 
@@ -362,7 +359,7 @@ def _shown(trial: ReleasedTrial, season: Season, files: str) -> Json:
     shown = []
     for file in trial.files:
         text = tail(file, ON_A_PAGE_BYTES) if file.name.endswith(".txt") else ""
-        row = {"name": file.name, "size": _size(file.size), "href": f"{files}/{file.sha256}", "text": text}
+        row = {"name": file.name, "size": size(file.size), "href": f"{files}/{file.sha256}", "text": text}
         shown.append(row | {"cut": file.size > ON_A_PAGE_BYTES, "open": file.name == PRINTED[0]})
     return {
         "outcome": about.outcome,
@@ -370,12 +367,8 @@ def _shown(trial: ReleasedTrial, season: Season, files: str) -> Json:
         "epoch": about.epoch,
         "validator": season.called.get(about.validator, about.validator),
         "message": trial.message,
-        "files": [row for row in shown if row["size"] != _size(0)],
+        "files": [row for row in shown if row["size"] != size(0)],
     }
-
-
-def _size(count: int) -> str:
-    return plural(count, "byte") if count < 1000 else f"{count / 1000:.0f} kB" if count < 10**6 else f"{count / 10**6:.1f} MB"
 
 
 # Hidden tasks
@@ -385,15 +378,25 @@ def _is_hidden(folder: Path, task: str) -> bool:
     """Whether a task is hidden. One whose files are not here, or whose id is no path, is."""
     if "/" in task or task in (".", ".."):
         return True
-    place = folder / "tasks" / task
     try:
-        return _says_hidden(place, _stamp(os.stat(place / "task.toml")))
+        return _says_hidden(folder / "tasks" / task)
     except (BadInput, OSError, ValueError):
         return True
 
 
+def is_said_hidden(folder: Path, task: str) -> bool:
+    """Whether the files of a task say that it is hidden; False if they are not here: the name of a task is in tasks.txt."""
+    if "/" in task:
+        return True
+    return bool(task) and os.path.isdir(folder / "tasks" / task) and _is_hidden(folder, task)
+
+
+def _says_hidden(place: Path) -> bool:
+    return _read_hidden(place, _stamp(os.stat(place / "task.toml")))
+
+
 @lru_cache(maxsize=4096)
-def _says_hidden(place: Path, stamp: tuple[int, ...]) -> bool:
+def _read_hidden(place: Path, stamp: tuple[int, ...]) -> bool:
     return read_task(place).settings.metadata.assay.hidden
 
 

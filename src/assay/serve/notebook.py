@@ -79,9 +79,6 @@ _heartbeats = Table(
     Column("at", _Number, nullable=False),
     Column("judging", LargeBinary, nullable=False),
 )
-_troubles = Table(
-    "serve_troubles", _SHORT_LIVED, Column("validator", Text, primary_key=True), Column("rows", LargeBinary, nullable=False)
-)
 _keys = Table(
     "serve_keys",
     TABLES,
@@ -151,11 +148,12 @@ _logs = Table(
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a validator said that it is judging, and when it said so."""
+    """What a validator said that it is judging, what is wrong on its machine, and when it said so."""
 
     validator: str
     at: datetime
     judging: tuple[Json, ...]
+    troubles: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +203,7 @@ class TrialLogs:
 class Notebook:
     """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
 
-    What must outlast a power failure is on the disk when a method returns. Nonces, heartbeats, turns and counted attempts only
-    outlast the process: they matter for minutes, or guard only the host.
+    What must outlast a power failure is on the disk when a method returns; nonces, heartbeats, turns and attempts need not be.
     """
 
     def __init__(self, place: str) -> None:
@@ -251,22 +248,16 @@ class Notebook:
 
     def beat(self, validator: str, at: datetime, judging: Sequence[Json], troubles: Sequence[Json] = ()) -> None:
         """Note what a validator judges now, and what is wrong on its machine."""
-        values = {"at": int(at.timestamp()), "judging": json.dumps(list(judging)).encode()}
+        values = {"at": int(at.timestamp()), "judging": json.dumps([*judging, *troubles]).encode()}
         with self._changing(self._quick) as connection:
-            for table, row in ((_heartbeats, values), (_troubles, {"rows": json.dumps(list(troubles)).encode()})):
-                if not connection.execute(update(table).where(table.c.validator == validator).values(row)).rowcount:
-                    connection.execute(insert(table).values(row | {"validator": validator}))
+            if not connection.execute(update(_heartbeats).where(_heartbeats.c.validator == validator).values(values)).rowcount:
+                connection.execute(insert(_heartbeats).values(values | {"validator": validator}))
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of each validator."""
         with self._reading(self._quick) as connection:
             rows = connection.execute(select(_heartbeats).order_by(_heartbeats.c.validator)).all()
-        return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), tuple(json.loads(row.judging))) for row in rows]
-
-    def troubles(self) -> dict[str, list[Json]]:
-        """Validator → what it said last is wrong on its machine."""
-        with self._reading(self._quick) as connection:
-            return {row.validator: json.loads(row.rows) for row in connection.execute(select(_troubles)).all()}
+        return [Heartbeat(row.validator, datetime.fromtimestamp(row.at, UTC), *_parted(json.loads(row.judging))) for row in rows]
 
     def participant_of(self, key: str) -> str | None:
         """The participant that registered with a key (as `PublicKey.id` spells it); None if there is none."""
@@ -288,8 +279,7 @@ class Notebook:
         """Store an invitation; one with the same code is replaced."""
         with self._changing(self._engine) as connection:
             connection.execute(delete(_invitations).where(_invitations.c.code == invitation.code))
-            row = {name: getattr(invitation, name) for name in Invitation.__slots__}
-            connection.execute(insert(_invitations).values(row))
+            connection.execute(insert(_invitations).values(_row(invitation)))
 
     def invitation(self, code: str) -> Invitation | None:
         """The invitation with this code (its SHA-256, hex), whether it can still be used or not."""
@@ -400,8 +390,7 @@ class Notebook:
         with self._changing(self._engine) as connection:
             with suppress(IntegrityError), connection.begin_nested():  # another process was faster, or it was there before
                 connection.execute(insert(_logs).values(row))
-            stored = connection.execute(select(_logs).where(_logs.c.record == logs.record)).one()
-        return _trial_logs(stored)
+            return _trial_logs(connection.execute(select(_logs).where(_logs.c.record == logs.record)).one())
 
     def logged(self, records: Sequence[str]) -> dict[str, TrialLogs]:
         """Record → its logs, of those records (by digest) that have some."""
@@ -414,6 +403,10 @@ class Notebook:
         with self._reading() as connection:
             rows = connection.execute(select(_logs).where(_logs.c.submission == submission).order_by(_logs.c.record)).all()
         return [_trial_logs(row) for row in rows]
+
+
+def _parted(said: list[Json]) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
+    return tuple(row for row in said if "code" not in row), tuple(row for row in said if "code" in row)
 
 
 def _trial_logs(row: Any) -> TrialLogs:
@@ -464,7 +457,7 @@ def _usable(invitation: Invitation | None, now: datetime) -> Invitation:
     return invitation
 
 
-def _row(value: SubmissionCommitment | Upload) -> Json:
+def _row(value: Invitation | SubmissionCommitment | Upload) -> Json:
     return {name: getattr(value, name) for name in type(value).__slots__}
 
 

@@ -23,7 +23,7 @@ from assay.ledger.store import Store
 from assay.scheme.model import SubmissionRules
 from assay.serve.notebook import Upload
 from assay.serve.site import ServedCompetition, now
-from assay.serve.uploads import archive_bounds
+from assay.serve.uploads import archive_bounds, is_duplicate
 
 __all__ = ["Progress"]
 
@@ -69,6 +69,7 @@ class Progress:
             _sealed_row(served.folder, upload, current, known)
             if upload.submission == upload.archive
             else _row(upload, current, known, judging, judged)
+            | {"duplicate": upload.submission == current and is_duplicate(served, upload)}
             for upload in uploads
         ]
         commitments = [
@@ -154,4 +155,4 @@ def _sealed_row(folder: Path, upload: Upload, current: str, known: _Known) -> Js
 
 def _plain(upload: Upload, *, sealed: bool, current: bool) -> Json:
     names = ("submission", "archive", "epoch", "at")
-    return {name: getattr(upload, name) for name in names} | {"sealed": sealed, "current": current}
+    return {name: getattr(upload, name) for name in names} | {"sealed": sealed, "current": current, "duplicate": False}

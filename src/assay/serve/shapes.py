@@ -7,38 +7,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from assay.conformance.schemas import schemas
+from assay.serve.answers import DIGEST, described, with_nulls
 from assay.serve.downloads import DOWNLOADS
 from assay.serve.http import JSON
 
-__all__ = ["NULL", "described", "document", "download", "example", "json_body", "with_nulls"]
+__all__ = ["document", "download", "example", "json_body"]
 
 Json = dict[str, Any]
-DIGEST = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _KEY = "example.org/term+6c1ef3ad+AY2mIK7nc1nDPZt0kxJB5v2Rb0Wl9z6H7s8wJX0SyZb2"
 _ROW = {"name": "term-challenge", "board": "/term-challenge/", "api": "/v1/term-challenge", "kind": "tests"}
 _ROW |= {"open": 13, "settled": 12, "origin": "example.org/term", "vkey": _KEY}  # type: ignore[dict-item]
-
-
-NULL = "\0null"
-"""Stands for null in an example while FastAPI makes the document, which leaves out every field that is null."""
-
-
-def with_nulls(value: Any, old: Any = None, new: Any = NULL) -> Any:
-    """An example with NULL in the place of null; with old and new exchanged, the example again."""
-    if isinstance(value, dict):
-        return {name: with_nulls(part, old, new) for name, part in value.items()}
-    if isinstance(value, list):
-        return [with_nulls(part, old, new) for part in value]
-    return new if value == old else value
-
-
-def described(example: Any, *, strict: bool = False) -> ConfigDict:
-    """The configuration of a model with an example of what it describes. strict: of a body, which has nothing else in it."""
-    config = ConfigDict(json_schema_extra={"examples": [with_nulls(example)]})
-    return config | ConfigDict(extra="forbid", strict=True) if strict else config
 
 
 class CompetitionRow(BaseModel):

@@ -19,6 +19,7 @@ from assay.exact import canonical
 from assay.scheme.bounty import read_bounty
 from assay.scheme.fields import Digest
 from assay.serve import logs, uploads
+from assay.serve.answers import DIGEST, described
 from assay.serve.archives import ARCHIVE, SEALED
 from assay.serve.bodies import receive
 from assay.serve.downloads import file_answer
@@ -27,7 +28,7 @@ from assay.serve.notebook import Upload
 from assay.serve.progress import Progress
 from assay.serve.public import OCTETS, TEXT, AfterNumber, next_page
 from assay.serve.registration import register
-from assay.serve.shapes import DIGEST, described, download, json_body
+from assay.serve.shapes import download, json_body
 from assay.serve.signed import SignedRequest
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.taking import BOXES, take_archive, turn
@@ -91,13 +92,16 @@ class CommitmentAnswer(BaseModel):
 class SubmissionAnswer(BaseModel):
     """What was accepted: the submission's digest, the epoch, the time that counts."""
 
-    model_config = described({"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT})
+    model_config = described(
+        {"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "duplicate": False}
+    )
 
     participant: str
     submission: str
     archive: str
     epoch: int
     at: str
+    duplicate: Annotated[bool, Field(description="Somebody handed in the same submission earlier: this one earns nothing")]
 
 
 class OwnSubmission(BaseModel):
@@ -110,6 +114,7 @@ class OwnSubmission(BaseModel):
     sealed: bool
     current: bool
     state: Literal["received", "being-judged", "judged", "scored", "replaced", "committed", "refused"]
+    duplicate: Annotated[bool, Field(description="Somebody handed in the same submission earlier: this one earns nothing")]
     score: str = ""
     validators: list[str] = []
     why: Annotated[str, Field(description="Why the enclave refused a sealed one")] = ""
@@ -135,7 +140,7 @@ class SubmissionsAnswer(BaseModel):
             "archive_bytes": 64_000_000,
             "submissions": [
                 {"submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "sealed": False, "current": True}
-                | {"state": "being-judged", "score": "", "validators": ["val-1"]}
+                | {"duplicate": False, "state": "being-judged", "score": "", "validators": ["val-1"]}
             ],
             "commitments": [],
         }
@@ -276,7 +281,7 @@ def _handing_in(router: APIRouter, site: Site) -> None:
         try:
             if sealed:
                 await run_in_threadpool(_check_sealed, served)
-            permission = await run_in_threadpool(uploads.permit, served, participant, archive)
+            permission = await run_in_threadpool(uploads.permit, served, participant, archive, sealed=sealed)
             if permission.known is None:
                 await run_in_threadpool(uploads.count_attempt, served, permission)
         except HttpProblem:
@@ -284,11 +289,13 @@ def _handing_in(router: APIRouter, site: Site) -> None:
                 raise
         try:
             if permission.known is None and not sealed:
-                return _upload(await take_archive(request, served, permission, most, asked.body_sha256, waiting), 201)
+                taken = await take_archive(request, served, permission, most, asked.body_sha256, waiting)
+                return await run_in_threadpool(_upload, served, taken, 201)
             with await receive(request, most, asked.body_sha256) as body:
                 if permission.known is not None:
-                    return _upload(permission.known, 200)
-                return _upload(await run_in_threadpool(uploads.seal, served, permission, body), 201)
+                    return await run_in_threadpool(_upload, served, permission.known, 200)
+                sent = await run_in_threadpool(uploads.seal, served, permission, body)
+                return await run_in_threadpool(_upload, served, sent, 201)
         except (AssayError, OSError) as error:
             status = status_of(error)[0] if isinstance(error, AssayError) else 503
             if permission.known is None and (status == 429 or status >= 500):
@@ -367,8 +374,9 @@ def _log_list(
     return about_all | {"trials": rows}
 
 
-def _upload(upload: Upload, status: int) -> Response:
-    row = {name: getattr(upload, name) for name in SubmissionAnswer.model_fields}
+def _upload(served: ServedCompetition, upload: Upload, status: int) -> Response:
+    row = {name: getattr(upload, name) for name in ("participant", "submission", "archive", "epoch", "at")}
+    row["duplicate"] = uploads.is_duplicate(served, upload)
     return _json(row, status)
 
 

@@ -11,10 +11,8 @@ later. Its time is the time of the commitment, so nobody gains by copying what o
 
 from __future__ import annotations
 
-import os
-import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,7 +22,7 @@ from pathlib import Path
 
 from assay.enclave import delivery
 from assay.errors import AssayError, BadInput
-from assay.folder.files import alone, flush_folder
+from assay.folder.files import alone
 from assay.judge import submitting, tree
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
@@ -47,6 +45,7 @@ __all__ = [
     "commit",
     "count_attempt",
     "forgive_attempt",
+    "is_duplicate",
     "permit",
     "seal",
     "seconds_to_wait",
@@ -84,8 +83,10 @@ def archive_bounds(scheme: Scheme) -> ArchiveBounds:
     return replace(BOUNDS, packed=min(BOUNDS.packed, scheme.kind.archive_bytes))
 
 
-def permit(served: ServedCompetition, participant: str, archive: str) -> Permission:
+def permit(served: ServedCompetition, participant: str, archive: str, *, sealed: bool = False) -> Permission:
     """Asks the rules whether a participant may hand an archive in now.
+
+    sealed: nobody knows yet whether it is a commitment or a solution, so `seal` counts it.
 
     Raises StoreError and HttpProblem: 429 above the quota, 409 without a commitment that is old enough, 503 if the disk is full.
     """
@@ -97,7 +98,8 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
     if known is not None and _is_current(served, known):
         return Permission(participant, archive, epoch, known=known)
     rules = served.scheme.submission or SubmissionRules()
-    _check_quota(served, rules, epoch, [upload.epoch for upload in before], "submissions")
+    if not sealed:
+        _check_quota(served, rules, epoch, _epochs_of(served, before), "submissions")
     check_room(served.folder)
     if rules.reveal is None:
         return Permission(participant, archive, epoch)
@@ -111,6 +113,19 @@ def permit(served: ServedCompetition, participant: str, archive: str) -> Permiss
         hint = f"hand it in from epoch {commitment.epoch + rules.reveal} on"
         raise HttpProblem(409, what, hint=hint, stage="commitment", retry=seconds_to_wait(served.scheme))
     return Permission(participant, archive, epoch, at=instant(commitment.at))
+
+
+def _epochs_of(served: ServedCompetition, uploads: Sequence[Upload], kind: delivery.UploadKind = "sealed") -> list[int]:
+    """The epochs of uploads for the quota: of the commitments to sealed solutions, or of everything else.
+
+    The solution that somebody committed to is no second submission, so the two are counted apart.
+    """
+
+    def is_commitment(upload: Upload) -> bool:
+        sealed = upload.archive == upload.submission
+        return sealed and delivery.upload_file(served.folder, upload.archive, "commitment").exists()
+
+    return [upload.epoch for upload in uploads if is_commitment(upload) == (kind == "commitment")]
 
 
 def _epochs(count: int) -> str:
@@ -230,6 +245,18 @@ def store(served: ServedCompetition, permission: Permission, files: Path) -> Upl
         flushing.join()
 
 
+def is_duplicate(served: ServedCompetition, upload: Upload) -> bool:
+    """Whether somebody handed in the same submission earlier, so that this one earns nothing. SPEC 2. Raises AssayError.
+
+    A sealed one is never said to be: nobody here knows what is in it. A duplicate counts for the quota: it was taken in.
+    """
+    if upload.submission == upload.archive or served.scheme.kind.record.by_participant:
+        return False
+    latest = served.handed_in()
+    others = {row.participant: row.submission for row in latest.values()}
+    return submitting.find(served.folder, upload.participant).is_duplicate(upload.submission, others)
+
+
 def _flush(files: Path) -> None:
     with suppress(OSError):  # whoever places the files flushes them too, and says what is wrong
         submitting.flush(files)
@@ -240,8 +267,7 @@ def _enter(served: ServedCompetition, scheme: Scheme, permission: Permission, fi
     store, notebook = served.books()
     participant, rules = permission.participant, scheme.submission or SubmissionRules()
     with alone(served.folder), submitting.with_open_ledger(served.folder, store):
-        epochs = [upload.epoch for upload in notebook.uploads(participant)]
-        _check_quota(served, rules, permission.epoch, epochs, "submissions")
+        _check_quota(served, rules, permission.epoch, _epochs_of(served, notebook.uploads(participant)), "submissions")
         if permission.at is None:
             done = scheme.kind.submit(served.folder, participant, str(files), None)
         else:
@@ -283,10 +309,11 @@ def seal(served: ServedCompetition, permission: Permission, body: Received) -> U
     at = instant_text(permission.at or now().replace(microsecond=0))
     with alone(served.folder):
         rules = served.scheme.submission or SubmissionRules()
-        epochs = [upload.epoch for upload in notebook.uploads(participant)]
-        _check_quota(served, rules, permission.epoch, epochs, "submissions")
+        epochs = _epochs_of(served, notebook.uploads(participant), sent.kind)
+        _check_quota(served, rules, permission.epoch, epochs, "commitments" if sent.kind == "commitment" else "submissions")
         try:
-            _write(place, body)
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            body.save(place, private=True)
         except OSError as error:
             what = f"the service cannot store submissions now ({error.strerror})"
             raise HttpProblem(503, what, hint="tell its operator", retry=_LATER) from None
@@ -311,19 +338,3 @@ def _check_deadline(bounty: Bounty, sent: delivery.SealedUpload) -> None:
     if until is not None and now() > until:
         what = f"{'commitments' if sent.kind == 'commitment' else 'solutions'} were accepted until {instant_text(until)}"
         raise HttpProblem(409, what, hint="the bounty's deadlines stand in bounty.toml", stage="late")
-
-
-def _write(place: Path, body: Received) -> None:
-    """Writes a body to a file, whole or not at all, readable by the service alone. Raises OSError."""
-    place.parent.mkdir(mode=0o700, exist_ok=True)
-    beside = place.with_name(f".{place.name}.tmp")
-    try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
-            body.file.seek(0)
-            shutil.copyfileobj(body.file, file, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(beside, place)
-    finally:
-        beside.unlink(missing_ok=True)
-    flush_folder(place.parent)

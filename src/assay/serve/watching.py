@@ -29,6 +29,8 @@ __all__ = ["News", "Watch"]
 Json = dict[str, Any]
 POLL_SECONDS = 1.0
 """Between two looks at the databases."""
+GONE_SECONDS = 5.0
+"""Between two looks whether a client that waits for work is still there."""
 LISTENERS = 64
 """Clients that may listen to events at one time, in one process."""
 ADDRESS_LISTENERS = 16
@@ -88,6 +90,22 @@ class _Watched:
     """Whether `news` is of now: as long as somebody waits."""
     first: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    files: object = None
+    """What changes when a file of the folder does, as of the last look."""
+    moved: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a file or the settled epoch is another, or the server stops: what everybody judges may be other work."""
+    pollers: set[Request] = field(default_factory=set)
+    """Those who wait for work. Validators are many, so they are not woken each second as listeners are."""
+
+    def put(self, news: News, files: object) -> None:
+        """Note the state of now, and wake those for whom it is news."""
+        if news.id != self.news.id:
+            self.changed.set()
+            self.changed = asyncio.Event()
+        if files != self.files or news.last != self.news.last or any(map(_stopping, self.pollers)):
+            self.moved.set()
+            self.moved = asyncio.Event()
+        self.news, self.files = news, files
 
 
 class Watch:
@@ -135,20 +153,17 @@ class Watch:
         until = loop.time() + seconds
         watched.waiting += 1
         try:
-            async with watched.first:
-                if not watched.known:
-                    watched.news, watched.known = await run_in_threadpool(_read, watched.served, watched.news), True
+            await self._begin(watched)
             news = watched.news
             yield news
             while loop.time() < until and not _stopping(request):
-                if self._task is None or self._task.done():
-                    self._task = asyncio.create_task(self._look())
                 changed = watched.changed
                 try:
                     await asyncio.wait_for(changed.wait(), min(POLL_SECONDS, max(0.01, until - loop.time())))
                 except TimeoutError:
                     if await request.is_disconnected():
                         return
+                    self._keep_looking()
                 if watched.news.id != news.id:
                     news = watched.news
                     yield news
@@ -158,6 +173,43 @@ class Watch:
             watched.waiting -= 1
             watched.known = watched.known and watched.waiting > 0
 
+    async def work(self, request: Request, segment: str, seconds: float) -> AsyncIterator[tuple[object, int | None]]:
+        """(`files`, last settled epoch) as of the last look, then each time when they changed. It ends as `states` does."""
+        watched, loop = self._watched[segment], asyncio.get_running_loop()
+        until = loop.time() + seconds
+        watched.waiting += 1
+        watched.pollers.add(request)
+        try:
+            await self._begin(watched)
+            moved = watched.moved
+            yield watched.files, watched.news.last
+            while (left := until - loop.time()) > 0 and not _stopping(request):
+                try:
+                    await asyncio.wait_for(moved.wait(), min(GONE_SECONDS, left))
+                except TimeoutError:
+                    if await request.is_disconnected():
+                        return
+                    self._keep_looking()
+                else:
+                    moved = watched.moved
+                    yield watched.files, watched.news.last
+        finally:
+            watched.pollers.discard(request)
+            watched.waiting -= 1
+            watched.known = watched.known and watched.waiting > 0
+
+    async def _begin(self, watched: _Watched) -> None:
+        """See to it that the state is of now, and stays so as long as somebody waits. Raises AssayError."""
+        async with watched.first:
+            if not watched.known:
+                watched.put(*await run_in_threadpool(_read, watched.served, watched.news))
+                watched.known = True
+        self._keep_looking()
+
+    def _keep_looking(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look())
+
     async def _look(self) -> None:
         """Look for news as long as somebody waits; a database that does not answer now is asked again."""
         while any(watched.waiting for watched in self._watched.values()):
@@ -165,18 +217,16 @@ class Watch:
                 if not watched.waiting:
                     continue
                 try:
-                    news = await run_in_threadpool(_read, watched.served, watched.news)
+                    news, files = await run_in_threadpool(_read, watched.served, watched.news)
                 except AssayError:
-                    continue
-                if news.id != watched.news.id:
-                    watched.news = news
-                    watched.changed.set()
-                    watched.changed = asyncio.Event()
+                    news, files = watched.news, watched.files
+                watched.put(news, files)
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _read(served: ServedCompetition, before: News) -> News:
-    """The state now. Settled epochs are read only if there are more of them."""
+def _read(served: ServedCompetition, before: News) -> tuple[News, object]:
+    """The state now, and its files. Settled epochs are read only if there are more of them."""
+    files = served.files()  # before the database: what changes meanwhile is seen at the next look
     store, notebook = served.books()
     with store.reading() as view:
         batch, last = view.last_batch(), view.last_receipt()
@@ -192,7 +242,7 @@ def _read(served: ServedCompetition, before: News) -> News:
         for beat in notebook.heartbeats()
     )
     beating = sha256(canonical(list(beats))).hexdigest()[:12] if beats else "0" * 12
-    return News(batch, seq, epochs, settled, beats, beating)
+    return News(batch, seq, epochs, settled, beats, beating), files
 
 
 def _stopping(request: Request) -> bool:

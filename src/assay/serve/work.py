@@ -7,10 +7,8 @@ disk before it is acknowledged, under the SHA-256 that the sender signed.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path as FilePath
@@ -29,6 +27,7 @@ from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.serve.answers import DIGEST, Work, described
 from assay.serve.bodies import Received, receive
 from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
 from assay.serve.downloads import Workshop, file_answer, open_made, tar_of
@@ -37,7 +36,7 @@ from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, signed
 from assay.serve.judged import JudgedEvidence, JudgedSoFar, TrialBits
 from assay.serve.logs import FILES, NAME, SHA, hand_over, object_file
 from assay.serve.public import OCTETS, TAR, Segment
-from assay.serve.shapes import DIGEST, described, download, json_body
+from assay.serve.shapes import download, json_body
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
 
@@ -58,59 +57,6 @@ FREE_BYTES = 2**30
 DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
 Sha = Annotated[str, Path(pattern=f"^{SHA}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
 _PRIVATE = {"Cache-Control": "private, no-cache"}
-
-
-class JudgedAlready(BaseModel):
-    """What the ledger has from this validator about a submission: how many records, and which trials of which task.
-
-    Only trials that the rules ask for are listed, if they need not be judged again: they were judged on the task set of now, and
-    in the open epoch if records are about an epoch.
-    """
-
-    records: int
-    trials: dict[str, list[int]]
-
-
-class WorkRow(BaseModel):
-    """A submission that counts: whose, whether it is this validator's to judge (`assign`), and what was judged already."""
-
-    participant: str
-    submission: str
-    assigned: bool
-    evidence: JudgedAlready
-
-
-class Work(BaseModel):
-    """What a validator has to judge now."""
-
-    model_config = described(
-        {
-            "epoch": 13,
-            "settled": 12,
-            "kind": "tests",
-            "scheme": DIGEST,
-            "task_set": DIGEST,
-            "folder": DIGEST,
-            "submissions": [
-                {
-                    "participant": "atlas",
-                    "submission": DIGEST,
-                    "assigned": True,
-                    "evidence": {"records": 3, "trials": {"t1": [1, 2], "t2": [1]}},
-                }
-            ],
-            "seen": "5b1f0c9a2e7d4c38",
-        }
-    )
-
-    epoch: Annotated[int, Field(description="The epoch that is open now")]
-    settled: int | None
-    kind: str
-    scheme: Annotated[str, Field(description="The digest of the rules")]
-    task_set: str | None
-    folder: Annotated[str, Field(description="The digest of the rules and the registry, which `/folder` hands out")]
-    submissions: list[WorkRow]
-    seen: Annotated[str, Field(description="What to send as `seen` to wait for other work than this; own evidence is not news")]
 
 
 class StoredObject(BaseModel):
@@ -184,10 +130,11 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
         served = site.competition(segment)
         validator, _ = await signed(request, served, served.validator_of)
         desk = desks[segment]
+        files = watch.files(segment)
         offer = await run_in_threadpool(desk.offer, validator)
         if wait and offer.seen == seen:
             with watch.place(validator, POLLS):
-                offer = await _news(request, watch, segment, wait, desk, offer)
+                offer = await _news(watch.work(request, segment, wait), desk, offer, files)
         return answer(request, await run_in_threadpool(desk.document, offer), JSON, headers=_PRIVATE)
 
     @router.get("/{segment}/folder", response_model=ValidatorFolder)
@@ -203,18 +150,15 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
     return router
 
 
-async def _news(request: Request, watch: Watch, segment: str, wait: int, desk: WorkDesk, offer: Offer) -> Offer:
-    """The work as soon as it is other work, or when the time is over."""
-    before: object = None
-    settled = offer.head["settled"]
-    async for news in watch.states(request, segment, wait):
-        files = watch.files(segment)
-        if files == before and (news is None or news.last == settled):  # evidence of others is no other work
-            continue
-        before = files
-        again = await run_in_threadpool(desk.offer, offer.validator)
-        if again.seen != offer.seen:
-            return again
+async def _news(states: AsyncIterator[tuple[object, int | None]], desk: WorkDesk, offer: Offer, files: object) -> Offer:
+    """The work as soon as it is other work, or when there are no more states. files: when the offer was made."""
+    known = files, offer.head["settled"]
+    async for state in states:
+        if state != known:  # evidence of others is no other work
+            again = await run_in_threadpool(desk.offer, offer.validator)
+            if again.seen != offer.seen:
+                return again
+            known = state
     return offer
 
 
@@ -425,22 +369,13 @@ def _store(path: FilePath, received: Received) -> bool:
     """Put a body on the disk under its name, whole or not at all; False if it is there. Raises BadInput, HttpProblem (507)."""
     if path.exists():
         return False
-    beside = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(path.parent).free < received.size + FREE_BYTES:
             raise HttpProblem(507, "the disk of this service is almost full", hint="tell its operator; keep the file until then")
-        received.file.seek(0)
-        with beside.open("xb") as file:
-            shutil.copyfileobj(received.file, file, 2**20)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        received.save(path)
+        for folder in (path.parent.parent, path.parent.parent.parent):
             flush_folder(folder)
     except OSError as error:
         raise BadInput(f"cannot be written ({error.strerror})", file=path, hint="tell the operator of this service") from None
-    finally:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
     return True

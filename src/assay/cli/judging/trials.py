@@ -248,7 +248,7 @@ def _logs_here(folder: Path, *, whole: bool, as_json: bool) -> None:
     from assay.judge.terminal import record
 
     found = record.read_record(folder / record.FILE)
-    printed = {name: _tail(folder / name, _WHOLE if whole else _LAST) for name in record.PRINTED}
+    printed = {name: record.end_of(folder / name, _WHOLE if whole else _LAST) for name in record.PRINTED}
     if as_json:
         texts = {name: data.decode("utf-8", "replace") for name, data in printed.items()}
         emit({"trial": found.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})
@@ -261,12 +261,3 @@ def _logs_here(folder: Path, *, whole: bool, as_json: bool) -> None:
         if data:
             show("", heading(name))
             typer.echo("\n".join(text_lines(data.rstrip(b"\n"))))
-
-
-def _tail(file: Path, most: int) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            opened.seek(max(0, file.stat().st_size - most))
-            return opened.read(most)
-    except OSError:
-        return b""

@@ -295,6 +295,17 @@ def not_kept(record: TrialRecord, why: str) -> TrialRecord:
     return record.model_copy(update=changed)
 
 
+def end_of(file: Path, most: int) -> bytes:
+    """The last bytes of a file of a trial, at most so many; empty if it is gone, or no plain file."""
+    try:
+        number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(number, "rb") as opened:
+            opened.seek(max(0, os.fstat(number).st_size - most))
+            return opened.read(most)
+    except OSError:
+        return b""
+
+
 def read_record(path: Path) -> TrialRecord:
     """The record in a result.json; raises BadInput if it cannot be read."""
     data = load(path, RESULT_BYTES, hint="give a trial's folder: `assay trials --json` names each")
