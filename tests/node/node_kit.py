@@ -113,7 +113,11 @@ def node(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str
 def one_round(service: Running, folder: Path, told: list[str] | None = None, own: Any = None) -> bool:
     """A round in this process, in the only competition of a service. own: the settings of its judge."""
     (segment,) = service.site.competitions
-    tell = (lambda line: None) if told is None else told.append
+
+    def tell(line: str) -> None:
+        if told is not None and not line.startswith(("alarm: ", "over: ")):
+            told.append(line)
+
     return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: own), tell) == 0
 
 

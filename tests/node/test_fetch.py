@@ -238,7 +238,9 @@ def test_two_do_not_work_in_one_folder(service: Running, tmp_path: Path) -> None
 
     (tmp_path / "mine").mkdir()
     with working(tmp_path / "mine", V1):
-        assert "another pull, push or node works" in run("pull", tmp_path / "mine", *address(service), code=1).stderr
+        assert (
+            "another pull, push or node works" in run("pull", tmp_path / "mine", *address(service), code=1, columns=10_000).stderr
+        )
 
 
 @pytest.mark.parametrize("name", ["rubric", "tests", "workflow"])
