@@ -19,6 +19,7 @@ WITHOUT = {
     "enclave develop": "it serves until it is stopped",
     "enclave serve": "it serves until it is stopped",
     "model scripted": "it serves until it is stopped",
+    "node operator": "it works until it is stopped; `node status` says how it is",
     "node validator": "it works until it is stopped; `node status` says how it is",
     "open": "it prints the file that was sealed",
     "receipt": "it prints a JSON document",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.node.alarms import CODES, FREE, ROWS, SeasonFacts, Unjudged, ValidatorFacts, of_operator, of_validator
-from assay.publish.alarms import Alarm, Standing
+from assay.publish.alarms import Alarm, StandingAlarms
 
 NOW = datetime(2026, 11, 2, 10, tzinfo=UTC)
 LONG_AGO, JUST_NOW = "2026-11-02T09:00:00Z", "2026-11-02T09:59:00Z"
@@ -176,7 +176,7 @@ def test_what_a_watch_raises_is_the_operators_alarm_once_for_all_competitions() 
 
 
 def test_an_alarm_keeps_its_time_while_its_words_change_and_is_over_by_itself() -> None:
-    standing = Standing()
+    standing = StandingAlarms()
     late, other = (Alarm("validator-late", "…", "", name) for name in ("val-1", "val-2"))
     assert standing.follow([late], 10).begun == ((late, 10),)
     longer = Alarm("validator-late", "for longer", "", "val-1")

@@ -298,7 +298,7 @@ def confined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from assay.peers.confined import Confined
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with Confined("test_peers:Worker", 40) as made:
+    with Confined("test_peers:ConfinedWorker", 40) as made:
         yield made
 
 
@@ -341,7 +341,7 @@ def test_a_child_that_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with pytest.raises(ValueError, match="below zero"):
-        Confined("test_peers:Worker", -1)
+        Confined("test_peers:ConfinedWorker", -1)
     for wrong in ("no_such_module:X", "test_peers:NoSuch"):
         with pytest.raises(NoAnswer):
             Confined(wrong)

@@ -11,7 +11,7 @@ def due(state: Storage, netuid: int, block: int) -> bool:
     if tempo == 0:
         return False
     if not state.current:
-        return bool((block + netuid + 1) % (tempo + 1) == 0)
+        return bool((block + netuid + 1) % (tempo + 1) == tempo)  # not 0, as the comment in the chain's source has it
     pending = state.get("PendingEpochAt", netuid)
     if (pending and block >= pending) or state.get("BlocksSinceLastStep", netuid) > tempo:
         return True

@@ -183,6 +183,7 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
     keys = [one.key for one in entries.validators]
     may = may_count([one.stake for one in entries.validators], rules)
+    own = {row for row, key in enumerate(keys) if key == entries.validator}
     mine = []
     for one in here:
         at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
@@ -190,7 +191,7 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
             rows = pipeline.drawn(one, at, keys, may, rules, randomness)
         except BadInput as error:
             raise error.at(file=file) from None
-        if entries.validator in (keys[row] for row in rows):
+        if not own.isdisjoint(rows):
             mine.append(one)
     return mine
 

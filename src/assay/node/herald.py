@@ -25,7 +25,7 @@ from assay.judge.running import backoff
 from assay.node import FOLDER, status
 from assay.node.page import metrics, page
 from assay.node.status import NodeStatus
-from assay.publish.alarms import Alarm, Change
+from assay.publish.alarms import Alarm, AlarmChange
 from assay.publish.faces import time_text
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Telling:
 
 
 @dataclass
-class _Failure:
+class _NotDelivered:
     """A carrier that does not work: since when, why, how often, and when it is tried again (by the monotonic clock)."""
 
     since: str
@@ -73,10 +73,10 @@ class _Failure:
     count: int = 0
     again: float = 0.0
 
-    def again_after(self, why: str) -> _Failure:
+    def again_after(self, why: str) -> _NotDelivered:
         """The same after another failure: each pause is longer than the one before."""
         count = self.count + 1
-        return _Failure(self.since, why, count, time.monotonic() + backoff(count, FIRST_PAUSE, factor=2.0, longest=600.0))
+        return _NotDelivered(self.since, why, count, time.monotonic() + backoff(count, FIRST_PAUSE, factor=2.0, longest=600.0))
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Herald:
     telling: Telling
     tell: Callable[[str], None] = lambda line: None
     whole: bool = True
-    _failures: dict[str, _Failure] = field(default_factory=dict)
+    _failures: dict[str, _NotDelivered] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Herald:
 
     # Telling
 
-    def _queue(self, change: Change, now: float) -> None:
+    def _queue(self, change: AlarmChange, now: float) -> None:
         """Add what began and what is over to what is to be told. What is over before its begin was told is not told at all."""
         for event, rows in (("began", change.begun), ("over", change.over)):
             for alarm, since in rows:
@@ -187,7 +187,7 @@ class Herald:
             for row in [row for row in self._untold if carrier.name in row["left"]]:
                 changed = True
                 if why := carrier.carry(self._document(row)):
-                    failure = failure or _Failure(time_text(time.time()))
+                    failure = failure or _NotDelivered(time_text(time.time()))
                     self._failures[carrier.name] = failure.again_after(why)
                     break
                 row["left"].remove(carrier.name)

@@ -73,7 +73,7 @@ def places(place: Path) -> tuple[list[Path], Path | None, Path]:
     return [place.parent / member.path for member in subnet.read(place).competitions], place, place.parent
 
 
-class _Part:
+class _NodePart:
     """A part of the node that is kept running: begun again when it ends, after a pause that grows while it fails at once."""
 
     def __init__(self, name: str, work: Callable[[], int], tell: Tell) -> None:
@@ -115,9 +115,9 @@ class Operator:
         self.folders, self.subnet, self.beside = places(options.place)
         self._stop = Stopping(self._end_children)
         self._clock = Child(self._close_here)
-        self._parts: list[_Part] = []
+        self._parts: list[_NodePart] = []
         self._heralds = [*_heralds(self.folders, telling or Telling(), tell)]
-        self._tellers = [_Part("what tells of alarms", herald.run, tell) for herald in self._heralds]
+        self._tellers = [_NodePart("what tells of alarms", herald.run, tell) for herald in self._heralds]
         """They end last: so they see whether somebody asked for the end."""
         self.port = 0
         """The port of the service, when it listens."""
@@ -165,12 +165,12 @@ class Operator:
 
     # Parts
 
-    def _made(self, opened: socket.socket | None) -> list[_Part]:
+    def _made(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
         if opened is not None:
-            parts.append(_Part("the service", lambda: self._serve_here(opened), self.tell))
+            parts.append(_NodePart("the service", lambda: self._serve_here(opened), self.tell))
         for name in self.options.targets:
-            parts.append(_Part(f"the watch of {name}", lambda name=name: self._watch_here(name), self.tell))  # type: ignore[misc]
+            parts.append(_NodePart(f"the watch of {name}", lambda name=name: self._watch_here(name), self.tell))  # type: ignore[misc]
         return parts
 
     @property

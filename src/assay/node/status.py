@@ -21,7 +21,7 @@ from assay.exact import canonical
 from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
-from assay.publish.alarms import Alarm, Change, Standing, what_and_hint
+from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
 from assay.scheme.fields import instant, instant_text
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class NodeStatus:
     season: SeasonFacts | None = None
     targets: tuple[Json, ...] = ()
     """What an operator's watches noted, one for each target that is published to."""
-    change: Change = field(default_factory=Change)
+    change: AlarmChange = field(default_factory=AlarmChange)
     """What began and what is over since the last look."""
 
     @property
@@ -171,17 +171,19 @@ def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
     return [alarm.document | {"since": text_of(since)} for alarm, since in alarms]
 
 
-def standing_in(content: Mapping[str, Any]) -> Standing:
+def standing_in(content: Mapping[str, Any]) -> StandingAlarms:
     """The alarms that the file has; those that cannot be read are left out."""
     found = []
     for row in content.get("alarms") or ():
         with suppress(AssayError, KeyError, TypeError, AttributeError):
             alarm = Alarm(str(row["code"]), str(row["what"]), str(row["hint"]), str(row.get("about", "")))
             found.append((alarm, instant(row["since"]).timestamp()))
-    return Standing(tuple(found))
+    return StandingAlarms(tuple(found))
 
 
-def look(folder: Path, *, season: SeasonFacts | None = None, whole: bool = True, standing: Standing | None = None) -> NodeStatus:
+def look(
+    folder: Path, *, season: SeasonFacts | None = None, whole: bool = True, standing: StandingAlarms | None = None
+) -> NodeStatus:
     """Look at a node's folder, and say what stands. Reads files only; the operator's season is looked at by the caller.
 
     standing: the alarms until now, which are changed; None: those of the file. whole: see `of_operator`.

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.errors import AssayError
 
-__all__ = ["Alarm", "Change", "Standing", "what_and_hint"]
+__all__ = ["Alarm", "AlarmChange", "StandingAlarms", "what_and_hint"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Alarm:
 
 
 @dataclass(frozen=True)
-class Change:
+class AlarmChange:
     """What changed from one look to the next: alarms that began, and alarms that are over, each with the time since when."""
 
     begun: tuple[tuple[Alarm, float], ...] = ()
@@ -53,18 +53,18 @@ class Change:
 
 
 @dataclass
-class Standing:
+class StandingAlarms:
     """The alarms that stand, each with the time since when (seconds since 1970), in the order in which they were given."""
 
     alarms: tuple[tuple[Alarm, float], ...] = ()
 
-    def follow(self, alarms: Iterable[Alarm], now: float) -> Change:
+    def follow(self, alarms: Iterable[Alarm], now: float) -> AlarmChange:
         """Take what stands now, and return what began and what is over. An alarm that stood before keeps its time."""
         known = {alarm.key: since for alarm, since in self.alarms}
         rows = {alarm.key: alarm for alarm in alarms}
         over = tuple(row for row in self.alarms if row[0].key not in rows)
         self.alarms = tuple((alarm, known.get(key, now)) for key, alarm in rows.items())
-        return Change(tuple(row for row in self.alarms if row[0].key not in known), over)
+        return AlarmChange(tuple(row for row in self.alarms if row[0].key not in known), over)
 
 
 def what_and_hint(error: AssayError) -> tuple[str, str]:

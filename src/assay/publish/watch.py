@@ -19,7 +19,7 @@ from assay.errors import AssayError, Unreachable
 from assay.ledger import store
 from assay.ledger.access import open_ledger
 from assay.publish import settled_epoch
-from assay.publish.alarms import Alarm, Standing, what_and_hint
+from assay.publish.alarms import Alarm, StandingAlarms, what_and_hint
 from assay.publish.decisions import ALARMS, ChainCheck, Facts, Memory, Publish, Rest, alarms, decide, to_check, waiting
 from assay.publish.faces import Family, alarm_boxes, escaped, metrics_text, note, page_text, table, time_text
 from assay.publish.journal import Journal, JournalEntry, Overtaken, SendHistory, history, last_published
@@ -112,7 +112,7 @@ class TargetWatch:
         self._place = self.target.folder if self.subnet is None else self.subnet
         self._competition = self._place.stem
         self._histories: list[SendHistory] = []
-        self._standing = Standing()
+        self._standing = StandingAlarms()
         self._begun = self.clock()
         self._seen: dict[int | None, float] = {}
         self._facts = Facts(None, None, None, 0.0, self._begun)

@@ -259,6 +259,7 @@ POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
     (1013, "Transaction Already Imported", "[0xab]", Sent, ""),
     (1010, "Invalid Transaction", "Transaction is outdated", Sent, ""),
     (1010, "Invalid Transaction", "Transaction has an ancient birth block", Sent, ""),
+    (1010, '{"invalid":{"stale":null}}', None, Sent, ""),  # as chopsticks says it
 ]
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import bittensor_core
 import pytest
 
-from assay.publish.bittensor.refusals import dispatched
+from assay.publish.bittensor.refusals import dispatched, of_pool
+from assay.publish.outcome import Refusal
+from assay.publish.rpc import RpcError
 from subtensor import files
 
 
@@ -53,3 +55,18 @@ def test_an_error_that_is_not_known_here_keeps_the_chains_name(runtime: Any) -> 
     found = dispatched(runtime, {"Module": {"index": pallet, "error": f"0x{number:02x}000000"}})
     assert found.code == "InvalidIpAddress"
     assert "docs/bittensor.md" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("message", "data"),
+    [("Invalid Transaction", "Custom error: 3"), ('{"invalid":{"custom":3}}', None)],
+    ids=["node", "chopsticks"],
+)
+def test_an_older_runtime_numbers_the_stake_that_is_too_low_by_the_call(message: str, data: str | None) -> None:
+    """As spec 218 was seen to: `test_real_runtime`."""
+    codes = []
+    for older in (True, False):
+        found = of_pool(RpcError(1010, message, data), older=older)
+        assert isinstance(found, Refusal)
+        codes.append(found.code)
+    assert codes == ["NotEnoughStakeToSetWeights", "SubnetNotExists"]

@@ -21,6 +21,7 @@ import ledger_kit
 import small_folder
 import weights_crash
 import weights_kit
+from assay.ledger.access import receipt_predicate
 from cli_kit import run
 from runtime_kit import PATIENCE, RealChain, hotkey, read_back, real_chain
 
@@ -79,8 +80,8 @@ class Season:
         rows = [f"{field} = {json.dumps(value)}\n" for field, value in ({"kind": "bittensor"} | fields | changes).items()]
         (self.place / "publish.toml").write_text("[targets.sn]\n" + "".join(rows) + f'[keys.me]\nkeyfile = "{name}.json"\n')
 
-    def settled(self, epoch: int, scores: Mapping[str, str]) -> dict[int, int]:
-        """Two validators judge and sign, and the epoch is settled: uid → weight, as the settlement has it."""
+    def judged(self, epoch: int, scores: Mapping[str, str]) -> None:
+        """Two validators judge and sign, and the ledger takes it."""
         for name, uri in (("val", "//Val"), ("val2", "//Val2")):
             shared = {"validator": hotkey(uri), "epoch": epoch}
             found = [
@@ -91,6 +92,14 @@ class Season:
             batches = self.place / f"batches/{name}-{epoch}"
             run("evidence", "sign", self.place, "--key", name, "--epoch", str(epoch), "-o", batches)
             run("evidence", "add", self.place, *sorted(batches.glob("*.batch")))
+
+    def settled(self, epoch: int, scores: Mapping[str, str]) -> dict[int, int]:
+        """The epoch is judged and settled: uid → weight, as the settlement has it."""
+        self.judged(epoch, scores)
+        return self.settlement(epoch)
+
+    def settlement(self, epoch: int) -> dict[int, int]:
+        """The weights of an epoch, which is settled if it is not yet: uid → weight."""
         settlement = json.loads(run("settle", self.place, "--epoch", str(epoch), "--json").stdout)
         rows = {row["uid"]: row["chain_u16"] for row in settlement["weights"]}
         rows[settlement["burn"]["uid"]] = settlement["burn"]["chain_u16"]
@@ -166,7 +175,7 @@ def test_a_season_of_three_epochs(season: Season, chain: RealChain) -> None:
     assert watch.returncode == 0, said
     assert weights(chain) == settled == {3: 65535, 4: 65535}
     run("ledger", "check", season.place)
-    assert season.states() == [["planned", "sent", "confirmed"]] * 3
+    assert [states[-3:] for states in season.states()] == [["planned", "sent", "confirmed"]] * 3
 
 
 def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: Season, chain: RealChain) -> None:
@@ -190,6 +199,10 @@ def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: Season, cha
     chain.settings(MaxWeightsLimit=65_535)
     season.target("stranger")
     both("HotKeyNotRegisteredInSubNet", "//Stranger")
+    season.target(netuid=4000)
+    said = season.publish(code=1)["outcome"]
+    assert said["code"] == "wrong-registry"
+    assert all("sent" not in states for states in season.states())
     season.target()
     # This runtime gives every hotkey a permit in every block, so it never refuses one; before the next block we do.
     chain.settings(ValidatorPermit=[True, False, True, True, True, True])
@@ -198,12 +211,8 @@ def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: Season, cha
     chain.blocks()
     chain.store("SubtensorModule", WeightsMinStake=str(10**18))
     said = season.publish(code=1)["outcome"]  # the runtime's older name of StakeThreshold, which its node checks alone
-    assert (said["state"], said["code"]) == ("refused", "NotEnoughStakeToSetWeights")
+    assert (said["state"], said["code"]) == ("refused", "NotEnoughStakeToSetWeights"), said
     chain.store("SubtensorModule", WeightsMinStake="0")
-    season.target(netuid=4000)
-    said = season.publish(code=1)["outcome"]
-    assert said["code"] == "SubnetNotExists"
-    season.target()
     assert season.publish()["outcome"]["state"] == "confirmed"
     assert weights(chain) == settled
 
@@ -275,6 +284,47 @@ def test_a_node_that_stops_in_the_middle(season: Season, chain: RealChain) -> No
     season.target()
     assert season.publish()["outcome"]["state"] == "confirmed"
     assert (weights(chain), chain.node.nonce(hotkey("//Val"))) == (settled, before + 1)
+
+
+TEMPO = 12
+
+
+def test_the_operator_closes_and_publishes_three_epochs(season: Season, chain: RealChain) -> None:
+    """By `[epoch] tempo`: each epoch ends so many blocks after the one before, and its receipt has that block's registry."""
+    scheme = season.place / "scheme.toml"
+    scheme.write_text(f"{scheme.read_text()}[epoch]\ntempo = {TEMPO}\n")
+    begun = json.loads((season.place / "registry.json").read_bytes())["block"]
+    operator = ("node", "operator", season.place, "--no-serve", "--once")
+    for epoch, best in enumerate(MINERS, start=1):
+        season.judged(epoch, dict.fromkeys(MINERS, "0.2") | {best: "0.8"})
+        run(*operator)
+        assert len(season.states()) == epoch - 1  # the epoch has not ended
+        chain.blocks(max(0, begun + epoch * TEMPO - chain.node.head().number))
+        with chain.ticking():
+            run(*operator)
+        said = run("attempts", season.place, columns=200).stdout
+        assert [states[-1] for states in season.states()] == ["confirmed"] * epoch, said
+        assert weights(chain) == season.settlement(epoch)
+        with ledger_kit.opened(season.place) as ledger:
+            assert receipt_predicate(ledger.receipt(epoch))["registry"]["block"] == begun + epoch * TEMPO
+
+
+def test_an_operator_is_killed_and_begins_again(season: Season, chain: RealChain) -> None:
+    scheme = season.place / "scheme.toml"
+    scheme.write_text(f"{scheme.read_text()}[epoch]\ntempo = {TEMPO}\n")
+    season.judged(1, SCORES)
+    chain.blocks(TEMPO)
+    before = chain.node.nonce(hotkey("//Val"))
+    command = [sys.executable, "-m", "assay", "node", "operator", str(season.place), "--no-serve"]
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as operator:
+            until("the pool has the extrinsic", lambda: len(chain.node.pending()) == 1)
+            operator.kill()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as operator, chain.ticking(1.0):
+        until("the epoch is published", lambda: season.states()[-1][-1] == "confirmed")
+        operator.terminate()
+        assert operator.wait(PATIENCE) == 0
+    assert (weights(chain), chain.node.nonce(hotkey("//Val"))) == (season.settlement(1), before + 1)
 
 
 def test_kills_at_any_step(genesis: Path, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ _CUSTOM = {
 }
 """The chain's own validity errors that weights can cause; 1 stands for any stake that is too low."""
 _CUSTOM_OLDER = _CUSTOM | {3: "NotEnoughStakeToSetWeights"}
-"""Those of a runtime without StakeThreshold (spec 218), which calls the least stake WeightsMinStake."""
+"""Those of a runtime without StakeThreshold (spec 218). It numbers them by call, and calls the least stake WeightsMinStake."""
 _COLDKEY = {0: "a swap of its coldkey is announced", 21: "a swap of its coldkey is disputed"}
 _WAITS = {
     1011: "the node cannot say yet whether it is valid",
@@ -218,7 +218,9 @@ _WAITS = {
 """A node's errors that may pass; the extrinsic is handed over again."""
 _LOOK = (
     "outdated",  # its nonce is used; blocks show by which extrinsic
+    '"stale"',  # the same, as chopsticks says it
     "ancient birth block",  # it has expired
+    '"ancientBirthBlock"',
 )
 _INVALID: tuple[tuple[str, str, str, str], ...] = (
     (
