@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 import typer.main
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from assay.cli import app
 from assay.cli.config import parsed
