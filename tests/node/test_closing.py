@@ -11,12 +11,12 @@ import pytest
 
 import ledger_kit
 import small_folder
-from assay.errors import BadInput
+from assay.errors import BadInput, CannotSettle
 from assay.ledger import settling
 from assay.node import clock, status
 from assay.node.closing import Closer
 from assay.scheme.model import EpochClock
-from cli_kit import output
+from cli_kit import output, rewrite
 from ledger_kit import SIGNER, V1, V2
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -110,6 +110,7 @@ def test_after_a_day_away_every_epoch_is_closed_in_its_order_as_by_hand(tmp_path
     ledger_kit.add(place, ledger_kit.records(epoch=1))
     ledger_kit.add(place, ledger_kit.records(epoch=4, trial=2))
     hand = Hand(place)
+    hand.look(0)
     assert hand.look(24 * HOUR) == list(range(1, 25))
     by_hand = season(tmp_path / "hand")
     ledger_kit.add(by_hand, ledger_kit.records(epoch=1))
@@ -124,10 +125,24 @@ def test_a_clock_that_is_set_back_closes_nothing_twice_and_skips_nothing(tmp_pat
     place = season(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=1))
     hand = Hand(place)
+    hand.look(0)
     assert hand.look(3 * HOUR) == [1, 2, 3]
     assert hand.look(HOUR) == [1, 2, 3]
     assert hand.due.at == START.timestamp() + 4 * HOUR
     assert hand.look(4 * HOUR) == [1, 2, 3, 4]
+
+
+def test_a_clock_that_is_new_closes_several_epochs_only_if_it_is_told_to(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    with pytest.raises(CannotSettle, match="epochs 1 to 2 have ended by .*, and no node has closed one by it yet"):
+        Hand(place).look(2 * HOUR)
+    assert settled(place) == []
+    assert Hand(place, catch_up=True).look(2 * HOUR) == [1, 2]
+    assert Hand(place).look(24 * HOUR) == list(range(1, 25)), "it is known now"
+    rewrite(place / "scheme.toml", "2026-11-01T00", "2025-11-01T00")
+    with pytest.raises(CannotSettle, match="epochs 25 to 8784 have ended"):
+        Hand(place).look(24 * HOUR)
 
 
 def test_without_a_clock_epochs_are_closed_by_hand(tmp_path: Path) -> None:
@@ -141,6 +156,7 @@ def test_without_a_clock_epochs_are_closed_by_hand(tmp_path: Path) -> None:
 def test_what_is_settled_is_exported_once_also_after_a_crash(tmp_path: Path) -> None:
     place, there = season(tmp_path), tmp_path / "exports"
     ledger_kit.add(place, ledger_kit.records(epoch=1))
+    Hand(place).look(0)
     assert Hand(place).look(2 * HOUR) == [1, 2]
     hand = Hand(place, export=there)
     hand.look(2 * HOUR)

@@ -84,7 +84,7 @@ def healthy(out: Path) -> bool:
 
 def test_one_process_serves_a_season_and_closes_its_epochs_whatever_is_killed(tmp_path: Path) -> None:
     place = season(tmp_path, ago=2 * EVERY)
-    with node(place) as (process, out):
+    with node(place, "--catch-up") as (process, out):
         until(lambda: address(out) and healthy(out), "the service answers")
         until(lambda: len(settled(place)) >= 3, "two epochs had ended, and a third ends")
         service, here = children(process.pid), address(out)
@@ -119,7 +119,9 @@ def test_a_second_operator_and_a_folder_without_a_key_are_refused(tmp_path: Path
 def test_once_closes_what_is_due_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path))
     place = season(tmp_path, every=60, ago=200)
-    text = output("node", "operator", place, "--key", "log", "--once", "--export", tmp_path / "out")
+    words = ("node", "operator", place, "--key", "log", "--once", "--export", tmp_path / "out")
+    assert "epochs 1 to 3 have ended by [epoch]" in refused(*words, code=1)
+    text = output(*words, "--catch-up")
     assert "settled epoch 3" in text
     assert settled(place) == [1, 2, 3]
     assert (tmp_path / "out" / "epoch-3" / "settlement.json").exists()

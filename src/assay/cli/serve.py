@@ -64,13 +64,10 @@ def serve(
       assay serve my-competition
       assay serve my-subnet.toml --address https://assay.example.org --proxy 127.0.0.1
     """
-    from assay.serve import installed
-
-    installed()
+    options = options_of(place, port, host, address, certificate, certificate_key, workers, proxy)
     from assay.serve.listening import listen
     from assay.serve.run import run
 
-    options = options_of(place, port, host, address, certificate, certificate_key, workers, proxy)
     with listen(options) as opened:
         tell_addresses(options, opened.getsockname()[1])
         run(options, opened)
@@ -86,8 +83,11 @@ def options_of(
     workers: int,
     proxy: list[str] | None,
 ) -> ServeOptions:
-    """The options of a service, checked. Raises BadInput."""
+    """The options of a service, checked. Raises BadInput, CannotSettle if the extra `serve` is missing."""
     from assay.errors import BadInput
+    from assay.serve import installed
+
+    installed()
     from assay.serve.listening import ServeOptions, networks
 
     if (certificate is None) != (certificate_key is None):

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError, BadInput
-from assay.exact import canonical
+from assay.errors import AssayError, BadInput, CannotSettle
+from assay.exact import canonical, digest
 from assay.folder import csvs, registry
 from assay.folder.files import alone, load, write_bytes
 from assay.judge.running import Stop
@@ -118,6 +118,8 @@ class Closer:
     clock: Callable[[], float] = time.time
     before: tuple[int, float] | None = None
     """`head` of the `Due` before: how long a block takes is measured."""
+    catch_up: bool = False
+    """Whether several epochs may be closed at once by a clock that never closed one here."""
 
     def __post_init__(self) -> None:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
@@ -136,8 +138,10 @@ class Closer:
                 self._pull(self._chain().finalized())
             while not self.stop.asked:
                 ended = self._ended()
-                closed = [season for season in ended if self._close(season)]
+                closed, wrong = self._close_each(ended)
                 self._follow_up()
+                if wrong is not None:
+                    raise wrong
                 if not closed and (not ended or not wait):
                     break
                 if not closed:
@@ -158,6 +162,8 @@ class Closer:
         ended = []
         for season in self._seasons:
             season.end = self._end(season)
+            if season.end is not None:
+                self._check_clock(season, season.end, self._now(season.end, head))
             if season.end is not None and self._now(season.end, head) >= season.end.at:
                 ended.append(season)
             else:
@@ -165,6 +171,20 @@ class Closer:
         if ended and self.target is not None:
             self._pull_for(ended)
         return ended
+
+    def _check_clock(self, season: _Season, end: EpochEnd, now: float) -> None:
+        """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
+        clock = season.scheme.epoch
+        assert clock is not None
+        said = digest(clock.model_dump(mode="json", exclude_none=True))
+        if _read_note(season.folder).get("clock") == said:
+            return
+        due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
+        if due > 1 and not self.catch_up:
+            what = f"epochs {end.epoch} to {end.epoch + due - 1} have ended by [epoch], and no node has closed one by it yet"
+            hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
+            raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
+        _write_note(season.folder, clock=said)
 
     def _counts_blocks(self) -> bool:
         clocks = [season.scheme.epoch for season in self._seasons]
@@ -191,13 +211,13 @@ class Closer:
     def _ended_before(self, folder: Path, epoch: int, last: StoredReceipt | None) -> int:
         """The block at which the epoch before ended: as noted; else that of the last receipt's registry, or of the first pull."""
         note = _read_note(folder)
-        if note.get("epoch") == epoch - 1:
+        if note.get("epoch") == epoch - 1 and isinstance(note.get("block"), int):
             return int(note["block"])
         about = None if last is None else receipt_predicate(last).get("registry")
         pulled = registry.read_pulled(folder / registry.PULLED_FILE)
         assert pulled is not None  # `carry_out` pulled one
         block = pulled.block if about is None else int(about["block"])
-        _write_note(folder, epoch - 1, block)  # the registry may be pulled again before this epoch is closed
+        _write_note(folder, epoch=epoch - 1, block=block)  # the registry may be pulled again before this epoch is closed
         return block
 
     def _due(self) -> Due:
@@ -266,6 +286,16 @@ class Closer:
 
     # Closing
 
+    def _close_each(self, ended: Sequence[_Season]) -> tuple[bool, AssayError | None]:
+        """Whether any was closed, and the first error: one competition that cannot be settled does not hold up the others."""
+        closed, wrong = False, None
+        for season in ended:
+            try:
+                closed = self._close(season) or closed
+            except AssayError as error:
+                wrong = wrong or error
+        return closed, wrong
+
     def _close(self, season: _Season) -> bool:
         """Close the open epoch of a competition, if it may be; tells why not."""
         end = season.end
@@ -290,7 +320,7 @@ class Closer:
             settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
             self._tell_closed(season, settled, drafted)
         if end.unit == "block":
-            _write_note(season.folder, end.epoch, end.at)
+            _write_note(season.folder, epoch=end.epoch, block=end.at)
         season.seen, season.waits = None, ""
         return True
 
@@ -418,18 +448,17 @@ def _stamp(file: Path) -> object:
     return None
 
 
-def _write_note(folder: Path, epoch: int, block: int) -> None:
-    """Note at which block an epoch ended. If it is lost, the receipt has its registry's block, which is the same or later."""
+def _write_note(folder: Path, **changes: Any) -> None:
+    """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
     with suppress(BadInput, OSError):
         (folder / FOLDER).mkdir(exist_ok=True)
-        write_bytes(folder / FOLDER / _NOTE, canonical({"epoch": epoch, "block": block}) + b"\n")
+        write_bytes(folder / FOLDER / _NOTE, canonical(_read_note(folder) | changes) + b"\n")
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
-    """At which block which epoch was closed; empty if it is not known."""
+    """At which block which epoch was closed, and by which clock; empty if it is not known."""
     try:
         note = json.loads(load(folder / FOLDER / _NOTE, _NOTE_BYTES, hint=""))
     except (AssayError, ValueError):
         return {}
-    fits = isinstance(note, dict) and isinstance(note.get("epoch"), int) and isinstance(note.get("block"), int)
-    return note if fits else {}
+    return note if isinstance(note, dict) else {}

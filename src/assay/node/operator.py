@@ -62,6 +62,8 @@ class OperatorOptions:
     registry: str | None = None
     targets: tuple[str, ...] = ()
     export: Path | None = None
+    catch_up: bool = False
+    """Whether a clock that is new may close several epochs at once."""
     ask: Callable[[], str] | None = field(default=None, repr=False)
     """Asks for the passphrase of a key of publish.toml."""
 
@@ -150,7 +152,7 @@ class Operator:
                 part.child.end(_LAST_WORDS)
             return self._fatal
 
-    def once(self) -> None:
+    def once(self) -> int:
         """Close what has ended, without waiting for anybody, and publish it to each target; then end. Raises AssayError."""
         with ExitStack() as stack:
             for folder in self.folders:
@@ -162,6 +164,7 @@ class Operator:
                 self._watch_once(name)
             for herald in self._heralds:
                 herald.look()
+        return 0
 
     # Parts
 
@@ -240,7 +243,8 @@ class Operator:
         from assay.node.closing import Closer
 
         target = None if self.options.registry is None else (self.beside, self.options.registry)
-        return Closer(self.folders, self.signers, self.tell, subnet=self.subnet, target=target, export=self.options.export)
+        place, again = self.options.export, self.options.catch_up
+        return Closer(self.folders, self.signers, self.tell, subnet=self.subnet, target=target, export=place, catch_up=again)
 
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
@@ -259,9 +263,13 @@ class Operator:
                 self.tell(f"trouble: {trouble['what']}")
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
-        self._note(trouble=None)
         note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
-        write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
+        try:
+            write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
+        except BadInput as error:  # a full disk: it is tried again, with pauses
+            self._note(trouble=status.trouble_of(error, self._trouble))
+            return TROUBLE
+        self._note(trouble=None)
         return 0
 
     def _due(self) -> float:
