@@ -135,7 +135,7 @@ def test_a_clock_that_is_set_back_closes_nothing_twice_and_skips_nothing(tmp_pat
 def test_a_clock_that_is_new_closes_several_epochs_only_if_it_is_told_to(tmp_path: Path) -> None:
     place = season(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=1))
-    with pytest.raises(CannotSettle, match="epochs 1 to 2 have ended by .*, and no node has closed one by it yet"):
+    with pytest.raises(CannotSettle, match=r"epochs 1 to 2 have ended by .*, and no node has closed one by it yet"):
         Hand(place).look(2 * HOUR)
     assert settled(place) == []
     assert Hand(place, catch_up=True).look(2 * HOUR) == [1, 2]
