@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-__all__ = ["Cluster", "cluster"]
+__all__ = ["CRASH", "Cluster", "cluster"]
+
+CRASH = signal.SIGQUIT
+"""As if the machine had crashed: pg_ctl calls it immediate."""
 
 _START, _STOP = 300, 120
 """Seconds, on a slow and busy machine."""

@@ -88,9 +88,9 @@ def conflicts(place: Path) -> int:
         return sum(1 for _ in view.conflicts())
 
 
-def until(happened: Callable[[], object], what: str) -> None:
+def until(happened: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
     """Wait for something that happens in another process."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, what
         time.sleep(0.05)
