@@ -28,6 +28,7 @@ from assay.ledger import config
 from assay.node import FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import time_text
 from assay.scheme import subnet
 from assay.serve.listening import ServeOptions, addresses, listen
 
@@ -330,7 +331,7 @@ class Operator:
     def _note_target(self, name: str, report: WatchReport) -> None:
         """Leave what a watch saw in a file of its own: several processes write here."""
         rows = [
-            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": status.text_of(since)}
+            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts

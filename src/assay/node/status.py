@@ -22,6 +22,7 @@ from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
 from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
+from assay.publish.faces import time_text
 from assay.scheme.fields import instant, instant_text
 
 __all__ = [
@@ -34,7 +35,6 @@ __all__ = [
     "read_status",
     "rows_of",
     "standing_in",
-    "text_of",
     "trouble_of",
     "write",
 ]
@@ -49,11 +49,6 @@ _OWN = frozenset({"seen", "telling", "untold"})
 def now_text() -> str:
     """The time, as the file has it."""
     return instant_text(_now())
-
-
-def text_of(moment: float) -> str:
-    """A time in seconds since 1970, as the file has it."""
-    return instant_text(datetime.fromtimestamp(int(moment), UTC))
 
 
 def _now() -> datetime:
@@ -165,7 +160,7 @@ class NodeStatus:
 
 def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
     """Alarms as the file has them, and programs read them."""
-    return [alarm.document | {"since": text_of(since)} for alarm, since in alarms]
+    return [alarm.document | {"since": time_text(since)} for alarm, since in alarms]
 
 
 def standing_in(content: Mapping[str, Any]) -> StandingAlarms:
