@@ -10,7 +10,6 @@ says which epochs are settled, the subnet's log which splits are signed, and the
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,7 +20,8 @@ from typing import Any
 from assay.errors import AssayError, BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder import csvs, registry
-from assay.folder.files import alone, load, write_bytes
+from assay.folder.files import alone, write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import Stop
 from assay.ledger import bundle, closing_cost, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
@@ -45,7 +45,6 @@ Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 """Between two looks at whether the validators have sent what is missing."""
 _NOTE = "clock.json"
-_NOTE_BYTES = 100_000
 _STATE_BLOCKS = 200
 """A node that is no archive has the state of so many blocks."""
 
@@ -460,8 +459,4 @@ def _write_note(folder: Path, **changes: Any) -> None:
 
 def _read_note(folder: Path) -> dict[str, Any]:
     """At which block which epoch was closed, and by which clock; empty if it is not known."""
-    try:
-        note = json.loads(load(folder / FOLDER / _NOTE, _NOTE_BYTES, hint=""))
-    except (AssayError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+    return load_note(folder / FOLDER / _NOTE)

@@ -10,7 +10,6 @@ remember is in the ledger and in the folder; the operator itself remembers nothi
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.folder.files import load, write_bytes
+from assay.folder.files import write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import backoff
 from assay.ledger import config
 from assay.node import FOLDER, status, working
@@ -286,11 +286,7 @@ class Operator:
         return time.time() + LATEST if at is None else float(at)
 
     def _read_due(self) -> dict[str, Any]:
-        try:
-            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
-        except (AssayError, ValueError):
-            return {}
-        return note if isinstance(note, dict) else {}
+        return load_note(self.folders[0] / FOLDER / _DUE)
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers

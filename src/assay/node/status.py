@@ -6,7 +6,6 @@ Several processes of a node write into it, each its own fields. Whether a node w
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,8 @@ from typing import Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.folder.files import alone, load, lock, write_bytes
+from assay.folder.files import NODE_STATUS, alone, lock, write_bytes
+from assay.folder.strict import load_note
 from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
 from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
@@ -40,8 +40,6 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
-_FILE = "status.json"
-_FILE_BYTES = 10_000_000
 _OWN = frozenset({"seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
@@ -77,18 +75,14 @@ def write(folder: Path, changes: Json) -> Json:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         with alone(folder / FOLDER):  # several processes change it
             content = content_of(folder) | changes
-            write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
+            write_bytes(folder / NODE_STATUS, canonical(content) + b"\n")
             return content
     return content_of(folder) | changes
 
 
 def content_of(folder: Path) -> Json:
     """What the file says; nothing if it cannot be read."""
-    try:
-        content = json.loads(load(folder / FOLDER / _FILE, _FILE_BYTES, hint=""))
-    except (BadInput, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return load_note(folder / NODE_STATUS)
 
 
 def is_working(folder: Path) -> bool:
@@ -199,10 +193,8 @@ def look(
 
 def _targets(folder: Path) -> Iterator[Json]:
     for file in sorted((folder / FOLDER).glob("target-*.json")):
-        with suppress(BadInput, ValueError):
-            document = json.loads(load(file, _FILE_BYTES, hint=""))
-            if isinstance(document, dict):
-                yield document
+        if document := load_note(file):
+            yield document
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
