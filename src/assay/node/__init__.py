@@ -22,12 +22,14 @@ from assay.judge import run_files
 if TYPE_CHECKING:
     from assay.kind import Kind
 
-__all__ = ["FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
+__all__ = ["CLOCK", "FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
 
 FOLDER = NODE_FOLDER
 """The folder of what a node remembers, in the competition's folder."""
 SIGNED = "signed.json"
 """In it: up to which offset each file of evidence is signed."""
+CLOCK = "clock.json"
+"""In it: when an epoch ended by which clock; in a subnet's first folder also when the next one is due."""
 
 
 def is_signed(folder: Path) -> bool:

@@ -27,7 +27,7 @@ from assay.ledger import bundle, closing_cost, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
-from assay.node import FOLDER, status
+from assay.node import CLOCK, FOLDER, status
 from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.publish import publishers
 from assay.publish.bittensor import settings
@@ -39,12 +39,11 @@ from assay.scheme.model import Scheme
 from assay.settle import Settlement
 from assay.settle.story.telling import named, plural
 
-__all__ = ["Closer", "Due"]
+__all__ = ["Closer", "Due", "note_due"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 """Between two looks at whether the validators have sent what is missing."""
-_NOTE = "clock.json"
 _STATE_BLOCKS = 200
 """A node that is no archive has the state of so many blocks."""
 
@@ -404,6 +403,12 @@ class _Why:
     held: bool = False
 
 
+def note_due(folder: Path, due: Due) -> None:
+    """Note when to look again, and the head by which the next blocks are measured. Raises BadInput, OSError."""
+    head = None if due.head is None else [int(part) for part in due.head]
+    _change_note(folder, due=None if due.at is None else int(due.at), head=head)
+
+
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
     if over:
@@ -453,10 +458,14 @@ def _stamp(file: Path) -> object:
 def _write_note(folder: Path, **changes: Any) -> None:
     """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
     with suppress(BadInput, OSError):
-        (folder / FOLDER).mkdir(exist_ok=True)
-        write_bytes(folder / FOLDER / _NOTE, canonical(_read_note(folder) | changes) + b"\n")
+        _change_note(folder, **changes)
+
+
+def _change_note(folder: Path, **changes: Any) -> None:
+    (folder / FOLDER).mkdir(exist_ok=True)
+    write_bytes(folder / FOLDER / CLOCK, canonical(_read_note(folder) | changes) + b"\n")
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
     """At which block which epoch was closed, and by which clock; empty if it is not known."""
-    return load_note(folder / FOLDER / _NOTE)
+    return load_note(folder / FOLDER / CLOCK)

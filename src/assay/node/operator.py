@@ -20,12 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput
-from assay.exact import canonical
-from assay.folder.files import write_bytes
 from assay.folder.strict import load_note
 from assay.judge.running import backoff
 from assay.ledger import config
-from assay.node import FOLDER, status, working
+from assay.node import CLOCK, FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
 from assay.publish.faces import time_text
@@ -47,7 +45,6 @@ _STOP_SECONDS = 30
 """A child that has not ended so long after SIGTERM is killed; the service ends the requests that are under way first."""
 _LAST_WORDS = 5.0
 """Seconds for the last page, when everything else has ended."""
-_DUE = "due.json"
 
 
 @dataclass(frozen=True)
@@ -257,9 +254,10 @@ class Operator:
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
         from assay.judge.running import stopping
+        from assay.node.closing import note_due
 
         closer = self._closer()
-        head = self._read_due().get("head")
+        head = self._read_clock().get("head")
         closer.before = None if head is None else (head[0], head[1])
         try:
             with stopping() as stop:
@@ -271,10 +269,9 @@ class Operator:
                 self.tell(f"trouble: {trouble['what']}")
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
-        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
         try:
-            write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
-        except BadInput as error:  # a full disk: it is tried again, with pauses
+            note_due(self.folders[0], due)
+        except (BadInput, OSError) as error:  # a full disk: it is tried again, with pauses
             self._note(trouble=status.trouble_of(error, self._trouble))
             return TROUBLE
         self._note(trouble=None)
@@ -282,11 +279,11 @@ class Operator:
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
-        at = self._read_due().get("due", 0)
+        at = self._read_clock().get("due", 0)
         return time.time() + LATEST if at is None else float(at)
 
-    def _read_due(self) -> dict[str, Any]:
-        return load_note(self.folders[0] / FOLDER / _DUE)
+    def _read_clock(self) -> dict[str, Any]:
+        return load_note(self.folders[0] / FOLDER / CLOCK)
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
@@ -325,15 +322,14 @@ class Operator:
         self._note_target(name, report)
 
     def _note_target(self, name: str, report: WatchReport) -> None:
-        """Leave what a watch saw in a file of its own: several processes write here."""
+        """Leave what a watch saw in the status of the first folder."""
         rows = [
             {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts
-        document = {"target": name, "published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
-        with suppress(BadInput, OSError):
-            write_bytes(self.folders[0] / FOLDER / f"target-{name}.json", canonical(document) + b"\n")
+        row = {"published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
+        status.write_target(self.folders[0], name, row)
 
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,6 +37,7 @@ __all__ = [
     "standing_in",
     "trouble_of",
     "write",
+    "write_target",
 ]
 
 Json = dict[str, Any]
@@ -71,13 +72,22 @@ def note(folder: Path, **changes: Any) -> Json:
 
 def write(folder: Path, changes: Json) -> Json:
     """Change fields of the file, as `note` does, for a process that is not the one that works."""
+    return _change(folder, lambda content: content | changes)
+
+
+def write_target(folder: Path, name: str, row: Json) -> None:
+    """Change what the file says of one target that is published to, as `write` does."""
+    _change(folder, lambda content: content | {"targets": _targets_in(content) | {name: row}})
+
+
+def _change(folder: Path, changed: Callable[[Json], Json]) -> Json:
     with suppress(BadInput, OSError):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         with alone(folder / FOLDER):  # several processes change it
-            content = content_of(folder) | changes
+            content = changed(content_of(folder))
             write_bytes(folder / NODE_STATUS, canonical(content) + b"\n")
             return content
-    return content_of(folder) | changes
+    return changed(content_of(folder))
 
 
 def content_of(folder: Path) -> Json:
@@ -148,7 +158,9 @@ class NodeStatus:
     def document(self) -> Json:
         """The same for programs."""
         shown = {name: value for name, value in self.content.items() if name not in _OWN}
-        counts = {"working": self.working, "waiting": self.waiting, "role": self.role}
+        counts: Json = {"working": self.working, "waiting": self.waiting, "role": self.role}
+        if self.role == "operator":
+            counts["targets"] = list(self.targets)
         return shown | counts | {"wrong": list(self.wrong), "alarms": rows_of(self.alarms)}
 
 
@@ -182,7 +194,8 @@ def look(
     now = _now()
     targets: tuple[Json, ...] = ()
     if content.get("role") == "operator":
-        targets = tuple(row for row in _targets(folder) if row.get("target") in content.get("publishes", ()))
+        rows = _targets_in(content)
+        targets = tuple({"target": name, **rows[name]} for name in content.get("publishes", ()) if name in rows)
         alarms = of_operator(folder, content, season, targets, now, working=working, free=free, whole=whole)
     else:
         alarms = of_validator(folder, content, now, working=working, free=free)
@@ -191,10 +204,10 @@ def look(
     return NodeStatus(working, waiting, content, standing.alarms, season, targets, change)
 
 
-def _targets(folder: Path) -> Iterator[Json]:
-    for file in sorted((folder / FOLDER).glob("target-*.json")):
-        if document := load_note(file):
-            yield document
+def _targets_in(content: Mapping[str, Any]) -> dict[str, Json]:
+    """What the watch of each target saw last, by the target's name."""
+    rows = content.get("targets")
+    return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
