@@ -66,7 +66,7 @@ def show_alarms(current: NodeStatus) -> None:
     from assay.publish.faces import time_text
 
     typer.echo(printable(current.line))
-    for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+    for remark in filter(None, map(current.content.get, ("waits", "sends_only", "in_ledger"))):
         typer.echo(printable(str(remark)))
     if current.alarms:
         columns = (

@@ -76,11 +76,11 @@ class Round:
             judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
             absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
             looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
-            only_sends = (
+            sends_only = (
                 f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
             )
-            elsewhere = None if judged_here else only_sends
-            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
+            remarks = {"waits": None, "sends_only": None if judged_here else sends_only, "in_ledger": None}
+            self._note(pulled.work, "judging", absent=absent, looks=looks, **remarks)
             self._tell_pull(pulled)
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
@@ -172,11 +172,11 @@ class Round:
         finally:
             over.set()
             beating.join()
-        elsewhere = None
-        if summary.elsewhere:
-            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
-            self.tell(f"epoch {work.epoch}: {elsewhere}")
-        status.note(self.folder, elsewhere=elsewhere)
+        in_ledger = None
+        if summary.in_ledger:
+            in_ledger = f"Not judged again, because the ledger has it from this key: {plural(summary.in_ledger, 'result')}."
+            self.tell(f"epoch {work.epoch}: {in_ledger}")
+        status.note(self.folder, in_ledger=in_ledger)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
