@@ -43,12 +43,12 @@ def telling_of(
     from assay.node.herald import Telling
 
     check_files(folder, (metrics, page))
-    found: list[carriers.Carrier] = []
+    chosen: list[carriers.Carrier] = []
     if on_alarm is not None:
-        found.append(carriers.command(on_alarm))
+        chosen.append(carriers.command(on_alarm))
     if webhook is not None:
-        found.append(carriers.webhook(webhook, plain=plain))
-    return Telling(tuple(found), page, metrics)
+        chosen.append(carriers.webhook(webhook, plain=plain))
+    return Telling(tuple(chosen), page, metrics)
 
 
 def tell(line: str) -> None:

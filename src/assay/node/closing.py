@@ -174,15 +174,15 @@ class Closer:
         """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
         clock = season.scheme.epoch
         assert clock is not None
-        said = digest(clock.model_dump(mode="json", exclude_none=True))
-        if _read_note(season.folder).get("clock") == said:
+        clock_digest = digest(clock.model_dump(mode="json", exclude_none=True))
+        if _read_note(season.folder).get("clock") == clock_digest:
             return
         due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
         if due > 1 and not self.catch_up:
             what = f"epochs {end.epoch} to {end.epoch + due - 1} have ended by [epoch], and no node has closed one by it yet"
             hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
             raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
-        _write_note(season.folder, clock=said)
+        _write_note(season.folder, clock=clock_digest)
 
     def _counts_blocks(self) -> bool:
         clocks = [season.scheme.epoch for season in self._seasons]
@@ -256,8 +256,8 @@ class Closer:
         blocks = [season.end.at for season in ended if season.end is not None and season.end.unit == "block"]
         if blocks and at.number - max(blocks) < _STATE_BLOCKS:
             number = max(blocks)
-            there = node.block_hash(number)
-            at = at if there is None else BlockId(number, there)
+            block_hash = node.block_hash(number)
+            at = at if block_hash is None else BlockId(number, block_hash)
         self._pull(at)
         for season in ended:
             self._draw(season, at)
@@ -370,8 +370,8 @@ class Closer:
         """Export each epoch after the newest one that is there; the first time, the newest that is settled."""
         with ledger.store.reading() as view:
             epochs = view.settled_epochs()
-        there = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
-        missing = [epoch for epoch in epochs if not there or epoch > there[-1]] if there else epochs[-1:]
+        exported = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
+        missing = [epoch for epoch in epochs if not exported or epoch > exported[-1]] if exported else epochs[-1:]
         for epoch in missing:
             try:
                 place.mkdir(parents=True, exist_ok=True)
@@ -388,10 +388,10 @@ class Closer:
     def _note(self, season: _Season, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
-        said = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
-        if said != season.noted:
-            status.note(season.folder, **said)
-            season.noted = said
+        fields = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
+        if fields != season.noted:
+            status.note(season.folder, **fields)
+            season.noted = fields
 
 
 @dataclass(frozen=True)
@@ -417,8 +417,8 @@ def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     missing = _judged_now(settlement, closing_cost.unjudged(settlement))
     if drafted.closing.scored and not missing:
         return None
-    who = drafted.closing.silent_names
-    waits = f"waits for {named(who, 5)}" if who else "waits for the validators' next results"
+    silent = drafted.closing.silent_names
+    waits = f"waits for {named(silent, 5)}" if silent else "waits for the validators' next results"
     without = f": {named(missing, 5)} {'has' if len(missing) == 1 else 'have'} no agreed score" if missing else ""
     return _Why(waits + without)
 
@@ -450,8 +450,8 @@ def _stamps(folder: Path) -> tuple[object, ...]:
 def _stamp(file: Path) -> object:
     """What changes when a file does; None if it is not there."""
     with suppress(OSError):
-        found = file.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        state = file.stat()
+        return state.st_mtime_ns, state.st_size, state.st_ino
     return None
 
 

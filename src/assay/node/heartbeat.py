@@ -84,10 +84,10 @@ def node_id(folder: Path) -> str:
         known = load_note(file)
         if known["inode"] == file.stat().st_ino:
             return bytes.fromhex(known["id"]).hex()
-    return _made(file)
+    return _new_id(file)
 
 
-def _made(file: Path) -> str:
+def _new_id(file: Path) -> str:
     new, beside = secrets.token_hex(16), file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

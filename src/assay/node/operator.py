@@ -134,7 +134,7 @@ class Operator:
             opened = None if self.options.service is None else stack.enter_context(listen(self.options.service))
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
-            self._parts = self._made(opened)
+            self._parts = self._make_parts(opened)
             if service := self._service():
                 self.tell(f"serving at {service['address']}/")
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
@@ -166,7 +166,7 @@ class Operator:
 
     # Parts
 
-    def _made(self, opened: socket.socket | None) -> list[_NodePart]:
+    def _make_parts(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
         if opened is not None:
             parts.append(_NodePart("the service", lambda: self._serve_here(opened), self.tell))

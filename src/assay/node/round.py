@@ -151,8 +151,8 @@ class Round:
     def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
         work = pulled.work
-        there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
-        if not there and not scheme.kind.record.by_participant:
+        judgeable = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
+        if not judgeable and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
@@ -161,7 +161,7 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            participants=tuple(row.participant for row in judgeable) if pulled.absent else (),
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()

@@ -141,15 +141,15 @@ class NodeStatus:
     @property
     def line(self) -> str:
         """One line for a person."""
-        said = self.content
-        epoch = f"epoch {said['epoch']}" if "epoch" in said else "no epoch yet"
-        doing = "between two rounds" if said.get("once") else "not running"
-        doing = str(said.get("state", "idle")) if self.working else doing
-        if self.working and doing == "judging" and said.get("total"):
-            doing = f"judging, {said.get('done', 0)} of {said['total']} done"
+        content = self.content
+        epoch = f"epoch {content['epoch']}" if "epoch" in content else "no epoch yet"
+        doing = "between two rounds" if content.get("once") else "not running"
+        doing = str(content.get("state", "idle")) if self.working else doing
+        if self.working and doing == "judging" and content.get("total"):
+            doing = f"judging, {content.get('done', 0)} of {content['total']} done"
         wrong = f"{len(self.alarms) or 'nothing'} wrong"
         if self.role == "operator":
-            closes = f"; it closes at {said['closes']}" if said.get("closes") else ""
+            closes = f"; it closes at {content['closes']}" if content.get("closes") else ""
             return f"{epoch}: {doing}{closes}; {wrong}"
         batches = "1 batch waits" if self.waiting == 1 else f"{self.waiting} batches wait"
         return f"{epoch}: {doing}; {batches} to be sent; {wrong}"
@@ -171,12 +171,12 @@ def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
 
 def standing_in(content: Mapping[str, Any]) -> StandingAlarms:
     """The alarms that the file has; those that cannot be read are left out."""
-    found = []
+    standing = []
     for row in content.get("alarms") or ():
         with suppress(AssayError, KeyError, TypeError, AttributeError):
             alarm = Alarm(str(row["code"]), str(row["what"]), str(row["hint"]), str(row.get("about", "")))
-            found.append((alarm, instant(row["since"]).timestamp()))
-    return StandingAlarms(tuple(found))
+            standing.append((alarm, instant(row["since"]).timestamp()))
+    return StandingAlarms(tuple(standing))
 
 
 def look(
