@@ -57,7 +57,7 @@ header span {{ overflow: hidden; text-overflow: ellipsis }}
 header svg {{ flex: none; display: block }} .mark {{ fill: var(--accent) }}
 .streak {{ fill: none; stroke: var(--on-accent); stroke-width: 2.4; stroke-linecap: round }}
 main {{ padding-block: 40px 64px }}
-h1 {{ margin: 0; font-size: 2.25rem; line-height: 1.1; font-weight: 650; letter-spacing: -.025em; overflow-wrap: anywhere }}
+h1 {{ margin: 0; font-size: 2.5rem; line-height: 1.1; font-weight: 650; letter-spacing: -.025em; overflow-wrap: anywhere }}
 h2 {{ margin: 40px 0 0; font-size: 1.25rem; font-weight: 600; letter-spacing: -.012em }}
 .lede {{ margin: 12px 0 0; font-size: 1.25rem; line-height: 1.45; color: var(--ink-2); overflow-wrap: anywhere }}
 .foot {{ margin-top: 40px; font-size: .875rem; color: var(--ink-3) }}
