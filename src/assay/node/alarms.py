@@ -260,9 +260,8 @@ def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> 
         short.append(
             f"those that are heard of have {_percent(stake, total)} of the stake, and a quorum needs {_percent(least, total)}"
         )
-    if short and len(heard) < len(
-        facts.validators
-    ):  # otherwise the rules ask for more than there is, which is no failure of today
+    # If all are heard of, the rules ask for more than there is, which is no failure of today.
+    if short and len(heard) < len(facts.validators):
         missing = [row.name for row in facts.validators if row not in heard]
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         what = f"the quorum of epoch {facts.epoch} is in danger: {'; '.join(short)}"

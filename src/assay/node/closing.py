@@ -334,10 +334,13 @@ class Closer:
         self._note(season, "waiting for validators", held=held, silent=drafted.closing.silent_names)
 
     def _tell_closed(self, season: _Season, settled: settling.EpochResult, drafted: settling.Draft) -> None:
-        scored, who = len(settled.settlement.ranking), drafted.closing.silent_names
-        what = f"settled epoch {settled.settlement.epoch}: {plural(scored, 'agreed score')}" if scored else (
-            f"settled epoch {settled.settlement.epoch} without an agreed score: all of it burns")  # fmt: skip
-        self._tell(season.folder, what + (f"; {named(who, 10)} sent nothing new" if who else ""))
+        scored, silent = len(settled.settlement.ranking), drafted.closing.silent_names
+        what = f"settled epoch {settled.settlement.epoch}"
+        if scored:
+            what += f": {plural(scored, 'agreed score')}"
+        else:
+            what += " without an agreed score: all of it burns"
+        self._tell(season.folder, what + (f"; {named(silent, 10)} sent nothing new" if silent else ""))
         for aside in settled.aside:
             if aside.new:
                 self._tell(season.folder, str(aside))

@@ -256,8 +256,15 @@ class Operator:
         from assay.node.closing import Closer
 
         target = None if self.options.registry is None else (self.beside, self.options.registry)
-        place, again = self.options.export, self.options.catch_up
-        return Closer(self.folders, self.signers, self.tell, subnet=self.subnet, target=target, export=place, catch_up=again)
+        return Closer(
+            self.folders,
+            self.signers,
+            self.tell,
+            subnet=self.subnet,
+            target=target,
+            export=self.options.export,
+            catch_up=self.options.catch_up,
+        )
 
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""

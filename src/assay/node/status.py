@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
@@ -23,9 +23,6 @@ from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
 from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
 from assay.scheme.fields import instant, instant_text
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "NodeStatus",
