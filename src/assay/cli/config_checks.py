@@ -183,7 +183,7 @@ def _certificate(certificate: Path, key: Path) -> None:
 
 
 def _is_assay(options: ServeOptions) -> bool:
-    """Whether who has the address answers as the service does. Its certificate is not checked: nothing is told to it."""
+    """Check whether a service of Assay answers at the address. Its certificate is not checked: nothing is told to it."""
     import http.client
     import ssl
 

@@ -5,7 +5,7 @@
               └─ a watch          for each target of publish.toml: `assay publish --watch`
 
 Each of them is a fork. One that fails is begun again after a pause that grows, and the others go on meanwhile. What each must
-remember is in the ledger and in the folder; the operator itself remembers nothing, so it may be killed at any moment.
+remember is in the ledger and in the folder, so every process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _NodePart:
             if self.failed == 1 and lasted < 60 and code == BadInput.exit_code:
                 self.fatal = code
             self._again = now + backoff(self.failed, 1.0, factor=2.0, longest=60.0)
-            self._tell(f"{self.name} ended with {code}; it is begun again")
+            self._tell(f"{self.name} ended with exit code {code}; it is restarted")
         if not self.child.running and now >= self._again:
             self._begun = now
             self.child.begin()
@@ -119,7 +119,7 @@ class Operator:
         self._clock = Child(self._close_here)
         self._parts: list[_NodePart] = []
         self._heralds = [*_heralds(self.folders, telling or Telling(), tell)]
-        self._tellers = [_NodePart("what tells of alarms", herald.run, tell) for herald in self._heralds]
+        self._tellers = [_NodePart("the alarm process", herald.run, tell) for herald in self._heralds]
         """They end last: so they see whether somebody asked for the end."""
         self.port = 0
         """The port of the service, when it listens."""
@@ -213,7 +213,7 @@ class Operator:
             child.send(signal.SIGTERM)
 
     def _end_all(self) -> None:
-        """End all children, and wait for them; who does not end is killed."""
+        """End all children, and wait for them; a child that does not end is killed."""
         self._end_children()
         children = [child for child in (self._clock, *(part.child for part in self._parts)) if child.running]
         until = time.monotonic() + _STOP_SECONDS

@@ -1,7 +1,8 @@
 """What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
 
-The file is for reading only: a node never decides anything by it, so a disk that is full or a file that is lost harms nobody.
-Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its lock says it.
+If the file is lost, nobody's evidence or score changes: alarms that stand are told once more, and a round may come sooner
+or later. Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its
+lock says it.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def is_working(folder: Path) -> bool:
     try:
         named = os.pread(number, 20, 0)
         if not named.isdigit() or not os.path.exists(f"/proc/{int(named)}"):
-            return False  # the lock is not tried: who begins right now would find it taken
+            return False  # the lock is not tried: a node that starts now would find it taken
         lock(number, wait=False)
     except OSError:
         return True
