@@ -192,6 +192,19 @@ def _hear(taken: socket.socket) -> None:
     taken.accept()[0].close()
 
 
+@pytest.mark.parametrize("path", [("node", "operator"), ("publish",), ("serve",), ("settle",)])
+def test_options_with_several_values_are_checked(tmp_path: Path, path: tuple[str, ...]) -> None:
+    place, params = made(tmp_path / "season"), options_of(command(path).params)
+    words = ["--port", "0"] if "port" in params else []
+    words += ["--to", "10.0.0.1"] if "to" in params else []
+    for name in (name for name, param in params.items() if param.multiple):
+        words += [f"--{name}", "10.0.0.1", f"--{name}", "10.0.0.2"]
+    result = run("config", "check", *path, place, *words, "--json", code=2 if "to" in params else 0)
+    found = json.loads(result.stdout)
+    assert found["checked"] == [" ".join(path)]
+    assert any("so there is nowhere to publish to" in line for line in found["wrong"]) == ("to" in params)
+
+
 def test_a_key_that_others_can_read_is_found(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
     keys.save("val-1", ledger_kit.SIGNER).chmod(0o644)

@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.node import carriers, herald, status
 from assay.node.alarms import FREE
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import time_text
 from cli_kit import output, run
 
 TASK = {"uncalibrated": ["t3: its tests fail; mend its tests"]}
@@ -118,7 +119,7 @@ def test_an_alarm_is_told_once_by_each_way_and_not_again_after_a_restart(place: 
             "over task-uncalibrated",
         ]
     )
-    assert hook.came[-1]["since"] == status.text_of(since)
+    assert hook.came[-1]["since"] == time_text(since)
     assert status.read_status(place).alarms == ()
     assert [line.partition(":")[0] for line in lines] == ["alarm", "over"]
 

@@ -71,7 +71,7 @@ def test_a_season_of_kills_loses_nothing_and_judges_nothing_twice(tmp_path: Path
     assert (len(lines(mine)), node_kit.conflicts(theirs)) == (6, 0)
     ended = run("node", "status", mine, code=1, columns=10_000)
     assert "epoch 3: not running; 0 batches wait" in ended.stdout
-    assert "begin it again: assay node validator" in ended.stdout
+    assert "start it again: assay node validator" in ended.stdout
 
 
 @pytest.fixture

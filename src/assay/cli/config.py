@@ -40,10 +40,11 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show options and variables with their values, and where each value comes from. Secrets are not shown.
+    """Show the value of each option, and where it comes from.
 
     Without a command, everything is shown that the configuration file or a variable sets. The command line overrides a variable,
-    a variable overrides the file, and the file overrides the default. docs/operations.md describes the file.
+    a variable overrides the file, and the file overrides the default. Secrets are not shown. docs/operations.md describes the
+    file.
 
     \\b
     Examples:

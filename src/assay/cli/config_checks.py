@@ -55,11 +55,13 @@ def _targets(path: Words, place: Path, values: Values) -> list[str]:
     """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
     from assay.publish.publishers import target_names
 
+    told = values.get("to") or []
+    told = [told] if isinstance(told, str) else told  # `publish` has one target, the operator's node several
     if path != ("node", "operator"):
-        return [values["to"]] if values.get("to") else []
-    named = [name for name in (values.get("to"), values.get("registry")) if name]
+        return told
     folder = place.parent if place.is_file() else place
-    return [*dict.fromkeys([*named, *(() if values.get("to") or not values.get("publish") else target_names(folder))])]
+    others = target_names(folder) if values.get("publish") and not told else []
+    return [*dict.fromkeys([*told, *filter(None, [values.get("registry")]), *others])]
 
 
 def _folders(place: Path) -> list[Path]:
@@ -183,7 +185,7 @@ def _certificate(certificate: Path, key: Path) -> None:
 
 
 def _is_assay(options: ServeOptions) -> bool:
-    """Whether who has the address answers as the service does. Its certificate is not checked: nothing is told to it."""
+    """Check whether a service of Assay answers at the address. Its certificate is not checked: nothing is told to it."""
     import http.client
     import ssl
 

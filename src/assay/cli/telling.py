@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from assay.node.herald import Telling
     from assay.node.status import NodeStatus
 
-__all__ = ["MetricsOption", "OnAlarmOption", "PageOption", "PlainOption", "WebhookOption", "show_alarms", "telling_of"]
+__all__ = ["MetricsOption", "OnAlarmOption", "PageOption", "PlainOption", "WebhookOption", "show_alarms", "tell", "telling_of"]
 
 OnAlarmOption = Annotated[
     str | None,
@@ -49,6 +49,14 @@ def telling_of(
     if webhook is not None:
         found.append(carriers.webhook(webhook, plain=plain))
     return Telling(tuple(found), page, metrics)
+
+
+def tell(line: str) -> None:
+    """Print a line of a node, with the time."""
+    from assay.cli.errors import printable
+    from assay.node.status import now_text
+
+    typer.echo(f"{now_text()}  {printable(line)}")
 
 
 def show_alarms(current: NodeStatus) -> None:

@@ -17,7 +17,7 @@ from assay.exact import NANO
 from assay.publish.alarms import Alarm
 from assay.scheme.fields import instant, instant_text
 
-__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator"]
+__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator", "percent"]
 
 Json = dict[str, Any]
 CODES = {
@@ -121,7 +121,7 @@ def of_validator(folder: Path, content: Mapping[str, Any], now: datetime, *, wor
 
 
 _LISTS = (
-    ("refused", "batch-refused", "the service refuses a batch", "mend what it says; the batch stays and is sent again"),
+    ("refused", "batch-refused", "the service refuses a batch", "correct what it says; the batch stays and is sent again"),
     ("missing", "result-missing", "a result is missing", "it is judged again every ten minutes; DIR/trials has its logs"),
     ("absent", "submission-absent", "a submission could not be fetched", "it is tried again; else tell the service's operator"),
 )
@@ -147,7 +147,7 @@ def of_operator(
         alarms += _of_process(folder, content, now, working=working)
         service = content.get("service")
         if working and isinstance(service, dict) and not service.get("up"):
-            hint = "it is begun again by itself; the node's output says why it ended"
+            hint = "the node restarts it by itself; its output says why it ended"
             alarms.append(Alarm("service-down", f"the service at {service.get('address')} does not run", hint))
     held = content.get("held")
     if isinstance(held, dict):
@@ -171,7 +171,7 @@ def _of_process(folder: Path, content: Mapping[str, Any], now: datetime, *, work
         again = f"assay node validator {folder} --url {content.get('url')} --key NAME"
         if content.get("role") == "operator":
             again = f"assay node operator {content.get('url')}"
-        yield Alarm("not-running", "the node does not run", f"begin it again: {again}")
+        yield Alarm("not-running", "the node does not run", f"start it again: {again}")
     trouble = content.get("trouble")
     if not isinstance(trouble, dict):
         return
@@ -200,7 +200,7 @@ def _of_disk(free: int | None) -> Iterator[Alarm]:
 def _untold(content: Mapping[str, Any]) -> Iterator[Alarm]:
     for name, row in sorted((content.get("telling") or {}).items()):
         what = f"since {row.get('since')}, alarms could not be told by {name}: {row.get('what')}"
-        hint = "it is tried again; mend what it says, or begin the node with another --on-alarm or --webhook"
+        hint = "it is tried again; correct what it says, or start the node with another --on-alarm or --webhook"
         yield Alarm("not-told", what, hint, name)
 
 
@@ -213,7 +213,7 @@ def _few(alarms: Iterable[Alarm]) -> Iterator[Alarm]:
             yield alarm
     for code, count in counts.items():
         if count > ROWS:
-            yield Alarm(code, f"{code}: {count - ROWS} more", "mend the first ones; then the others are named", "more")
+            yield Alarm(code, f"{code}: {count - ROWS} more", "correct the first ones; then the others are named", "more")
 
 
 # The season
@@ -222,7 +222,7 @@ def _few(alarms: Iterable[Alarm]) -> Iterator[Alarm]:
 def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
     if facts.wrong:
         yield Alarm(
-            "ledger", f"the season cannot be looked at: {facts.wrong}", "mend that; until then nobody is told of validators"
+            "ledger", f"the season cannot be looked at: {facts.wrong}", "correct that; until then nobody is told of validators"
         )
         return
     total = sum(row.stake for row in facts.validators)
@@ -230,7 +230,7 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
     for row in late:
         since = "was never heard of" if row.heard is None else f"was not heard of since {instant_text(row.heard)}"
         hint = f"ask who runs it; there, `assay node status DIR` says what is wrong{_unserved(facts, now)}"
-        yield Alarm("validator-late", f"{row.name} {since}, and has {_percent(row.stake, total)} of the stake", hint, row.name)
+        yield Alarm("validator-late", f"{row.name} {since}, and has {percent(row.stake, total)} of the stake", hint, row.name)
     yield from _quorum(facts, [row for row in facts.validators if row not in late], total)
     for waiting in facts.unjudged:
         since = f"epoch {waiting.epoch}" if waiting.at is None else instant_text(waiting.at)
@@ -239,7 +239,7 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
         yield Alarm("unjudged", what, hint, waiting.participant)
     for row in facts.validators:
         for number, (code, what) in enumerate(row.troubles if row not in late else ()):
-            hint = f"{row.name} mends it; `assay node status DIR` on that machine says how"
+            hint = f"{row.name} corrects it; `assay node status DIR` on that machine says how"
             yield Alarm("validator-tells", f"{row.name} tells: {what}", hint, f"{row.name} {code} {number}")
 
 
@@ -258,7 +258,7 @@ def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> 
         short.append(f"{len(heard)} of the {facts.min_validators} validators that a quorum needs are heard of")
     if stake < least:
         short.append(
-            f"those that are heard of have {_percent(stake, total)} of the stake, and a quorum needs {_percent(least, total)}"
+            f"those that are heard of have {percent(stake, total)} of the stake, and a quorum needs {percent(least, total)}"
         )
     # If all are heard of, the rules ask for more than there is, which is no failure of today.
     if short and len(heard) < len(facts.validators):
@@ -268,8 +268,8 @@ def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> 
         yield Alarm("quorum", what, f"bring back {', '.join(missing[:SHOWN])}{more}, or the epoch ends without scores")
 
 
-def _percent(part: int, total: int) -> str:
-    """A part as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
+def percent(part: int, total: int) -> str:
+    """Write a part of a total as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
     tenths = 0 if not total else part * 1000 // total
     return f"{tenths // 10}.{tenths % 10} %"
 

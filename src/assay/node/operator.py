@@ -5,7 +5,7 @@
               └─ a watch          for each target of publish.toml: `assay publish --watch`
 
 Each of them is a fork. One that fails is begun again after a pause that grows, and the others go on meanwhile. What each must
-remember is in the ledger and in the folder; the operator itself remembers nothing, so it may be killed at any moment.
+remember is in the ledger and in the folder, so every process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from assay.ledger import config
 from assay.node import FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import time_text
 from assay.scheme import subnet
 from assay.serve.listening import ServeOptions, addresses, listen
 
@@ -96,7 +97,7 @@ class _NodePart:
             if self.failed == 1 and lasted < 60 and code == BadInput.exit_code:
                 self.fatal = code
             self._again = now + backoff(self.failed, 1.0, factor=2.0, longest=60.0)
-            self._tell(f"{self.name} ended with {code}; it is begun again")
+            self._tell(f"{self.name} ended with exit code {code}; it is restarted")
         if not self.child.running and now >= self._again:
             self._begun = now
             self.child.begin()
@@ -121,7 +122,7 @@ class Operator:
         self._clock = Child(self._close_here)
         self._parts: list[_NodePart] = []
         self._heralds = [*_heralds(self.folders, telling or Telling(), tell)]
-        self._tellers = [_NodePart("what tells of alarms", herald.run, tell) for herald in self._heralds]
+        self._tellers = [_NodePart("the alarm process", herald.run, tell) for herald in self._heralds]
         """They end last: so they see whether somebody asked for the end."""
         self.port = 0
         """The port of the service, when it listens."""
@@ -226,7 +227,7 @@ class Operator:
             child.send(signal.SIGTERM)
 
     def _end_all(self) -> None:
-        """End all children, and wait for them; who does not end is killed."""
+        """End all children, and wait for them; a child that does not end is killed."""
         self._end_children()
         children = [child for child in (self._clock, *(part.child for part in self._parts)) if child.running]
         until = time.monotonic() + _STOP_SECONDS
@@ -343,7 +344,7 @@ class Operator:
     def _note_target(self, name: str, report: WatchReport) -> None:
         """Leave what a watch saw in a file of its own: several processes write here."""
         rows = [
-            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": status.text_of(since)}
+            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts

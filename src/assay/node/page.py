@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from assay.node.alarms import CODES, SILENT, SeasonFacts
+from assay.node.alarms import CODES, SILENT, SeasonFacts, percent
 from assay.node.status import NodeStatus
 from assay.publish.faces import Family, alarm_boxes, escaped, metrics_text, note, page_text, table
 from assay.scheme.fields import instant_text
@@ -68,11 +68,11 @@ def _facts(seen: NodeStatus) -> Iterator[tuple[str, str]]:
 def _validators(season: SeasonFacts) -> Iterator[tuple[str, str, str, str]]:
     total, now = sum(row.stake for row in season.validators), datetime.now(UTC)
     for row in season.validators[:_ROWS]:
-        tenths = row.stake * 1000 // total if total else 0
         silent = row.heard is None or now - row.heard > SILENT
         doing = "silent" if silent else "judging" if row.busy else "waiting"
         told = f", tells {len(row.troubles)} wrong" if row.troubles else ""
-        yield row.name, f"{tenths // 10}.{tenths % 10} %", "never" if row.heard is None else instant_text(row.heard), doing + told
+        heard = "never" if row.heard is None else instant_text(row.heard)
+        yield row.name, percent(row.stake, total), heard, doing + told
     if len(season.validators) > _ROWS:
         yield f"and {len(season.validators) - _ROWS} more", "", "", ""
 

@@ -1,7 +1,8 @@
 """What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
 
-The file is for reading only: a node never decides anything by it, so a disk that is full or a file that is lost harms nobody.
-Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its lock says it.
+If the file is lost, nobody's evidence or score changes: alarms that stand are told once more, and a round may come sooner
+or later. Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its
+lock says it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from assay.folder.files import alone, load, lock, write_bytes
 from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
 from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
+from assay.publish.faces import time_text
 from assay.scheme.fields import instant, instant_text
 
 __all__ = [
@@ -34,7 +36,6 @@ __all__ = [
     "read_status",
     "rows_of",
     "standing_in",
-    "text_of",
     "trouble_of",
     "write",
 ]
@@ -49,11 +50,6 @@ _OWN = frozenset({"seen", "telling", "untold"})
 def now_text() -> str:
     """The time, as the file has it."""
     return instant_text(_now())
-
-
-def text_of(moment: float) -> str:
-    """A time in seconds since 1970, as the file has it."""
-    return instant_text(datetime.fromtimestamp(int(moment), UTC))
 
 
 def _now() -> datetime:
@@ -105,7 +101,7 @@ def is_working(folder: Path) -> bool:
     try:
         named = os.pread(number, 20, 0)
         if not named.isdigit() or not os.path.exists(f"/proc/{int(named)}"):
-            return False  # the lock is not tried: who begins right now would find it taken
+            return False  # the lock is not tried: a node that starts now would find it taken
         lock(number, wait=False)
     except OSError:
         return True
@@ -165,7 +161,7 @@ class NodeStatus:
 
 def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
     """Alarms as the file has them, and programs read them."""
-    return [alarm.document | {"since": text_of(since)} for alarm, since in alarms]
+    return [alarm.document | {"since": time_text(since)} for alarm, since in alarms]
 
 
 def standing_in(content: Mapping[str, Any]) -> StandingAlarms:
