@@ -169,7 +169,8 @@ def test_what_validators_tell_and_what_nobody_judges_reaches_the_operator() -> N
 
 
 def test_what_a_watch_raises_is_the_operators_alarm_once_for_all_competitions() -> None:
-    rows = [{"target": "finney", "alarms": [{"code": "nothing-set", "what": "nothing was set", "hint": "settle"}]}]
+    alarms = [{"code": "nothing-set", "what": "nothing was set", "hint": "settle"}]
+    rows = [{"target": "finney", "at": "2126-11-23T12:00:00Z", "alarms": alarms}]
     (alarm,) = of("operator", {}, targets=rows)
     assert alarm == Alarm("target-nothing-set", "finney: nothing was set", "settle", "finney")
     assert of("operator", {}, targets=rows, whole=False, working=False, free=0) == []

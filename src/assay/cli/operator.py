@@ -106,7 +106,7 @@ def operator(
     signers, beside = _signers(place, key)
     known = _known_targets(beside)
     source, targets = _registry(place, beside, known, registry), _targets(known, to, publish=publish)
-    options = OperatorOptions(place, service, source, targets, export, catch_up, asking())
+    options = OperatorOptions(place, service, source, targets, export, catch_up)
     node = Operator(options, signers, tell, telling)
     code = node.once() if once else node.run()
     if code:

@@ -38,6 +38,8 @@ CODES = {
         "not-running",
         "trouble",
         "service-down",
+        "part-down",
+        "clock",
         "epoch-held",
         "validator-late",
         "quorum",
@@ -51,6 +53,8 @@ CODES = {
 """The codes of each role's alarms; those of a target that is published to are the watch's, after `target-`."""
 SILENT = timedelta(minutes=5)
 """A service or a validator that was not heard of for so long is named."""
+UNSEEN = timedelta(minutes=20)
+"""A watch that has not looked for so long is named: it may wait ten minutes for a chain."""
 FREE = 2**30
 """Bytes on the disk below which that is named."""
 SHOWN = 3
@@ -149,18 +153,38 @@ def of_operator(
         if working and isinstance(service, dict) and not service.get("up"):
             hint = "the node restarts it by itself; its output says why it ended"
             alarms.append(Alarm("service-down", f"the service at {service.get('address')} does not run", hint))
+        alarms += _of_parts(content) if working else ()
     held = content.get("held")
     if isinstance(held, dict):
         what = f"epoch {held.get('epoch')} cannot be closed: {held.get('what')}"
         alarms.append(Alarm("epoch-held", what, str(held.get("hint", "")), str(held.get("epoch"))))
     if facts is not None:
         alarms += _of_season(facts, now)
-    for target in targets if whole else ():
-        for row in target.get("alarms") or ():
-            name = str(target.get("target"))
-            what = f"{name}: {row.get('what')}"
-            alarms.append(Alarm(f"target-{row.get('code')}", what, str(row.get("hint", "")), name))
+    if whole:
+        alarms += _of_targets(content, targets, now)
     return [*_few(alarms), *(_of_disk(free) if whole else ()), *_untold(content)]
+
+
+def _of_parts(content: Mapping[str, Any]) -> Iterator[Alarm]:
+    """What of an operator's node does not stay up, and the clock that it goes by."""
+    for name, how in sorted((content.get("down") or {}).items()):
+        yield Alarm("part-down", f"{name} {how}", "it is restarted by itself; the node's output says why it ended", name)
+    jumped = content.get("jumped")
+    if isinstance(jumped, int) and jumped:
+        way = f"{abs(jumped)} seconds {'forward' if jumped > 0 else 'back'}"
+        hint = "set it by the network: timedatectl set-ntp true; for ten minutes epochs end by the clock of before"
+        yield Alarm("clock", f"this machine's clock jumped {way}", hint)
+
+
+def _of_targets(content: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[Alarm]:
+    """What the watches have as alarms; and a watch that has not looked for long."""
+    for target in targets:
+        name = str(target.get("target"))
+        for row in target.get("alarms") or ():
+            yield Alarm(f"target-{row.get('code')}", f"{name}: {row.get('what')}", str(row.get("hint", "")), name)
+        if not content.get("once") and _is_over(target.get("at"), now, UNSEEN):
+            what = f"{name}: its watch has not looked since {target.get('at')}"
+            yield Alarm("target-silent", what, "the chain's node may not answer; restart this node if it lasts", name)
 
 
 # What both have

@@ -174,7 +174,7 @@ class Closer:
 
     def _wrong(self, season: _Season, error: AssayError) -> AssayError:
         """Note what is wrong with one competition: it does not hold up the others."""
-        if str(error) != season.waits:
+        if str(error) != season.waits and len(self.folders) > 1:  # of the only one, it is told by whoever hears the error
             season.waits = str(error)
             self._tell(season.folder, f"trouble: {error}")
         self._note(season, "waiting", trouble=status.trouble_of(error))
@@ -212,8 +212,11 @@ class Closer:
         _write_note(season.folder, clock=said)
 
     def _counts_blocks(self) -> bool:
-        clocks = [season.scheme.epoch for season in self._seasons]
-        counts = any(clock is not None and clock.tempo is not None for clock in clocks)
+        counts = False
+        for season in self._seasons:
+            with suppress(BadInput):  # it is said where its epoch is looked at
+                clock = season.scheme.epoch
+                counts = counts or (clock is not None and clock.tempo is not None)
         if counts and self.target is None:
             hint = "name a target of publish.toml of kind bittensor: --registry NAME; or give the scheme every and start"
             raise BadInput("[epoch] tempo counts a chain's blocks, and no chain is named", file=self.folders[0], hint=hint)
