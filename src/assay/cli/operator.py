@@ -40,7 +40,9 @@ RegistryOption = Annotated[
 ]
 TargetsOption = Annotated[
     list[str] | None,
-    typer.Option("--to", metavar="TARGET", help="Publish to this target of publish.toml [all].", show_default=False),
+    typer.Option(
+        "--to", metavar="TARGET", help="Publish only to this target of publish.toml. May be repeated.", show_default=False
+    ),
 ]
 PublishOption = Annotated[bool, typer.Option("--publish/--no-publish", help="Whether settled epochs are published.")]
 ExportOption = Annotated[
@@ -75,12 +77,13 @@ def operator(
     page: PageOption = None,
     metrics: MetricsOption = None,
 ) -> None:
-    """Run a season: serve it, close each epoch when it ends, publish and export it, again and again.
+    """Run a season: serve, close epochs, publish and export.
 
     `[epoch]` in the scheme says when an epoch ends: every and start, or the tempo of a chain; without it epochs are closed by
     hand, and the node serves and publishes. An epoch that has ended waits for validators until all submissions have an agreed
     score, or the grace time is over. While nobody has an agreed score it stays open, unless the scheme says empty = "burn".
-    After a day away every epoch is closed in its order; none is skipped.
+    After a day away every epoch is closed in its order; none is
+    skipped. A clock that is new here closes several epochs at once only with --catch-up.
 
     A registry that was pulled from a chain is pulled again at each epoch's block, one block for all competitions of a subnet.
     Everything that is settled goes to the targets of publish.toml. kill -9 loses nothing; SIGTERM and Ctrl-C end it.
