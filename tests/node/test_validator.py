@@ -222,7 +222,10 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_p
 
 
 def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
-    assert "no node has worked here" in run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    message = run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    assert "no node has worked here; start one: assay node operator DIR, or on a validator's machine: assay node" in message
+    message = run("node", "status", tmp_path / "nowhere", code=2, columns=10_000).stderr
+    assert message == f"error: {tmp_path / 'nowhere'}: no such folder; correct the path\n"
     since = "2026-01-01T00:00:00Z"
     status.note(tmp_path, trouble={"what": "it does not answer", "since": since}, away=True, refused=[f"b{n}" for n in range(5)])
     wrong = status.read_status(tmp_path).wrong

@@ -86,8 +86,8 @@ def check(
     """Say everything that would stop a start: run it before a restart. Starts and sends nothing.
 
     Names of tables and options, types, folders, keys and their permissions, schemes, subnet files, ledgers and their databases,
-    targets of publish.toml, certificates, and whether the address is free, or a service of Assay has it already. Ends with 0, or
-    with 2 if something is wrong.
+    targets of publish.toml, the program and the address for alarms, certificates, and whether the address is free, or a service
+    of Assay has it already. Ends with 0, or with 2 if something is wrong.
 
     \\b
     Examples:

@@ -207,10 +207,12 @@ def _targets(folder: Path) -> Iterator[Json]:
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
-    """The status of the node of a folder, as it is now. Raises BadInput if no node ever worked there."""
+    """Read the status of a folder's node, as it is now. Raises BadInput if there is no folder, or no node ever worked there."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint="correct the path")
     content = content_of(folder)
     if not content:
-        hint = "begin one: assay node validator DIR --url URL --key NAME"
+        hint = "start one: assay node operator DIR, or on a validator's machine: assay node validator DIR --url URL --key NAME"
         raise BadInput("no node has worked here", file=folder, hint=hint)
     if content.get("role") != "operator":
         return look(folder)
