@@ -42,9 +42,10 @@ def show(
 ) -> None:
     """Show the value of each option, and where it comes from.
 
+    Variables are shown too; secrets are not.
+
     Without a command, everything is shown that the configuration file or a variable sets. The command line overrides a variable,
-    a variable overrides the file, and the file overrides the default. Secrets are not shown. docs/operations.md describes the
-    file.
+    a variable overrides the file, and the file overrides the default. docs/operations.md describes the file.
 
     \\b
     Examples:

@@ -12,11 +12,9 @@ What a node must remember is in files, so it may be killed at any moment. Beside
 
 - `id`: who a validator's node is, so that only one works with a key
 - `signed.json`: up to which offset each file of a validator's evidence is signed
-- `clock.json`: at which block which epoch ended, and by which clock
+- `clock.json`: when which epoch ended, by which clock, and when the next one ends
 - `pulled.json`: which tables and which task set a validator fetched last
-- `due.json`: when the clock of an operator's node is begun next
-- `target-*.json`: what the watch of a target saw last, and its alarms
-- `status.json`: how the node is, and which alarms stand; `status.html` and `status.prom` show it
+- `status.json`: how the node is, what it saw of each target, and which alarms stand; `status.html` and `status.prom` show it
 - `.lock`: held by the process that works in the folder
 """
 
