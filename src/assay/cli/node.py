@@ -17,6 +17,7 @@ from assay.cli.telling import (
     PlainOption,
     WebhookOption,
     show_alarms,
+    tell,
     telling_of,
 )
 from assay.errors import BadInput
@@ -79,17 +80,11 @@ def validator(
     """
     from dataclasses import replace
 
-    from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
 
     telling = telling_of(folder, on_alarm, webhook, plain_webhook, page, metrics)
     signer = signer_of(key)
-
-    def tell(line: str) -> None:
-        from assay.node.status import now_text
-
-        typer.echo(f"{now_text()}  {printable(line)}")
 
     options = replace(_options(context, jobs, attempts), take_over=take_over)
     if not once:

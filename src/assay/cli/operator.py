@@ -18,7 +18,7 @@ from assay.cli.serve import (
     WorkersOption,
     options_of,
 )
-from assay.cli.telling import MetricsOption, OnAlarmOption, PageOption, PlainOption, WebhookOption, telling_of
+from assay.cli.telling import MetricsOption, OnAlarmOption, PageOption, PlainOption, WebhookOption, tell, telling_of
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
@@ -107,17 +107,10 @@ def operator(
     known = _known_targets(beside)
     source, targets = _registry(place, beside, known, registry), _targets(known, to, publish=publish)
     options = OperatorOptions(place, service, source, targets, export, catch_up, asking())
-    node = Operator(options, signers, _tell, telling)
+    node = Operator(options, signers, tell, telling)
     code = node.once() if once else node.run()
     if code:
         raise typer.Exit(code)
-
-
-def _tell(line: str) -> None:
-    from assay.cli.errors import printable
-    from assay.node.status import now_text
-
-    typer.echo(f"{now_text()}  {printable(line)}")
 
 
 def _signers(place: Path, key: str | None) -> tuple[dict[Path, PrivateKey], Path]:
@@ -163,6 +156,7 @@ def _targets(known: dict[str, str], named: list[str] | None, *, publish: bool) -
 
 def _registry(place: Path, beside: Path, known: dict[str, str], named: str | None) -> str | None:
     """The target from which registries are pulled: the one that is named, or the only subnet, if one was pulled before."""
+    from assay.folder.registry import PULLED_FILE
     from assay.node.operator import places
 
     if named is not None:
@@ -170,7 +164,7 @@ def _registry(place: Path, beside: Path, known: dict[str, str], named: str | Non
         return named
     subnets = [name for name, kind in known.items() if kind == "bittensor"]
     folders, _, _ = places(place)
-    if not subnets or not any((folder / "registry.json").exists() for folder in folders):
+    if not subnets or not any((folder / PULLED_FILE).exists() for folder in folders):
         return None
     if len(subnets) > 1:
         what = f"the registry was pulled from a chain, and there are several subnets: {', '.join(subnets)}"

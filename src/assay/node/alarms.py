@@ -17,7 +17,7 @@ from assay.exact import NANO
 from assay.publish.alarms import Alarm
 from assay.scheme.fields import instant, instant_text
 
-__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator"]
+__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator", "percent"]
 
 Json = dict[str, Any]
 CODES = {
@@ -230,7 +230,7 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
     for row in late:
         since = "was never heard of" if row.heard is None else f"was not heard of since {instant_text(row.heard)}"
         hint = f"ask who runs it; there, `assay node status DIR` says what is wrong{_unserved(facts, now)}"
-        yield Alarm("validator-late", f"{row.name} {since}, and has {_percent(row.stake, total)} of the stake", hint, row.name)
+        yield Alarm("validator-late", f"{row.name} {since}, and has {percent(row.stake, total)} of the stake", hint, row.name)
     yield from _quorum(facts, [row for row in facts.validators if row not in late], total)
     for waiting in facts.unjudged:
         since = f"epoch {waiting.epoch}" if waiting.at is None else instant_text(waiting.at)
@@ -258,19 +258,18 @@ def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> 
         short.append(f"{len(heard)} of the {facts.min_validators} validators that a quorum needs are heard of")
     if stake < least:
         short.append(
-            f"those that are heard of have {_percent(stake, total)} of the stake, and a quorum needs {_percent(least, total)}"
+            f"those that are heard of have {percent(stake, total)} of the stake, and a quorum needs {percent(least, total)}"
         )
-    if short and len(heard) < len(
-        facts.validators
-    ):  # otherwise the rules ask for more than there is, which is no failure of today
+    # If all are heard of, the rules ask for more than there is, which is no failure of today.
+    if short and len(heard) < len(facts.validators):
         missing = [row.name for row in facts.validators if row not in heard]
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         what = f"the quorum of epoch {facts.epoch} is in danger: {'; '.join(short)}"
         yield Alarm("quorum", what, f"bring back {', '.join(missing[:SHOWN])}{more}, or the epoch ends without scores")
 
 
-def _percent(part: int, total: int) -> str:
-    """A part as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
+def percent(part: int, total: int) -> str:
+    """Write a part of a total as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
     tenths = 0 if not total else part * 1000 // total
     return f"{tenths // 10}.{tenths % 10} %"
 

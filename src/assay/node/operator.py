@@ -10,7 +10,6 @@ remember is in the ledger and in the folder, so every process may be killed at a
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
@@ -21,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, Unreachable
-from assay.exact import canonical
-from assay.folder.files import load, write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import backoff
 from assay.ledger import config
-from assay.node import FOLDER, status, working
+from assay.node import CLOCK, FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import time_text
 from assay.scheme import subnet
 from assay.serve.listening import ServeOptions, addresses, listen
 
@@ -48,7 +47,6 @@ _LAST_WORDS = 5.0
 """Seconds for the last page, when everything else has ended."""
 _PORT_SECONDS = 10
 """For so long a port that is taken is asked for again."""
-_DUE = "due.json"
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Operator:
             opened = None if self.options.service is None else stack.enter_context(self._listening(self.options.service))
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
-            self._parts = self._made(opened)
+            self._parts = self._make_parts(opened)
             if service := self._service():
                 self.tell(f"serving at {service['address']}/")
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
@@ -181,7 +179,7 @@ class Operator:
                     raise
                 time.sleep(0.2)
 
-    def _made(self, opened: socket.socket | None) -> list[_NodePart]:
+    def _make_parts(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
         if opened is not None:
             parts.append(_NodePart("the service", lambda: self._serve_here(opened), self.tell))
@@ -256,15 +254,23 @@ class Operator:
         from assay.node.closing import Closer
 
         target = None if self.options.registry is None else (self.beside, self.options.registry)
-        place, again = self.options.export, self.options.catch_up
-        return Closer(self.folders, self.signers, self.tell, subnet=self.subnet, target=target, export=place, catch_up=again)
+        return Closer(
+            self.folders,
+            self.signers,
+            self.tell,
+            subnet=self.subnet,
+            target=target,
+            export=self.options.export,
+            catch_up=self.options.catch_up,
+        )
 
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
         from assay.judge.running import stopping
+        from assay.node.closing import note_due
 
         closer = self._closer()
-        head = self._read_due().get("head")
+        head = self._read_clock().get("head")
         closer.before = None if head is None else (head[0], head[1])
         try:
             with stopping() as stop:
@@ -276,10 +282,9 @@ class Operator:
                 self.tell(f"trouble: {trouble['what']}")
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
-        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
         try:
-            write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
-        except BadInput as error:  # a full disk: it is tried again, with pauses
+            note_due(self.folders[0], due)
+        except (BadInput, OSError) as error:  # a full disk: it is tried again, with pauses
             self._note(trouble=status.trouble_of(error, self._trouble))
             return TROUBLE
         self._note(trouble=None)
@@ -287,15 +292,11 @@ class Operator:
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
-        at = self._read_due().get("due", 0)
+        at = self._read_clock().get("due", 0)
         return time.time() + LATEST if at is None else float(at)
 
-    def _read_due(self) -> dict[str, Any]:
-        try:
-            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
-        except (AssayError, ValueError):
-            return {}
-        return note if isinstance(note, dict) else {}
+    def _read_clock(self) -> dict[str, Any]:
+        return load_note(self.folders[0] / FOLDER / CLOCK)
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
@@ -334,15 +335,14 @@ class Operator:
         self._note_target(name, report)
 
     def _note_target(self, name: str, report: WatchReport) -> None:
-        """Leave what a watch saw in a file of its own: several processes write here."""
+        """Leave what a watch saw in the status of the first folder."""
         rows = [
-            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": status.text_of(since)}
+            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts
-        document = {"target": name, "published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
-        with suppress(BadInput, OSError):
-            write_bytes(self.folders[0] / FOLDER / f"target-{name}.json", canonical(document) + b"\n")
+        row = {"published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
+        status.write_target(self.folders[0], name, row)
 
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:
