@@ -272,3 +272,12 @@ def test_a_node_that_is_killed_is_told_and_one_that_is_stopped_is_not(
     with waiting_node(place, "--webhook", hook.url):
         until(lambda: ": ended;" not in page.read_text(), "a page of the new node")
         assert len(hook.came) == 2
+
+
+def test_what_each_watch_saw_is_kept_beside_the_others(tmp_path: Path) -> None:
+    status.note(tmp_path, role="operator", publishes=["one", "two"], targets="not an object")
+    for name, published in (("one", 1), ("two", 1), ("former", 1), ("one", 2)):
+        status.write_target(tmp_path, name, {"published": published, "waiting": None, "alarms": [], "at": status.now_text()})
+    seen = status.look(tmp_path)
+    assert [(row["target"], row["published"]) for row in seen.targets] == [("one", 2), ("two", 1)]
+    assert seen.document["targets"] == list(seen.targets)

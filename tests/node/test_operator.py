@@ -20,6 +20,7 @@ import small_folder
 import weights_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
+from assay.folder.strict import load_note
 from assay.ledger import batch, config, intake, keys
 from assay.ledger.access import receipt_predicate
 from assay.node import status
@@ -118,7 +119,7 @@ def test_a_second_operator_and_a_folder_without_a_key_are_refused(tmp_path: Path
     assert "does not say which key signs" in refused("node", "operator", place)
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path))
     with node(place, "--no-serve") as (_process, _out):
-        until((place / "node" / "due.json").exists, "the clock has looked")
+        until(lambda: "due" in load_note(place / "node" / "clock.json"), "the clock has looked")
         assert "works in this folder" in refused("node", "operator", place, "--key", "log", "--once", code=1)
     (place / "ledger.toml").unlink()
     assert "has no ledger" in refused("node", "operator", place, "--key", "log")
@@ -253,8 +254,8 @@ def test_what_is_settled_is_published_by_the_same_process(tmp_path: Path) -> Non
             process.terminate()
             assert process.wait(60) == 0, out.read_text()
         assert dict(chain.get("SubtensorModule.Weights", weights_kit.NETUID, weights_kit.ME)) == weights_kit.WEIGHTS
-        target = json.loads((place / "node" / "target-sn.json").read_bytes())
-        assert target["published"] in settled(place), out.read_text()
+        (target,) = json.loads(run("node", "status", place, "--json", code=None).stdout)["targets"]
+        assert (target["target"], target["published"] in settled(place)) == ("sn", True), out.read_text()
 
 
 def test_each_epoch_has_one_block_although_its_competitions_close_at_different_times(tmp_path: Path, chain: Simulator) -> None:

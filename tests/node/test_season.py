@@ -14,6 +14,7 @@ import postgres
 import season_kit
 import weights_kit
 from assay.ledger import keys
+from assay.node import status
 from assay.node.spool import waiting
 from cli_kit import output
 from ledger_kit import VALIDATORS
@@ -115,8 +116,8 @@ def test_a_season_end_to_end(
 
 def _published(place: Path) -> int | None:
     """The newest epoch that is confirmed on the chain, as the operator's node says it."""
-    file = place / "node" / "target-sn.json"
-    return json.loads(file.read_bytes())["published"] if file.exists() else None
+    published: int | None = status.content_of(place).get("targets", {}).get("sn", {}).get("published")
+    return published
 
 
 def _check(place: Path, hand: Path, people: SeasonParticipants, folders: list[Path]) -> None:

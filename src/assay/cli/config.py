@@ -42,9 +42,10 @@ def show(
 ) -> None:
     """Show the value of each option, and where it comes from.
 
+    Variables are shown too; secrets are not.
+
     Without a command, everything is shown that the configuration file or a variable sets. The command line overrides a variable,
-    a variable overrides the file, and the file overrides the default. Secrets are not shown. docs/operations.md describes the
-    file.
+    a variable overrides the file, and the file overrides the default. docs/operations.md describes the file.
 
     \\b
     Examples:
@@ -54,8 +55,8 @@ def show(
     root = _root_of(context)
     rows = list(_variables(root)) if not words else []
     for path in [_known(words)] if words else _all_set(root):
-        found = parsed(root, path, loose=True)
-        rows += [row for row in _options(found, path) if words or row["from"] != "default"]
+        command_context = parsed(root, path, loose=True)
+        rows += [row for row in _options(command_context, path) if words or row["from"] != "default"]
     file = root.params.get("config")
     if emit(lambda: {"file": None if file is None else str(file), "values": rows}, as_json):
         return
@@ -106,7 +107,7 @@ def check(
             paths = [(path, words[len(path) :])]
         else:
             problems += _wrong_tables(root)
-            paths = [(found, []) for found in _all_set(root, only_file=True)] if not problems else []
+            paths = [(path, []) for path in _all_set(root, only_file=True)] if not problems else []
             if root.params.get("config") is None:
                 raise BadInput(
                     "there is no configuration file to check", hint="name one: assay --config FILE config check; or a command"
@@ -193,7 +194,7 @@ def _all_set(root: Any, *, only_file: bool = False) -> Iterator[tuple[str, ...]]
             for word in path:
                 here = here.get(word) if isinstance(here, dict) else None
             start = "_".join(("ASSAY", *path, "")).upper().replace("-", "_")
-            if here is not None or (not only_file and leaf.params and any(one.startswith(start) for one in os.environ)):
+            if here is not None or (not only_file and leaf.params and any(variable.startswith(start) for variable in os.environ)):
                 yield path
 
 
@@ -225,7 +226,7 @@ def _problems(root: Any, path: tuple[str, ...], rest: Sequence[str], notes: list
     from assay.cli.errors import of_the_file
 
     try:
-        found = parsed(root, path, rest)
+        context = parsed(root, path, rest)
     except typer.BadParameter as error:
         yield of_the_file(error) or BadInput(
             error.format_message().rstrip("."), field=f"assay {' '.join(path)}", hint=f"assay {' '.join(path)} --help"
@@ -234,27 +235,27 @@ def _problems(root: Any, path: tuple[str, ...], rest: Sequence[str], notes: list
     except AssayError as error:
         yield error
         return
-    yield from problems(path, _values(found), notes)
+    yield from problems(path, _values(context), notes)
 
 
-def _values(found: Any) -> dict[str, Any]:
+def _values(context: Any) -> dict[str, Any]:
     """The values of a context by the names of options, those of kinds too."""
     from assay.cli.configuration import options_of
     from assay.cli.judging.run import late_values
 
-    late = late_values(found)
-    params = options_of(found.command.get_params(found))
-    return {name: found.params.get(param.name, late.get(param.name)) for name, param in params.items()}
+    late = late_values(context)
+    params = options_of(context.command.get_params(context))
+    return {name: context.params.get(param.name, late.get(param.name)) for name, param in params.items()}
 
 
-def _options(found: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _options(context: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     from assay.cli.configuration import options_of, whence
 
-    values = _values(found)
-    for name, param in options_of(found.command.get_params(found)).items():
+    values = _values(context)
+    for name, param in options_of(context.command.get_params(context)).items():
         value = values[name]
         shown = _shown(name, value)
-        yield {"command": f"assay {' '.join(path)}", "name": name, "value": shown, "from": whence(found, param)}
+        yield {"command": f"assay {' '.join(path)}", "name": name, "value": shown, "from": whence(context, param)}
 
 
 def _shown(name: str, value: Any) -> Any:

@@ -252,7 +252,7 @@ def _set_variables(file: ConfigFile | None) -> None:
 
 def _environment(file: ConfigFile) -> dict[str, str]:
     """The table [environment]. Raises BadInput for what is no variable of Assay, and for a secret."""
-    found = {}
+    variables = {}
     for name, value in file.table([ENVIRONMENT]).items():
         where = (ENVIRONMENT, name)
         if name in SECRETS:
@@ -264,8 +264,8 @@ def _environment(file: ConfigFile) -> dict[str, str]:
             raise file.refuse("is no variable of Assay", where, suggest(name, VARIABLES, f"there are: {', '.join(VARIABLES)}"))
         if not isinstance(value, str) or "\0" in value:
             raise file.refuse(f"is {brief(value)}", where, "it must be text in quotes")
-        found[name] = file.resolved(value) if is_file or name in _PATHS else value
-    return found
+        variables[name] = file.resolved(value) if is_file or name in _PATHS else value
+    return variables
 
 
 def _secret(path: Path, name: str) -> str:

@@ -43,12 +43,12 @@ def telling_of(
     from assay.node.herald import Telling
 
     check_files(folder, (metrics, page))
-    found: list[carriers.Carrier] = []
+    chosen: list[carriers.Carrier] = []
     if on_alarm is not None:
-        found.append(carriers.command(on_alarm))
+        chosen.append(carriers.command(on_alarm))
     if webhook is not None:
-        found.append(carriers.webhook(webhook, plain=plain))
-    return Telling(tuple(found), page, metrics)
+        chosen.append(carriers.webhook(webhook, plain=plain))
+    return Telling(tuple(chosen), page, metrics)
 
 
 def tell(line: str) -> None:
@@ -66,7 +66,7 @@ def show_alarms(current: NodeStatus) -> None:
     from assay.publish.faces import time_text
 
     typer.echo(printable(current.line))
-    for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+    for remark in filter(None, map(current.content.get, ("waits", "sends_only", "in_ledger"))):
         typer.echo(printable(str(remark)))
     if current.alarms:
         columns = (

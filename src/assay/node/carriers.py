@@ -52,12 +52,12 @@ class Command:
 
     def carry(self, document: dict[str, Any]) -> str:
         """Run it; it must end with 0 in time. What it writes to standard error is the reason if it does not."""
-        with TemporaryFile() as given, TemporaryFile() as said:  # a pipe that a grandchild holds would have no end
+        with TemporaryFile() as given, TemporaryFile() as errors:  # a pipe that a grandchild holds would have no end
             given.write(canonical(document) + b"\n")
             given.seek(0)
             try:
                 process = subprocess.Popen(
-                    self.words, stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                    self.words, stdin=given, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
                 )
             except OSError as error:
                 return f"{self.words[0]} cannot be run ({error.strerror})"
@@ -70,8 +70,8 @@ class Command:
                 return f"{self.words[0]} took more than {self.seconds:g} seconds, and was killed"
             if not code:
                 return ""
-            said.seek(max(0, os.fstat(said.fileno()).st_size - _WHY))
-            text = printable(" ".join(said.read(_WHY).decode("utf-8", "replace").split()))
+            errors.seek(max(0, os.fstat(errors.fileno()).st_size - _WHY))
+            text = printable(" ".join(errors.read(_WHY).decode("utf-8", "replace").split()))
             return f"{self.words[0]} ended with {code}" + (f": {text}" if text else "")
 
 

@@ -10,7 +10,6 @@ says which epochs are settled, the subnet's log which splits are signed, and the
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,13 +20,14 @@ from typing import Any
 from assay.errors import AssayError, BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder import registry
-from assay.folder.files import load, write_bytes
+from assay.folder.files import write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import Stop
 from assay.ledger import bundle, closing_cost, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
-from assay.node import FOLDER, status
+from assay.node import CLOCK, FOLDER, status
 from assay.node.chain import EpochRegistry
 from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.scheme.load import read as read_scheme
@@ -35,13 +35,11 @@ from assay.scheme.model import Scheme
 from assay.settle import Settlement
 from assay.settle.story.telling import named, plural
 
-__all__ = ["Closer", "Due"]
+__all__ = ["Closer", "Due", "note_due"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 """Between two looks at whether the validators have sent what is missing."""
-_NOTE = "clock.json"
-_NOTE_BYTES = 100_000
 _PULLED = 20
 """Of so many epochs the block of the registry is remembered."""
 
@@ -201,15 +199,15 @@ class Closer:
         """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
         clock = season.scheme.epoch
         assert clock is not None
-        said = digest(clock.model_dump(mode="json", include={"every", "start", "tempo"}, exclude_none=True))
-        if _read_note(season.folder).get("clock") == said:
+        clock_digest = digest(clock.model_dump(mode="json", include={"every", "start", "tempo"}, exclude_none=True))
+        if _read_note(season.folder).get("clock") == clock_digest:
             return
         due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
         if due > 1 and not self.catch_up:
             what = f"epochs {end.epoch} to {end.epoch + due - 1} have ended by [epoch], and no node has closed one by it yet"
             hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
             raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
-        _write_note(season.folder, clock=said)
+        _write_note(season.folder, clock=clock_digest)
 
     def _counts_blocks(self) -> bool:
         counts = False
@@ -365,8 +363,8 @@ class Closer:
         """Export each epoch after the newest one that is there; the first time, the newest that is settled."""
         with ledger.store.reading() as view:
             epochs = view.settled_epochs()
-        there = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
-        missing = [epoch for epoch in epochs if not there or epoch > there[-1]] if there else epochs[-1:]
+        exported = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
+        missing = [epoch for epoch in epochs if not exported or epoch > exported[-1]] if exported else epochs[-1:]
         for epoch in missing:
             try:
                 place.mkdir(parents=True, exist_ok=True)
@@ -383,10 +381,10 @@ class Closer:
     def _note(self, season: _Season, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
-        said = {"state": state if end is not None else "epochs are closed by hand", "trouble": None, **known, **more}
-        if said != season.noted:
-            status.note(season.folder, **said)
-            season.noted = said
+        fields = {"state": state if end is not None else "epochs are closed by hand", "trouble": None, **known, **more}
+        if fields != season.noted:
+            status.note(season.folder, **fields)
+            season.noted = fields
 
 
 @dataclass(frozen=True)
@@ -398,6 +396,12 @@ class _Why:
     held: bool = False
 
 
+def note_due(folder: Path, due: Due) -> None:
+    """Note when to look again, and the head by which the next blocks are measured. Raises BadInput, OSError."""
+    head = None if due.head is None else [int(part) for part in due.head]
+    _change_note(folder, due=None if due.at is None else int(due.at), head=head)
+
+
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
     if over:
@@ -406,8 +410,8 @@ def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     missing = _judged_now(settlement, closing_cost.unjudged(settlement))
     if drafted.closing.scored and not missing:
         return None
-    who = drafted.closing.silent_names
-    waits = f"waits for {named(who, 5)}" if who else "waits for the validators' next results"
+    silent = drafted.closing.silent_names
+    waits = f"waits for {named(silent, 5)}" if silent else "waits for the validators' next results"
     without = f": {named(missing, 5)} {'has' if len(missing) == 1 else 'have'} no agreed score" if missing else ""
     return _Why(waits + without)
 
@@ -439,22 +443,22 @@ def _stamps(folder: Path) -> tuple[object, ...]:
 def _stamp(file: Path) -> object:
     """What changes when a file does; None if it is not there."""
     with suppress(OSError):
-        found = file.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        state = file.stat()
+        return state.st_mtime_ns, state.st_size, state.st_ino
     return None
 
 
 def _write_note(folder: Path, **changes: Any) -> None:
     """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
     with suppress(BadInput, OSError):
-        (folder / FOLDER).mkdir(exist_ok=True)
-        write_bytes(folder / FOLDER / _NOTE, canonical(_read_note(folder) | changes) + b"\n")
+        _change_note(folder, **changes)
+
+
+def _change_note(folder: Path, **changes: Any) -> None:
+    (folder / FOLDER).mkdir(exist_ok=True)
+    write_bytes(folder / FOLDER / CLOCK, canonical(_read_note(folder) | changes) + b"\n")
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
     """At which block which epoch was closed, and by which clock; empty if it is not known."""
-    try:
-        note = json.loads(load(folder / FOLDER / _NOTE, _NOTE_BYTES, hint=""))
-    except (AssayError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+    return load_note(folder / FOLDER / CLOCK)

@@ -10,7 +10,6 @@ remember is in the ledger and in the folder, so every process may be killed at a
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
@@ -21,11 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, Unreachable
-from assay.exact import canonical
-from assay.folder.files import load, write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import backoff
 from assay.ledger import config
-from assay.node import FOLDER, status, working
+from assay.node import CLOCK, FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.clock import SteadyClock
 from assay.node.herald import Herald, Telling
@@ -54,7 +52,6 @@ _STEADY_SECONDS = 60
 """A part that ran for so long runs well."""
 _PORT_SECONDS = 10
 """For so long a port that is taken is asked for again."""
-_DUE = "due.json"
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ class Operator:
             opened = None if self.options.service is None else stack.enter_context(self._listening(self.options.service))
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
-            self._parts = self._made(opened)
+            self._parts = self._make_parts(opened)
             self._tell_pages()
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
             begun |= {"held": None, "publishes": list(self.options.targets)}
@@ -203,7 +200,7 @@ class Operator:
                     raise
                 time.sleep(0.2)
 
-    def _made(self, opened: socket.socket | None) -> list[_NodePart]:
+    def _make_parts(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
         if opened is not None:
             parts.append(_NodePart("the service", lambda: self._serve_here(opened), self.tell))
@@ -317,9 +314,10 @@ class Operator:
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
         from assay.judge.running import stopping
+        from assay.node.closing import note_due
 
         closer = self._closer()
-        match self._read_due().get("head"):
+        match self._read_clock().get("head"):
             case [int(block), int(at)]:
                 closer.before = block, at
         try:
@@ -332,10 +330,9 @@ class Operator:
                 self.tell(f"trouble: {trouble['what']}")
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
-        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
         try:
-            write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
-        except BadInput as error:  # a full disk: it is tried again, with pauses
+            note_due(self.folders[0], due)
+        except (BadInput, OSError) as error:  # a full disk: it is tried again, with pauses
             self._note(trouble=status.trouble_of(error, self._trouble))
             return TROUBLE
         self._note(trouble=None)
@@ -343,15 +340,11 @@ class Operator:
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
-        at = self._read_due().get("due", 0)
+        at = self._read_clock().get("due", 0)
         return self._time() + LATEST if at is None else float(at) if isinstance(at, int) else 0.0
 
-    def _read_due(self) -> dict[str, Any]:
-        try:
-            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
-        except (AssayError, ValueError):
-            return {}
-        return note if isinstance(note, dict) else {}
+    def _read_clock(self) -> dict[str, Any]:
+        return load_note(self.folders[0] / FOLDER / CLOCK)
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
@@ -401,21 +394,17 @@ class Operator:
         now = status.now_text()
         what = str(error).removesuffix(f"; {error.hint}")
         row = {"code": "broken", "what": f"nothing is published there: {what}", "hint": error.hint, "since": now}
-        self._write_target(name, {"target": name, "published": None, "waiting": None, "alarms": [row], "at": now})
+        status.write_target(self.folders[0], name, {"published": None, "waiting": None, "alarms": [row], "at": now})
 
     def _note_target(self, name: str, report: WatchReport) -> None:
-        """Leave what a watch saw in a file of its own: several processes write here."""
+        """Leave what a watch saw in the status of the first folder."""
         rows = [
             {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts
-        document = {"target": name, "published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
-        self._write_target(name, document)
-
-    def _write_target(self, name: str, document: dict[str, Any]) -> None:
-        with suppress(BadInput, OSError):
-            write_bytes(self.folders[0] / FOLDER / f"target-{name}.json", canonical(document) + b"\n")
+        row = {"published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
+        status.write_target(self.folders[0], name, row)
 
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:

@@ -45,24 +45,24 @@ def _parts(name: str, seen: NodeStatus) -> Iterator[str]:
 
 
 def _facts(seen: NodeStatus) -> Iterator[tuple[str, str]]:
-    said = seen.content
-    yield "Node", f"{seen.role}, since {said['started']}" if "started" in said else seen.role
-    service = said.get("service")
-    address = service.get("address") if isinstance(service, dict) else said.get("url") if seen.role == "validator" else None
+    content = seen.content
+    yield "Node", f"{seen.role}, since {content['started']}" if "started" in content else seen.role
+    service = content.get("service")
+    address = service.get("address") if isinstance(service, dict) else content.get("url") if seen.role == "validator" else None
     if address:
         up = "" if not isinstance(service, dict) or service.get("up") else ", does not run"
         yield "Service", f"{address}{up}"
-    if "epoch" in said:
-        yield "Open epoch", str(said["epoch"])
-        yield "Last settled", "none yet" if said.get("settled") is None else f"epoch {said['settled']}"
-    if said.get("closes"):
-        yield "Closes", str(said["closes"])
+    if "epoch" in content:
+        yield "Open epoch", str(content["epoch"])
+        yield "Last settled", "none yet" if content.get("settled") is None else f"epoch {content['settled']}"
+    if content.get("closes"):
+        yield "Closes", str(content["closes"])
     if seen.role == "validator":
-        yield "Service heard of", str(said.get("heard", "never"))
-        yield "Judged in this round", f"{said.get('done', 0)} of {said.get('total', 0)}"
+        yield "Service heard of", str(content.get("heard", "never"))
+        yield "Judged in this round", f"{content.get('done', 0)} of {content.get('total', 0)}"
         yield "Batches to be sent", str(seen.waiting)
-    elif said.get("silent"):
-        yield "Waits for", ", ".join(map(str, said["silent"]))
+    elif content.get("silent"):
+        yield "Waits for", ", ".join(map(str, content["silent"]))
 
 
 def _validators(season: SeasonFacts) -> Iterator[tuple[str, str, str, str]]:
@@ -91,7 +91,7 @@ def metrics(seen: NodeStatus, now: float) -> str:
     """The text of the metrics file. No label has anything that a stranger chose."""
     counts = Counter(alarm.code for alarm, _ in seen.alarms)
     codes = dict.fromkeys((*CODES[seen.role], *sorted(counts)))
-    said, season = seen.content, seen.season
+    content, season = seen.content, seen.season
     late = None
     if season is not None and not season.wrong:
         moment = datetime.fromtimestamp(now, UTC)
@@ -99,8 +99,8 @@ def metrics(seen: NodeStatus, now: float) -> str:
     families: list[Family] = [
         ("alarm", "gauge", "How many alarms of a code stand.", [({"code": code}, counts.get(code, 0)) for code in codes]),
         ("running", "gauge", "Whether the node runs.", [({}, seen.working)]),
-        ("open_epoch", "gauge", "The epoch that is open.", [({}, _number(said.get("epoch")))]),
-        ("settled_epoch", "gauge", "The last settled epoch.", [({}, _number(said.get("settled")))]),
+        ("open_epoch", "gauge", "The epoch that is open.", [({}, _number(content.get("epoch")))]),
+        ("settled_epoch", "gauge", "The last settled epoch.", [({}, _number(content.get("settled")))]),
         ("looked_timestamp_seconds", "gauge", "When the node last looked at itself.", [({}, int(now))]),
     ]
     if seen.role == "validator":
