@@ -70,14 +70,18 @@ def node(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Pa
 
 
 def address(out: Path) -> str:
-    """Where the service is, as the node says it last."""
+    """Where the competition's pages are, as the node says it last."""
     found = [line.split()[-1] for line in out.read_text().splitlines() if "serving at" in line]
-    return found[-1].rstrip("/") if found else ""
+    return found[-1] if found else ""
 
 
 def healthy(out: Path) -> bool:
+    return answers(address(out).removesuffix("small/") + "healthz")
+
+
+def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address(out)}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -88,6 +92,8 @@ def test_one_process_serves_a_season_and_closes_its_epochs_whatever_is_killed(tm
     with node(place, "--catch-up") as (process, out):
         until(lambda: address(out) and healthy(out), "the service answers")
         until(lambda: len(settled(place)) >= 3, "two epochs had ended, and a third ends")
+        assert address(out).endswith("/small/"), "the link that the operator shares"
+        until(lambda: answers(address(out)), "it leads to the board")
         service, here = children(process.pid), address(out)
         for child in service:
             os.kill(child, signal.SIGKILL)

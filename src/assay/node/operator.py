@@ -28,6 +28,8 @@ from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
 from assay.publish.faces import time_text
 from assay.scheme import subnet
+from assay.scheme.load import read as read_scheme
+from assay.serve.links import segment
 from assay.serve.listening import ServeOptions, addresses, listen
 
 if TYPE_CHECKING:
@@ -137,8 +139,7 @@ class Operator:
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
             self._parts = self._make_parts(opened)
-            if service := self._service():
-                self.tell(f"serving at {service['address']}/")
+            self._tell_pages()
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
             begun |= {"held": None, "publishes": list(self.options.targets)}
             self._note(**begun, state="waiting", url=str(self.options.place), service=self._service())
@@ -218,6 +219,12 @@ class Operator:
         if service is None:
             return None
         return {"address": addresses(service, self.port)[0], "up": self._parts[0].child.running if self._parts else False}
+
+    def _tell_pages(self) -> None:
+        """Say where each competition's pages are, as people share it. Raises BadInput for a scheme that cannot be read."""
+        if service := self._service():
+            for folder in self.folders:
+                self.tell(f"serving at {service['address']}/{segment(read_scheme(folder / 'scheme.toml').name)}/")
 
     def _end_children(self) -> None:
         for child in (self._clock, *(part.child for part in self._parts)):
