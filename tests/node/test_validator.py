@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,14 @@ def pin_next_epoch(theirs: Path) -> None:
     """Settle epoch 1, and pin the tasks that are there."""
     node_kit.settle(theirs, 1)
     run("tasks", "pin", theirs)
+
+
+def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_path: Path) -> None:
+    notebook = service.site.competition("small").notebook
+    assert notebook is not None
+    notebook.since = datetime.now(UTC) + timedelta(seconds=2)  # a request that was signed before may be a copy
+    assert one_round(service, tmp_path / "mine")
+    assert len(lines(tmp_path / "mine")) == 1
 
 
 def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:

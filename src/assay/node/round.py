@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.serve.answers import Work
-from assay.serve.client import Client
+from assay.serve.client import Client, patiently
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
@@ -45,12 +45,19 @@ _NAMED = 20
 
 
 class Round:
-    """One round in a folder. tell: prints a line for people."""
+    """One round in a folder. tell: prints a line for people. pauses: before it asks again whom it does not reach at first."""
 
     def __init__(
-        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Callable[[str], None] = lambda line: None
+        self,
+        folder: Path,
+        url: str,
+        signer: PrivateKey,
+        options: NodeOptions,
+        tell: Callable[[str], None] = lambda line: None,
+        pauses: Sequence[float] = (),
     ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self._pauses = pauses
         self.going: dict[Cell, str] = {}
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
@@ -63,7 +70,7 @@ class Round:
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
-            beat(client, self.folder, take_over=self.options.take_over)
+            patiently(lambda: beat(client, self.folder, take_over=self.options.take_over), self._pauses)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
