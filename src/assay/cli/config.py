@@ -131,7 +131,7 @@ def check(
 
 
 def parsed(root: Any, path: Sequence[str], rest: Sequence[str] = (), *, loose: bool = False) -> Any:
-    """The context of a command as a start would have it, from its command line, variables and the file; nothing is started.
+    """Parse the context of a command as a start would have it, from its command line, variables and the file; nothing is started.
 
     loose: what is missing or wrong is None. Raises BadInput, and typer.BadParameter for a command line that is refused.
     """

@@ -37,7 +37,7 @@ MetricsOption = Annotated[
 def telling_of(
     folder: Path, on_alarm: str | None, webhook: str | None, plain: bool, page: Path | None, metrics: Path | None
 ) -> Telling:
-    """What the options say. Raises BadInput, before anything is done."""
+    """Read the options of telling. Raises BadInput, before anything is done."""
     from assay.cli.watching import check_files
     from assay.node import carriers
     from assay.node.herald import Telling

@@ -106,7 +106,13 @@ class SeasonFacts:
 
 
 def of_validator(folder: Path, content: Mapping[str, Any], now: datetime, *, working: bool, free: int | None) -> list[Alarm]:
-    """The alarms of a validator's node. content: its status. free: bytes on the disk; None if nobody knows."""
+    """List the alarms of a validator's node. free: bytes on the disk; None if nobody knows.
+
+    content: its status. Of both roles these fields are read: `role`, `url` and `once` (how it was begun), `trouble` ({what, hint,
+    since}, or None), `away` (whether the trouble is that the service does not answer), `telling` (carrier → {what, since}). Of a
+    validator's also `ahead` (seconds), `refused`, `missing` and `absent` (sentences), `uncalibrated` ("TASK: what; hint") and
+    `conflicts` ("what; hint"). A field that is not there says that nothing is wrong.
+    """
     alarms = [*_of_process(folder, content, now, working=working), *_of_clock(content)]
     for name, code, what, hint in _LISTS:
         rows = [str(row) for row in content.get(name) or ()]
@@ -142,8 +148,10 @@ def of_operator(
     free: int | None,
     whole: bool = True,
 ) -> list[Alarm]:
-    """The alarms of an operator's node. facts: None if nobody looked. targets: what each watch noted.
+    """List the alarms of an operator's node. facts: None if nobody looked.
 
+    content: its status, with the fields of both roles that `of_validator` names, and `service` ({address, up}, or None) and
+    `held` ({epoch, what, hint} of an epoch that cannot be closed, or None). targets: what each watch noted: {target, alarms}.
     whole: False for a further competition of a subnet: what the node has in common for all is told of the first.
     """
     alarms: list[Alarm] = []

@@ -99,7 +99,7 @@ class Webhook:
 
 
 def command(text: str) -> Command:
-    """The command of `--on-alarm`. Raises BadInput if it has no words, or no such program."""
+    """Read the command of `--on-alarm`. Raises BadInput if it has no words, or no such program."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -111,7 +111,7 @@ def command(text: str) -> Command:
 
 
 def webhook(url: str, *, plain: bool = False) -> Webhook:
-    """The address of `--webhook`. plain: it may be http to another machine. Raises BadInput."""
+    """Read the address of `--webhook`. plain: it may be http to another machine. Raises BadInput."""
     try:
         parts = urlsplit(url)
         host, scheme = parts.hostname or "", parts.scheme

@@ -111,7 +111,10 @@ class Child:
 
 
 class Stopping:
-    """SIGTERM and Ctrl-C: handed on to the children of a node, which ends when they have. asked: whether one came."""
+    """SIGTERM and Ctrl-C: handed on to the children of a node, which ends when they have.
+
+    told: what is done with the children when one comes. asked: whether one came.
+    """
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -120,7 +123,7 @@ class Stopping:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """In the block, the signals are heard; told: what is done with the children."""
+        """Hear the signals in the block."""
 
         def hear(_number: int, _frame: FrameType | None) -> None:
             self.asked = True

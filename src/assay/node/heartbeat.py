@@ -78,7 +78,7 @@ def is_of_another(error: AssayError) -> bool:
 
 
 def node_id(folder: Path) -> str:
-    """The identity of the node in a folder, 32 hex digits; made if there is none, or it came from elsewhere. Raises BadInput."""
+    """Read the identity of the node in a folder, 32 hex digits; make one if it has none, or a copied one. Raises BadInput."""
     file = folder / FOLDER / _FILE
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = load_note(file)

@@ -72,7 +72,7 @@ class OperatorOptions:
 
 
 def places(place: Path) -> tuple[list[Path], Path | None, Path]:
-    """The competitions' folders, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
+    """List the competitions' folders, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
     if not place.is_file():
         return [place], None, place
     return [place.parent / member.path for member in subnet.read(place).competitions], place, place.parent
