@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import ledger_kit
 import node_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
-from assay.node import round, status
+from assay.judge.running import RunEvent
+from assay.node import NodeOptions, round, status
 from cli_kit import output, run
 from ledger_kit import V1, VALIDATORS
 from node_kit import KEY, PATIENCE, RIGHT, WRONG, lines, node, one_round, until
@@ -168,6 +170,39 @@ def test_what_is_judged_is_told_and_what_is_missing_is_named(
     assert "a task does not calibrate on this machine: t2" in wrong
     beat = service.ask("GET", "/v1/small/validators").json["validators"][0]["heartbeat"]
     assert beat is not None
+
+
+def test_what_a_long_round_judges_arrives_although_its_epoch_was_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_kit.bubblewrap()
+    theirs, mine = node_kit.operator(tmp_path / "small", agents={"m1": RIGHT, "m2": "sleep 300\n"}), tmp_path / "mine"
+    monkeypatch.setattr(round, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(round, "_PUSHED", 1)
+    came: list[object] = []
+    told: list[str] = []
+
+    def wait_and_stop() -> None:
+        try:
+            until(lambda: node_kit.stored(theirs), "evidence, while the round goes on")
+            until(lambda: not status.content_of(mine)["refused"], "nothing is refused")
+            came.append(status.content_of(mine)["state"])
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # the round hears it, as `assay run` does
+
+    watching = threading.Thread(target=wait_and_stop)
+
+    class Settled(round.Round):
+        def _heard(self, event: RunEvent) -> None:
+            super()._heard(event)
+            if event.kind == "planned" and not watching.ident:
+                node_kit.settle(theirs, 1)
+                watching.start()
+
+    with running(theirs) as service:
+        done = Settled(mine, f"{service.address}/small", SIGNER, NodeOptions(jobs=2), told.append).carry_out()
+        watching.join()
+    assert (done, came) == (False, ["judging"])
+    assert node_kit.stored(theirs) == [(2, "t1", "pass", 1)]
+    assert not [line for line in told if "refused" in line]
 
 
 def test_a_round_that_nobody_waits_for_ends_and_a_stop_is_clean(service: Running, tmp_path: Path) -> None:

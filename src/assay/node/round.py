@@ -67,7 +67,7 @@ class Round:
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
-                self._push(client, work.epoch)
+                self._push(client)
             if self._waits_for_epoch(work):
                 return True
             self._note(work, "fetching")
@@ -85,12 +85,11 @@ class Round:
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
             if self._displaced is not None:
-                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                self._push(client)  # or the other node judges it again
                 raise self._displaced
             if summary is not None and summary.stopped:
                 return False
-            last = fetch.ask_work(client, ())
-            self._push(client, last.epoch)
+            self._push(client)
             missing = [] if summary is None else [_named(cell, why) for cell, why in summary.errors[:_NAMED]]
             self._note(pulled.work, "idle", missing=missing, uncalibrated=self.uncalibrated, seen=pulled.work.seen)
         return True
@@ -165,7 +164,7 @@ class Round:
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
-        beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
+        beating = threading.Thread(target=self._beat, args=(over,), daemon=True)
         beating.start()
         try:
             summary = judge(self.folder, validator, options, self._heard)
@@ -195,7 +194,7 @@ class Round:
             self.going.pop(event.cell, None)
             self.counts["done"] += event.kind == "ended"
 
-    def _beat(self, over: threading.Event, epoch: int) -> None:
+    def _beat(self, over: threading.Event) -> None:
         """Say what is judged, and send what was, until it is over. A service that does not answer changes nothing."""
         number = 0
         with Client(self.url, self.signer) as client:
@@ -205,7 +204,7 @@ class Round:
                     if number % _TOLD == 0 and not self._still_ours(client):
                         return
                     if number % _PUSHED == _PUSHED - 1:
-                        self._push(client, epoch)
+                        self._push(client)
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
@@ -237,8 +236,10 @@ class Round:
 
     # Sending
 
-    def _push(self, client: Client, epoch: int) -> PushResult:
+    def _push(self, client: Client) -> PushResult:
+        """Send what waits, for the epoch that is open now: in a long round, epochs are settled. Raises Unreachable, BadInput."""
         with self._pushing:
+            epoch = fetch.ask_work(client, ()).epoch
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
