@@ -14,11 +14,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
@@ -55,6 +54,8 @@ class Round:
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._away: dict[str, Any] | None = None
+        """That the service does not answer, and since when."""
         self._displaced: BadInput | None = None
         """Why this node is to stop: another one took its key over."""
 
@@ -95,6 +96,8 @@ class Round:
         return True
 
     def _note(self, work: Work, state: str, **more: Any) -> None:
+        """Note what the service said just now, and so that it is not away."""
+        self._answers()
         heard = {"heard": status.now_text(), "epoch": work.epoch, "settled": work.settled, "task_set": work.task_set}
         status.note(self.folder, state=state, **heard, **more)
 
@@ -200,14 +203,28 @@ class Round:
         with Client(self.url, self.signer) as client:
             while True:
                 status.note(self.folder, **self.counts)
-                with suppress(AssayError, OSError):
-                    if number % _TOLD == 0 and not self._still_ours(client):
-                        return
+                try:
+                    if number % _TOLD == 0:
+                        if not self._still_ours(client):
+                            return
+                        self._answers()
                     if number % _PUSHED == _PUSHED - 1:
                         self._push(client)
+                except Unreachable as error:
+                    self._away = status.trouble_of(error, self._away)
+                    status.note(self.folder, trouble=self._away, away=True)
+                except (AssayError, OSError):
+                    pass  # the push at the end meets it again, and then it is told
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _answers(self) -> None:
+        """Take back that the service is away. Other trouble stands until a round was whole, or each trial of it would be told."""
+        self._away = None
+        content = status.content_of(self.folder)
+        if content.get("away") and content.get("trouble") is not None:
+            status.note(self.folder, trouble=None, away=False)
 
     def _still_ours(self, client: Client) -> bool:
         """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
@@ -245,8 +262,10 @@ class Round:
         status.note(self.folder, refused=refused)
         if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
-            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only", contradicted=epoch)
             self.tell(f"{what}: does another node use this key?")
+        elif _is_older(status.content_of(self.folder).get("contradicted"), epoch):
+            status.note(self.folder, conflicts=None, contradicted=None)  # that epoch is settled, and nothing new contradicts
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:
@@ -271,6 +290,10 @@ def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
             for task, trial in listed:
                 named = {"task": task, "trial": trial, "epoch": work.epoch}
                 yield (whose, *(named[part] for part in about.parts))
+
+
+def _is_older(epoch: object, than: int) -> bool:
+    return isinstance(epoch, int) and epoch < than
 
 
 def _named(cell: Cell, why: str) -> str:
