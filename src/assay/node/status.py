@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
-_OWN = frozenset({"seen", "telling", "untold"})
+_OWN = frozenset({"contradicted", "seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
 
@@ -62,7 +62,7 @@ def trouble_of(error: BaseException, before: Json | None = None) -> Json:
         hint = what_and_hint(error)[1]
     else:
         what = f"{type(error).__name__}: {error}"
-    since = before["since"] if before is not None else now_text()
+    since = before["since"] if before and "since" in before else now_text()
     return {"what": what[:2000], "hint": hint[:2000], "since": since}
 
 
