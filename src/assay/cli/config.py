@@ -40,7 +40,9 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show options and variables with their values, and where each value comes from. Secrets are not shown.
+    """Show the value of each option, and where it comes from.
+
+    Variables are shown too; secrets are not.
 
     Without a command, everything is shown that the configuration file or a variable sets. The command line overrides a variable,
     a variable overrides the file, and the file overrides the default. docs/operations.md describes the file.
@@ -85,8 +87,8 @@ def check(
     """Say everything that would stop a start: run it before a restart. Starts and sends nothing.
 
     Names of tables and options, types, folders, keys and their permissions, schemes, subnet files, ledgers and their databases,
-    targets of publish.toml, certificates, and whether the address is free, or a service of Assay has it already. Ends with 0, or
-    with 2 if something is wrong.
+    targets of publish.toml, the program and the address for alarms, certificates, and whether the address is free, or a service
+    of Assay has it already. Ends with 0, or with 2 if something is wrong.
 
     \\b
     Examples:

@@ -1,10 +1,21 @@
-"""Follows a service on a validator's machine: a copy of the competition's folder, kept up to date, judged and sent.
+"""What validators and operators leave running.
 
     pull  ─▶  rules, registry, tasks, submissions   ─▶  assay run  ─▶  evidence/  ─▶  push  ─▶  the service's ledger
 
-`fetch` brings what is to be judged, `spool` signs and sends what was judged, and `validator` does both again and again.
-Everything that a node must remember is in files of the folder: `evidence/`, `batches/`, and `node/`, which holds offsets and
-notes. A node that is killed goes on from there.
+A validator's node keeps a copy of the competition's folder up to date, judges what is new, and sends it. Read in this order:
+`fetch`, `spool`, `heartbeat`, `round`, `validator`.
+
+An operator's node serves the season, closes its epochs, and publishes them: `clock`, `closing`, `operator`. Both have
+`children`, `status`, `alarms`, `season_facts`, `page`, `carriers` and `herald`: its processes, and how it says what is wrong.
+
+What a node must remember is in files, so it may be killed at any moment. Beside `evidence/` and `batches/`, those of DIR/node:
+
+- `id`: who a validator's node is, so that only one works with a key
+- `signed.json`: up to which offset each file of a validator's evidence is signed
+- `clock.json`: when which epoch ended, by which clock, and when the next one ends
+- `pulled.json`: which tables and which task set a validator fetched last
+- `status.json`: how the node is, what it saw of each target, and which alarms stand; `status.html` and `status.prom` show it
+- `.lock`: held by the process that works in the folder
 """
 
 from __future__ import annotations

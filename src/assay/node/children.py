@@ -1,7 +1,7 @@
 """The processes of a node: each part of its work is a fork, which ends when the node does; and the signals that end them all.
 
-A node forks, and has no threads: so a key is asked for once, a socket that listens stays open while its process is begun again,
-and the memory that a child needs is given back when it ends.
+A node forks, and its main process has no threads: so a key is asked for once, a socket that listens stays open while its
+process is begun again, and the memory that a child needs is given back when it ends.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from typing import Any
 
 from assay.errors import AssayError, BadInput, CannotSettle
 from assay.exact import canonical, digest
-from assay.folder import csvs, registry
-from assay.folder.files import alone, write_bytes
+from assay.folder import registry
+from assay.folder.files import write_bytes
 from assay.folder.strict import load_note
 from assay.judge.running import Stop
 from assay.ledger import bundle, closing_cost, settling, subnet_bundle
@@ -28,12 +28,8 @@ from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
 from assay.node import CLOCK, FOLDER, status
+from assay.node.chain import EpochRegistry
 from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
-from assay.publish import publishers
-from assay.publish.bittensor import settings
-from assay.publish.bittensor.node import BittensorNode, BlockId
-from assay.publish.bittensor.registry import pull_together
-from assay.publish.bittensor.registry import write as write_registry
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement
@@ -44,8 +40,8 @@ __all__ = ["Closer", "Due", "note_due"]
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 """Between two looks at whether the validators have sent what is missing."""
-_STATE_BLOCKS = 200
-"""A node that is no archive has the state of so many blocks."""
+_PULLED = 20
+"""Of so many epochs the block of the registry is remembered."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +114,13 @@ class Closer:
     """`head` of the `Due` before: how long a block takes is measured."""
     catch_up: bool = False
     """Whether several epochs may be closed at once by a clock that never closed one here."""
+    since: float = 0.0
+    """When the node began, seconds since 1970: after a time away, validators have the grace time once more from then on."""
 
     def __post_init__(self) -> None:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
-        self._pulled: object = None
-        self._node: BittensorNode | None = None
-        self._netuid = self._mechanism = 0
+        self._pulled = dict[EpochEnd, list[Path]]()
+        self._registry = None if self.target is None else EpochRegistry(self.target, self._tell)
 
     def carry_out(self, *, wait: bool = True) -> Due:
         """Close everything that has ended, and say when the next epoch ends. wait: for validators, for as long as it takes.
@@ -131,50 +128,78 @@ class Closer:
         Raises AssayError if the folder, the ledger or the chain do not allow it; what is closed until then is closed.
         """
         try:
-            known = [registry.read_pulled(folder / registry.PULLED_FILE) is not None for folder in self.folders]
-            if self.target is not None and not all(known):
-                self._pull(self._chain().finalized())
+            if self._registry is not None:
+                self._registry.begin(self.folders)
+            closed = True
             while not self.stop.asked:
-                ended = self._ended()
-                closed, wrong = self._close_each(ended)
-                self._follow_up()
-                if wrong is not None:
-                    raise wrong
-                if not closed and (not ended or not wait):
+                ended, wrong = self._ended()
+                wrong = (self._follow_up() if closed else None) or wrong
+                closed, waits, wrong = self._close_each(ended, wrong)
+                if closed:
+                    continue
+                if not (waits and wait):
+                    if wrong is not None:
+                        raise wrong
                     break
-                if not closed:
-                    self._rest()
+                self._rest()
             return self._due()
         finally:
             for season in self._seasons:
                 season.close()
-            if self._node is not None:
-                self._node.close()
-                self._node = None
+            if self._registry is not None:
+                self._registry.close()
 
     # When
 
-    def _ended(self) -> list[_Season]:
-        """The competitions whose open epoch has ended, with registries of the block at which it did."""
-        head = self._chain().finalized().number if self._counts_blocks() else None
-        ended = []
+    def _ended(self) -> tuple[list[_Season], AssayError | None]:
+        """The competitions whose open epoch has ended, with registries of the block at which it did; and the first error."""
+        head = self._head() if self._counts_blocks() else None
+        ended, wrong = list[_Season](), None
         for season in self._seasons:
-            season.end = self._end(season)
-            if season.end is not None:
-                self._check_clock(season, season.end, self._now(season.end, head))
-            if season.end is not None and self._now(season.end, head) >= season.end.at:
-                ended.append(season)
-            else:
-                self._note(season, "waiting for the end of the epoch", held=None, silent=[])
-        if ended and self.target is not None:
-            self._pull_for(ended)
-        return ended
+            try:
+                season.end = self._end(season)
+                if season.end is not None:
+                    self._check_clock(season, season.end, self._now(season.end, head))
+                if season.end is not None and self._now(season.end, head) >= season.end.at:
+                    ended.append(season)
+                else:
+                    self._note(season, "waiting for the end of the epoch", held=None, silent=[])
+            except AssayError as error:
+                wrong = wrong or self._wrong(season, error)
+        if ended and self._registry is not None:
+            self._pull_for(ended, self._registry)
+        return ended, wrong
+
+    def _wrong(self, season: _Season, error: AssayError) -> AssayError:
+        """Note what is wrong with one competition: it does not hold up the others."""
+        if str(error) != season.waits and len(self.folders) > 1:  # of the only one, it is told by whoever hears the error
+            season.waits = str(error)
+            self._tell(season.folder, f"trouble: {error}")
+        self._note(season, "waiting", trouble=status.trouble_of(error))
+        return error
+
+    def _pull_for(self, ended: Sequence[_Season], chain: EpochRegistry) -> None:
+        """Pull the registries of the competitions that close, once for each epoch, all at its block."""
+        for end in sorted({season.end for season in ended if season.end is not None}, key=lambda end: (end.epoch, end.at)):
+            folders = [season.folder for season in ended if season.end == end]
+            if self._pulled.get(end) == folders:
+                continue
+            note = _read_note(self.folders[0]).get("pulled")
+            known = {int(epoch): int(block) for epoch, block in note.items()} if isinstance(note, dict) else {}
+            known[end.epoch] = chain.pull(end, folders, known)
+            kept = sorted(known.items())[-_PULLED:]
+            _write_note(self.folders[0], pulled={str(epoch): block for epoch, block in kept})
+            self._pulled[end] = folders
+
+    def _head(self) -> int:
+        assert self._registry is not None  # `_counts_blocks` asked for it
+        return self._registry.head()
 
     def _check_clock(self, season: _Season, end: EpochEnd, now: float) -> None:
         """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
         clock = season.scheme.epoch
         assert clock is not None
-        clock_digest = digest(clock.model_dump(mode="json", exclude_none=True))
+        clock_digest = digest(clock.model_dump(mode="json", include={"every", "start", "tempo"}, exclude_none=True))
         if _read_note(season.folder).get("clock") == clock_digest:
             return
         due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
@@ -185,8 +210,11 @@ class Closer:
         _write_note(season.folder, clock=clock_digest)
 
     def _counts_blocks(self) -> bool:
-        clocks = [season.scheme.epoch for season in self._seasons]
-        counts = any(clock is not None and clock.tempo is not None for clock in clocks)
+        counts = False
+        for season in self._seasons:
+            with suppress(BadInput):  # it is said where its epoch is looked at
+                clock = season.scheme.epoch
+                counts = counts or (clock is not None and clock.tempo is not None)
         if counts and self.target is None:
             hint = "name a target of publish.toml of kind bittensor: --registry NAME; or give the scheme every and start"
             raise BadInput("[epoch] tempo counts a chain's blocks, and no chain is named", file=self.folders[0], hint=hint)
@@ -225,7 +253,7 @@ class Closer:
             return Due(None)
         if not self._counts_blocks():
             return Due(min(end.at for end in ends))
-        head, now = self._chain().finalized().number, self.clock()
+        head, now = self._head(), self.clock()
         before, then = (head, now) if self.before is None else self.before
         measured = head > before and now > then
         seconds = (now - then) / (head - before) if measured else BLOCK_SECONDS
@@ -237,62 +265,18 @@ class Closer:
         while not self.stop.asked and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.2))
 
-    # The chain
-
-    def _chain(self) -> BittensorNode:
-        if self._node is None:
-            assert self.target is not None
-            folder, name = self.target
-            self._node, self._netuid, self._mechanism = settings.subnet_of(publishers.read_target(folder, name))
-        return self._node
-
-    def _pull_for(self, ended: Sequence[_Season]) -> None:
-        """Pull the registries of all competitions, at the block at which the epoch ended; once for each end."""
-        ends = [(season.folder, season.end) for season in ended]
-        if ends == self._pulled:
-            return
-        node = self._chain()
-        at = node.finalized()
-        blocks = [season.end.at for season in ended if season.end is not None and season.end.unit == "block"]
-        if blocks and at.number - max(blocks) < _STATE_BLOCKS:
-            number = max(blocks)
-            block_hash = node.block_hash(number)
-            at = at if block_hash is None else BlockId(number, block_hash)
-        self._pull(at)
-        for season in ended:
-            self._draw(season, at)
-        self._pulled = ends
-
-    def _pull(self, at: BlockId) -> None:
-        """Pull all registries at a block; they are written together."""
-        pulls = pull_together(self._chain(), self._netuid, self._mechanism, at, self.folders)
-        write_registry(*pulls)
-        for pulled in pulls:
-            if changes := len(pulled.people) + len(pulled.judges):
-                self._tell(pulled.folder, f"registry of block {at.number}: {plural(changes, 'change')}")
-
-    def _draw(self, season: _Season, at: BlockId) -> None:
-        """Add the hash of the epoch's block to randomness.csv, where the scheme draws validators. SPEC 3.0."""
-        if season.scheme.consensus.assign is None or season.end is None:
-            return
-        file, table = season.folder / csvs.RANDOMNESS.name, csvs.RANDOMNESS
-        with alone(season.folder):
-            rows = [row.fields for row in csvs.read(file, table)] if file.exists() else []
-            if season.end.epoch not in [row["epoch"] for row in rows]:
-                rows.append({"epoch": season.end.epoch, "hex": at.hash.removeprefix("0x")})
-                write_bytes(file, csvs.dumped(table.needed, [{name: str(cell) for name, cell in row.items()} for row in rows]))
-
     # Closing
 
-    def _close_each(self, ended: Sequence[_Season]) -> tuple[bool, AssayError | None]:
-        """Whether any was closed, and the first error: one competition that cannot be settled does not hold up the others."""
-        closed, wrong = False, None
+    def _close_each(self, ended: Sequence[_Season], wrong: AssayError | None) -> tuple[bool, bool, AssayError | None]:
+        """Whether any was closed, whether any waits, and the first error: one that cannot be settled holds up no other."""
+        closed = waits = False
         for season in ended:
             try:
-                closed = self._close(season) or closed
+                done = self._close(season)
+                closed, waits = closed or done, waits or not done
             except AssayError as error:
-                wrong = wrong or error
-        return closed, wrong
+                wrong = wrong or self._wrong(season, error)
+        return closed, waits, wrong
 
     def _close(self, season: _Season) -> bool:
         """Close the open epoch of a competition, if it may be; tells why not."""
@@ -300,7 +284,8 @@ class Closer:
         assert end is not None
         payout = season.scheme.payout
         judged_until = None if payout is None else payout.scoring_deadline
-        over = self._now(end, self._chain().finalized().number if end.unit == "block" else None) >= end.until
+        over = self._now(end, self._head() if end.unit == "block" else None) >= end.until
+        over = over and (end.unit == "block" or self.clock() >= self.since + end.until - end.at)
         over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
         ledger = season.ledger
         with ledger.store.reading() as view:
@@ -345,14 +330,22 @@ class Closer:
 
     # Afterwards
 
-    def _follow_up(self) -> None:
-        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet."""
+    def _follow_up(self) -> AssayError | None:
+        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet; the first error."""
+        wrong: AssayError | None = None
         if self.subnet is not None:
-            self._sign_splits(self.subnet)
-        if self.export is not None:
-            for season in self._seasons:
-                name = season.folder.name if len(self.folders) > 1 else ""
+            try:
+                self._sign_splits(self.subnet)
+            except AssayError as error:
+                wrong = error
+        for season in self._seasons if self.export is not None else ():
+            assert self.export is not None
+            name = season.folder.name if len(self.folders) > 1 else ""
+            try:
                 self._export(season.folder, season.ledger, self.export / name)
+            except AssayError as error:
+                wrong = wrong or error
+        return wrong
 
     def _sign_splits(self, subnet: Path) -> None:
         newest = subnet_bundle.last_epoch(self.folders)
@@ -388,7 +381,7 @@ class Closer:
     def _note(self, season: _Season, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
-        fields = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
+        fields = {"state": state if end is not None else "epochs are closed by hand", "trouble": None, **known, **more}
         if fields != season.noted:
             status.note(season.folder, **fields)
             season.noted = fields

@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
@@ -29,7 +28,7 @@ from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.serve.answers import Work
-from assay.serve.client import Client
+from assay.serve.client import Client, patiently
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
@@ -45,16 +44,25 @@ _NAMED = 20
 
 
 class Round:
-    """One round in a folder. tell: prints a line for people."""
+    """One round in a folder. tell: prints a line for people. pauses: before it asks again whom it does not reach at first."""
 
     def __init__(
-        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Callable[[str], None] = lambda line: None
+        self,
+        folder: Path,
+        url: str,
+        signer: PrivateKey,
+        options: NodeOptions,
+        tell: Callable[[str], None] = lambda line: None,
+        pauses: Sequence[float] = (),
     ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self._pauses = pauses
         self.going: dict[Cell, str] = {}
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._away: dict[str, Any] | None = None
+        """That the service does not answer, and since when."""
         self._displaced: BadInput | None = None
         """Why this node is to stop: another one took its key over."""
 
@@ -63,11 +71,11 @@ class Round:
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
-            beat(client, self.folder, take_over=self.options.take_over)
+            patiently(lambda: beat(client, self.folder, take_over=self.options.take_over), self._pauses)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
-                self._push(client, work.epoch)
+                self._push(client)
             if self._waits_for_epoch(work):
                 return True
             self._note(work, "fetching")
@@ -85,17 +93,18 @@ class Round:
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
             if self._displaced is not None:
-                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                self._push(client)  # or the other node judges it again
                 raise self._displaced
             if summary is not None and summary.stopped:
                 return False
-            last = fetch.ask_work(client, ())
-            self._push(client, last.epoch)
+            self._push(client)
             missing = [] if summary is None else [_named(cell, why) for cell, why in summary.errors[:_NAMED]]
             self._note(pulled.work, "idle", missing=missing, uncalibrated=self.uncalibrated, seen=pulled.work.seen)
         return True
 
     def _note(self, work: Work, state: str, **more: Any) -> None:
+        """Note what the service said just now, and so that it is not away."""
+        self._answers()
         heard = {"heard": status.now_text(), "epoch": work.epoch, "settled": work.settled, "task_set": work.task_set}
         status.note(self.folder, state=state, **heard, **more)
 
@@ -165,7 +174,7 @@ class Round:
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
-        beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
+        beating = threading.Thread(target=self._beat, args=(over,), daemon=True)
         beating.start()
         try:
             summary = judge(self.folder, validator, options, self._heard)
@@ -195,20 +204,34 @@ class Round:
             self.going.pop(event.cell, None)
             self.counts["done"] += event.kind == "ended"
 
-    def _beat(self, over: threading.Event, epoch: int) -> None:
+    def _beat(self, over: threading.Event) -> None:
         """Say what is judged, and send what was, until it is over. A service that does not answer changes nothing."""
         number = 0
         with Client(self.url, self.signer) as client:
             while True:
                 status.note(self.folder, **self.counts)
-                with suppress(AssayError, OSError):
-                    if number % _TOLD == 0 and not self._still_ours(client):
-                        return
+                try:
+                    if number % _TOLD == 0:
+                        if not self._still_ours(client):
+                            return
+                        self._answers()
                     if number % _PUSHED == _PUSHED - 1:
-                        self._push(client, epoch)
+                        self._push(client)
+                except Unreachable as error:
+                    self._away = status.trouble_of(error, self._away)
+                    status.note(self.folder, trouble=self._away, away=True)
+                except (AssayError, OSError):
+                    pass  # the push at the end meets it again, and then it is told
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _answers(self) -> None:
+        """Take back that the service is away. Other trouble stands until a round was whole, or each trial of it would be told."""
+        self._away = None
+        content = status.content_of(self.folder)
+        if content.get("away") and content.get("trouble") is not None:
+            status.note(self.folder, trouble=None, away=False)
 
     def _still_ours(self, client: Client) -> bool:
         """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
@@ -237,15 +260,19 @@ class Round:
 
     # Sending
 
-    def _push(self, client: Client, epoch: int) -> PushResult:
+    def _push(self, client: Client) -> PushResult:
+        """Send what waits, for the epoch that is open now: in a long round, epochs are settled. Raises Unreachable, BadInput."""
         with self._pushing:
+            epoch = fetch.ask_work(client, ()).epoch
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
         if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
-            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only", contradicted=epoch)
             self.tell(f"{what}: does another node use this key?")
+        elif _is_older(status.content_of(self.folder).get("contradicted"), epoch):
+            status.note(self.folder, conflicts=None, contradicted=None)  # that epoch is settled, and nothing new contradicts
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:
@@ -270,6 +297,10 @@ def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
             for task, trial in listed:
                 named = {"task": task, "trial": trial, "epoch": work.epoch}
                 yield (whose, *(named[part] for part in about.parts))
+
+
+def _is_older(epoch: object, than: int) -> bool:
+    return isinstance(epoch, int) and epoch < than
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -1,7 +1,8 @@
 """What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
 
-The file is for reading only: a node never decides anything by it, so a disk that is full or a file that is lost harms nobody.
-Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its lock says it.
+If the file is lost, nobody's evidence or score changes: alarms that stand are told once more, and a round may come sooner
+or later. Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its
+lock says it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
-_OWN = frozenset({"seen", "telling", "untold"})
+_OWN = frozenset({"contradicted", "seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
 
@@ -61,7 +62,7 @@ def trouble_of(error: BaseException, before: Json | None = None) -> Json:
         hint = what_and_hint(error)[1]
     else:
         what = f"{type(error).__name__}: {error}"
-    since = before["since"] if before is not None else now_text()
+    since = before["since"] if before and "since" in before else now_text()
     return {"what": what[:2000], "hint": hint[:2000], "since": since}
 
 
@@ -104,7 +105,7 @@ def is_working(folder: Path) -> bool:
     try:
         named = os.pread(number, 20, 0)
         if not named.isdigit() or not os.path.exists(f"/proc/{int(named)}"):
-            return False  # the lock is not tried: who begins right now would find it taken
+            return False  # the lock is not tried: a node that starts now would find it taken
         lock(number, wait=False)
     except OSError:
         return True
@@ -211,10 +212,12 @@ def _targets_in(content: Mapping[str, Any]) -> dict[str, Json]:
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
-    """The status of the node of a folder, as it is now. Raises BadInput if no node ever worked there."""
+    """Read the status of a folder's node, as it is now. Raises BadInput if there is no folder, or no node ever worked there."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint="correct the path")
     content = content_of(folder)
     if not content:
-        hint = "begin one: assay node validator DIR --url URL --key NAME"
+        hint = "start one: assay node operator DIR, or on a validator's machine: assay node validator DIR --url URL --key NAME"
         raise BadInput("no node has worked here", file=folder, hint=hint)
     if content.get("role") != "operator":
         return look(folder)
