@@ -5,7 +5,7 @@
 A validator's node keeps a copy of the competition's folder up to date, judges what is new, and sends it. Read in this order:
 `fetch`, `spool`, `heartbeat`, `round`, `validator`.
 
-An operator's node serves the season, closes its epochs, and publishes them: `clock`, `closing`, `operator`. Both have
+An operator's node serves the season, closes its epochs, and publishes them: `clock`, `chain`, `closing`, `operator`. Both have
 `children`, `status`, `alarms`, `season_facts`, `page`, `carriers` and `herald`: its processes, and how it says what is wrong.
 
 What a node must remember is in files, so it may be killed at any moment. Beside `evidence/` and `batches/`, those of DIR/node:
