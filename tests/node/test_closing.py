@@ -13,8 +13,9 @@ import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle
 from assay.ledger import settling
-from assay.node import clock, status
+from assay.node import status
 from assay.node.closing import Closer
+from assay.scheme import clock
 from assay.scheme.model import EpochClock
 from cli_kit import output, rewrite
 from ledger_kit import SIGNER, V1, V2
@@ -182,3 +183,4 @@ def test_the_ends_of_epochs_by_time_and_by_blocks() -> None:
     assert clock.by_blocks(tempo, 2, 1000) == clock.EpochEnd(2, 1360, 1366, "block")
     assert clock.by_blocks(EpochClock.model_validate({"tempo": 360}), 2, 0).until == 396
     assert end.text == "2026-11-01T03:00:00Z"
+    assert clock.by_time(hourly, 2**53).text == "9999-12-31T23:59:59Z", "somebody sent evidence of an epoch far away"

@@ -28,12 +28,12 @@ from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
 from assay.node import FOLDER, status
-from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.publish import publishers
 from assay.publish.bittensor import settings
 from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.registry import pull_together
 from assay.publish.bittensor.registry import write as write_registry
+from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement

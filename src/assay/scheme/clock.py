@@ -21,6 +21,7 @@ __all__ = ["BLOCK_SECONDS", "EpochEnd", "by_blocks", "by_time"]
 BLOCK_SECONDS = 12
 """Seconds of a block, by which a grace time is counted in blocks."""
 _PART = 10
+_CALENDAR = int(datetime.max.replace(tzinfo=UTC).timestamp()) - 1
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,14 @@ class EpochEnd:
     unit: Literal["time", "block"]
 
     @property
+    def moment(self) -> datetime:
+        """When it ends, of a clock of time; the end of the calendar for an epoch that is too far away."""
+        return datetime.fromtimestamp(min(self.at, _CALENDAR), UTC)
+
+    @property
     def text(self) -> str:
         """When it ends, as people read it."""
-        return instant_text(datetime.fromtimestamp(self.at, UTC)) if self.unit == "time" else f"block {self.at}"
+        return instant_text(self.moment) if self.unit == "time" else f"block {self.at}"
 
 
 def by_time(clock: EpochClock, epoch: int) -> EpochEnd:
