@@ -16,7 +16,7 @@ from typing import Literal
 from assay.scheme.fields import instant_text
 from assay.scheme.model import EpochClock
 
-__all__ = ["BLOCK_SECONDS", "EpochEnd", "by_blocks", "by_time"]
+__all__ = ["BLOCK_SECONDS", "EpochEnd", "by_blocks", "by_time", "waits_too_long"]
 
 BLOCK_SECONDS = 12
 """Seconds of a block, by which a grace time is counted in blocks."""
@@ -59,3 +59,19 @@ def by_blocks(clock: EpochClock, epoch: int, after: int) -> EpochEnd:
     at = after + clock.tempo
     grace = clock.tempo // _PART if clock.grace is None else -(-clock.grace // BLOCK_SECONDS)
     return EpochEnd(epoch, at, at + grace, "block")
+
+
+def waits_too_long(clock: EpochClock) -> str:
+    """Say that the grace time is as long as an epoch; empty if it is not."""
+    if clock.grace is None:
+        return ""
+    if clock.every is not None and clock.grace >= clock.every:
+        longer = f"epoch.every = {clock.every} seconds"
+    elif clock.tempo is not None and clock.grace >= clock.tempo * BLOCK_SECONDS:
+        longer = f"epoch.tempo = {clock.tempo} blocks of {BLOCK_SECONDS} seconds"
+    else:
+        return ""
+    return (
+        f"epoch.grace = {clock.grace} seconds is not shorter than {longer}: each epoch may close after the next one ended, "
+        "so the season can lag for ever"
+    )
