@@ -16,11 +16,12 @@ from typing import Literal
 from assay.scheme.fields import instant_text
 from assay.scheme.model import EpochClock
 
-__all__ = ["BLOCK_SECONDS", "EpochEnd", "by_blocks", "by_time", "waits_too_long"]
+__all__ = ["BLOCK_SECONDS", "EpochEnd", "by_blocks", "by_time", "ends_late", "waits_too_long"]
 
 BLOCK_SECONDS = 12
 """Seconds of a block, by which a grace time is counted in blocks."""
 _PART = 10
+_LATE = 2
 _CALENDAR = int(datetime.max.replace(tzinfo=UTC).timestamp()) - 1
 
 
@@ -59,6 +60,23 @@ def by_blocks(clock: EpochClock, epoch: int, after: int) -> EpochEnd:
     at = after + clock.tempo
     grace = clock.tempo // _PART if clock.grace is None else -(-clock.grace // BLOCK_SECONDS)
     return EpochEnd(epoch, at, at + grace, "block")
+
+
+def ends_late(clock: EpochClock, epoch: int, now: datetime) -> str:
+    """Say that the open epoch ends more than two epochs from now, and what to write; empty if it does not, or blocks say it.
+
+    It is so when `[epoch]` is added to a season that has closed epochs before.
+    """
+    if clock.every is None:
+        return ""
+    end = by_time(clock, epoch)
+    if (end.moment - now).total_seconds() <= _LATE * clock.every:
+        return ""
+    first = datetime.fromtimestamp(max(0, int(now.timestamp()) + clock.every - epoch * clock.every), UTC)
+    return (
+        f"epoch {epoch} is open and ends at {end.text}, more than {_LATE} epochs from now: epoch N ends at start + N · every; "
+        f'with start = "{instant_text(first)}" it ends in one epoch'
+    )
 
 
 def waits_too_long(clock: EpochClock) -> str:

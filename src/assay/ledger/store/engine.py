@@ -155,7 +155,7 @@ CACHE_KIB = 65_536
 """KiB of an SQLite database that one connection keeps in memory."""
 CONNECT_SECONDS = 30
 _SILENT = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-"""When a server whose host or network went away without a word is given up: after seconds, and not after the kernel's two hours."""
+"""When a server whose host or network went away without a word is given up: in a minute; the kernel takes up to two hours."""
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Query parameters of a URL that no message may show."""
