@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle
 from assay.ledger import settling
-from assay.node import clock, status
+from assay.node import status
+from assay.node.clock import SteadyClock
 from assay.node.closing import Closer
+from assay.scheme import clock
 from assay.scheme.model import EpochClock
 from cli_kit import output, rewrite
 from ledger_kit import SIGNER, V1, V2
@@ -182,11 +184,17 @@ def test_the_ends_of_epochs_by_time_and_by_blocks() -> None:
     assert clock.by_blocks(tempo, 2, 1000) == clock.EpochEnd(2, 1360, 1366, "block")
     assert clock.by_blocks(EpochClock.model_validate({"tempo": 360}), 2, 0).until == 396
     assert end.text == "2026-11-01T03:00:00Z"
+    now = START + timedelta(hours=1)
+    assert clock.ends_late(hourly, 3, now) == ""
+    assert 'with start = "2026-10-31T22:00:00Z" it ends in one epoch' in clock.ends_late(hourly, 4, now)
+    assert clock.ends_late(tempo, 4, now) == ""
+    assert "ends at 9999-12-31T23:59:59Z" in clock.ends_late(hourly, 2**53, now)
+    assert clock.by_time(hourly, 2**53).text == "9999-12-31T23:59:59Z", "somebody sent evidence of an epoch far away"
 
 
 def test_a_clock_that_jumped_is_believed_only_when_it_stays_so() -> None:
     wall, steady = [1000.0], [0.0]
-    told = clock.SteadyClock(lambda: wall[0], lambda: steady[0])
+    told = SteadyClock(lambda: wall[0], lambda: steady[0])
 
     def later(seconds: float, by: float = 0.0) -> float:
         steady[0] += seconds

@@ -49,7 +49,12 @@ ExportOption = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="Export each settled epoch to FOLDER/epoch-N.", show_default=False)
 ]
 CatchUpOption = Annotated[
-    bool, typer.Option("--catch-up", help="Close all epochs that have ended, although this clock is new here.")
+    bool,
+    typer.Option(
+        "--catch-up",
+        help="Close all epochs that have ended, although this clock is new here. For one start: in a unit it stays on for ever, "
+        "and no clock that is wrong is refused.",
+    ),
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="Close and publish what is due, and end: for cron.")]
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from assay.errors import Unreachable
 from assay.folder import csvs, registry
 from assay.folder.files import alone, write_bytes
-from assay.node.clock import BLOCK_SECONDS, EpochEnd
 from assay.publish import publishers
 from assay.publish.bittensor import settings
 from assay.publish.bittensor.node import BittensorNode, BlockId
 from assay.publish.bittensor.registry import Pull, pull_together
 from assay.publish.bittensor.registry import write as write_registry
+from assay.scheme.clock import BLOCK_SECONDS, EpochEnd
 from assay.scheme.load import read as read_scheme
 from assay.settle.story.telling import plural
 

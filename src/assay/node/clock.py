@@ -1,61 +1,12 @@
-"""When an epoch ends: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`).
-
-By the time, epoch N ends at start + N · every, so everybody who reads the scheme knows when. By a chain, an epoch ends `tempo`
-blocks after the one before, whatever the chain's own epochs do: chains have changed that rule several times, and may put an epoch
-off. In both ways the next epoch ends when it would have ended anyway, so after a day away all of them are closed in their order.
-
-An epoch that has ended waits for its validators, for `grace`: a tenth of an epoch, if the scheme does not say.
-"""
+"""The time of day by which an operator's node closes epochs: it is not believed at once when it jumps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Literal
 
-from assay.scheme.fields import instant_text
-from assay.scheme.model import EpochClock
-
-__all__ = ["BLOCK_SECONDS", "EpochEnd", "SteadyClock", "by_blocks", "by_time"]
-
-BLOCK_SECONDS = 12
-"""Seconds of a block, by which a grace time is counted in blocks."""
-_PART = 10
-
-
-@dataclass(frozen=True)
-class EpochEnd:
-    """When an epoch ends, and until when it then waits: seconds since 1970, or block numbers."""
-
-    epoch: int
-    at: int
-    until: int
-    unit: Literal["time", "block"]
-
-    @property
-    def text(self) -> str:
-        """When it ends, as people read it."""
-        return instant_text(datetime.fromtimestamp(self.at, UTC)) if self.unit == "time" else f"block {self.at}"
-
-
-def by_time(clock: EpochClock, epoch: int) -> EpochEnd:
-    """The end of an epoch of a scheme with `every` and `start`."""
-    assert clock.every is not None  # the scheme has both, or neither
-    assert clock.start is not None
-    at = int(clock.start.timestamp()) + epoch * clock.every
-    grace = clock.every // _PART if clock.grace is None else clock.grace
-    return EpochEnd(epoch, at, at + grace, "time")
-
-
-def by_blocks(clock: EpochClock, epoch: int, after: int) -> EpochEnd:
-    """The end of an epoch of a scheme with `tempo`. after: the block at which the epoch before ended."""
-    assert clock.tempo is not None
-    at = after + clock.tempo
-    grace = clock.tempo // _PART if clock.grace is None else -(-clock.grace // BLOCK_SECONDS)
-    return EpochEnd(epoch, at, at + grace, "block")
-
+__all__ = ["SteadyClock"]
 
 JUMP_SECONDS = 60.0
 """A difference between two clocks that no correction by the network makes in a second."""

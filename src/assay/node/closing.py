@@ -29,7 +29,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
 from assay.node import CLOCK, FOLDER, status
 from assay.node.chain import EpochRegistry
-from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
+from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement

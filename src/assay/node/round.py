@@ -125,7 +125,7 @@ class Round:
             return False
         validator = Spool(self.folder, self.signer).validator
         evidence = run_files.evidence_file(self.folder, validator)
-        if evidence.exists() and f'"epoch":{work.epoch},'.encode() in evidence.read_bytes():
+        if _has_epoch(evidence, work.epoch):
             why = f"The task set changed while epoch {work.epoch} is open."
             waits = f"{why} This node uses the new set from epoch {work.epoch + 1} on; you need do nothing."
             self.tell(waits)
@@ -301,6 +301,15 @@ def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
 
 def _is_older(epoch: object, than: int) -> bool:
     return isinstance(epoch, int) and epoch < than
+
+
+def _has_epoch(evidence: Path, epoch: int) -> bool:
+    """Whether a file of evidence has a record of an epoch. It may be large, so it is read line by line."""
+    named = f'"epoch":{epoch},'.encode()
+    if not evidence.exists():
+        return False
+    with evidence.open("rb") as lines:
+        return any(named in line for line in lines)
 
 
 def _named(cell: Cell, why: str) -> str:

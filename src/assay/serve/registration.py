@@ -126,7 +126,7 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
         epoch = open_epoch(store)
         if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
             what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
-            retry = seconds_to_wait(served.scheme)
+            retry = seconds_to_wait(served.scheme, epoch)
             raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=retry)
         submitting.rename_participant(served.folder, participant, name)
     return RegistrationResult(participant, False, renamed=True)

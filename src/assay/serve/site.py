@@ -24,6 +24,7 @@ from assay.competition import open_competition
 from assay.errors import BadInput, CannotSettle, brief
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
+from assay.ledger.closing_cost import next_epoch
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
 from assay.ledger.store import Store, Submission
@@ -252,6 +253,13 @@ class ServedCompetition:
         rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
         return (*files, *ledger), (*rest, *ledger)
 
+    def _open_epoch(self) -> int:
+        """The epoch that the operator's node closes next; 1 without a ledger."""
+        if self.store is None:
+            return 1
+        with self.store.reading() as view:
+            return next_epoch(view) or 1
+
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
         if seen is not None and shelf.seen == seen and shelf.holds(now()):
@@ -260,7 +268,7 @@ class ServedCompetition:
         with self._lock:
             shelf, moment = self._shelf, now()
             if shelf.state != state or not shelf.holds(moment):
-                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, self._open_epoch(), moment))
             shelf.seen = seen
             return shelf
 
