@@ -65,7 +65,7 @@ def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayErr
 
 def _places(place: Path) -> tuple[list[Path], Path | None, Path]:
     """The folders of the competitions, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
-    from assay.node.operator import places
+    from assay.scheme.subnet import places
 
     if not place.exists():
         raise BadInput("no such file or folder", file=place, hint="correct the path: one of the file is relative to the file")
@@ -111,16 +111,16 @@ def _signer(place: Path, key: str | None) -> None:
 
 def _targets(path: Words, folders: list[Path], beside: Path, values: Values) -> Iterator[Callable[[], object]]:
     """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
-    from assay.cli.operator import known_targets, registry_target
-    from assay.publish.publishers import target_names
+    from assay.cli.operator import registry_target
+    from assay.publish.publishers import target_kinds, target_names
 
     told = values.get("to") or []
     told = [told] if isinstance(told, str) else told  # `publish` has one target, the operator's node several
     if path == ("node", "operator"):
-        yield partial(known_targets, beside)
+        yield partial(target_kinds, beside)
         registry = values.get("registry")
         if registry is None:
-            yield lambda: registry_target(folders, beside, known_targets(beside), None)
+            yield lambda: registry_target(folders, beside, target_kinds(beside), None)
         told = told or target_names(beside) if values.get("publish") else []
         told = [*dict.fromkeys([*told, *([] if registry is None else [registry])])]
     yield from (partial(_target, beside, name) for name in told)

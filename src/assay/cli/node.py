@@ -131,8 +131,8 @@ def status(folder: PlaceArgument, as_json: AsJson = False) -> None:
       assay node status my-copy
       assay node status my-subnet.toml --json
     """
-    from assay.node.operator import places
     from assay.node.status import read_status
+    from assay.scheme.subnet import places
 
     folders = places(folder)[0]
     seen = [read_status(place, whole=not number) for number, place in enumerate(folders)]

@@ -28,7 +28,7 @@ from assay.ledger import config
 from assay.node import FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.herald import Herald, Telling
-from assay.scheme import subnet
+from assay.scheme.subnet import places
 from assay.serve.listening import ServeOptions, addresses, listen
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from assay.node.closing import Closer
     from assay.publish.watch import WatchEvent, WatchReport
 
-__all__ = ["Operator", "OperatorOptions", "places"]
+__all__ = ["Operator", "OperatorOptions"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
@@ -66,13 +66,6 @@ class OperatorOptions:
     """Whether a clock that is new may close several epochs at once."""
     ask: Callable[[], str] | None = field(default=None, repr=False)
     """Asks for the passphrase of a key of publish.toml."""
-
-
-def places(place: Path) -> tuple[list[Path], Path | None, Path]:
-    """The competitions' folders, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
-    if not place.is_file():
-        return [place], None, place
-    return [place.parent / member.path for member in subnet.read(place).competitions], place, place.parent
 
 
 class _NodePart:
