@@ -27,15 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HELP = "Leave a validator or an operator running, and see how it is."
-
-
-app = typer.Typer(name="node", help=HELP, no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.callback()
-def _group() -> None:
-    """Leave a validator or an operator running, and see how it is."""
+app = typer.Typer(
+    name="node",
+    help="Leave a validator or an operator running, and see how it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("validator", cls=KIND_COMMAND)
