@@ -24,7 +24,7 @@ from assay.ledger.access import receipt_predicate
 from assay.node.closing import Closer
 from assay.records import record
 from assay.scheme.fields import instant_text
-from cli_kit import output, refused
+from cli_kit import output, refused, run
 from ledger_kit import SIGNER
 from node_kit import until
 from subtensor import Simulator
@@ -247,3 +247,13 @@ def test_what_is_settled_is_published_by_the_same_process(tmp_path: Path) -> Non
         assert dict(chain.get("SubtensorModule.Weights", weights_kit.NETUID, weights_kit.ME)) == weights_kit.WEIGHTS
         target = json.loads((place / "node" / "target-sn.json").read_bytes())
         assert target["published"] in settled(place), out.read_text()
+
+
+def test_once_ends_with_3_while_a_target_has_an_alarm(tmp_path: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("log", SIGNER)
+    place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
+    words = ("node", "operator", place, "--key", "log", "--no-serve", "--once", "--registry", "sn")
+    run(*words)
+    (place / "hotkey").write_text(weights_kit.secret("//Nobody"))
+    run(*words, code=3)

@@ -89,7 +89,7 @@ def operator(
     Everything that is settled goes to the targets of publish.toml. kill -9 loses nothing; SIGTERM and Ctrl-C end it.
 
     `assay node status` says how it is and what is wrong, and so do DIR/node/status.html and status.prom; --on-alarm and --webhook
-    tell each alarm once when it begins, and once when it is over.
+    tell each alarm once when it begins, and once when it is over. With --once, it ends with 3 while a target has an alarm.
 
     \b
     Examples:

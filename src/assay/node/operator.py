@@ -148,7 +148,12 @@ class Operator:
             return self._fatal
 
     def once(self) -> int:
-        """Close what has ended, without waiting for anybody, and publish it to each target; then end. Raises AssayError."""
+        """Close what has ended, without waiting for anybody, and publish it to each target; then end. Raises AssayError.
+
+        Returns the exit code: 3 if a target has an alarm, as a watch that looks once, otherwise 0. What a chain has not confirmed
+        yet is no alarm: the next call follows it.
+        """
+        alarmed = False
         with ExitStack() as stack:
             for folder in self.folders:
                 stack.enter_context(working(folder, "the operator"))
@@ -156,10 +161,10 @@ class Operator:
             self._note(**begun, url=str(self.options.place), publishes=list(self.options.targets))
             self._closer().carry_out(wait=False)
             for name in self.options.targets:
-                self._watch_once(name)
+                alarmed |= bool(self._watch_once(name).alarms)
             for herald in self._heralds:
                 herald.look()
-        return 0
+        return 3 if alarmed else 0
 
     # Parts
 
@@ -319,12 +324,14 @@ class Operator:
             return error.exit_code
         return 0
 
-    def _watch_once(self, name: str) -> None:
+    def _watch_once(self, name: str) -> WatchReport:
+        """Step until a target has nothing left to do now; returns what the watch reports at the end."""
         watch = self._watch(name)
-        report = watch.step()
+        report: WatchReport = watch.step()
         while not report.rest:
             report = watch.step()
         self._note_target(name, report)
+        return report
 
     def _note_target(self, name: str, report: WatchReport) -> None:
         """Leave what a watch saw in a file of its own: several processes write here."""
