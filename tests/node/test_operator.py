@@ -295,3 +295,13 @@ def test_a_target_that_is_wrong_is_an_alarm_and_the_season_goes_on(tmp_path: Pat
         until(lambda: len(settled(place)) >= 2, "epochs are closed")
         until(lambda: "target-broken" in [alarm.code for alarm, _ in status.read_status(place).alarms], "it is an alarm")
         assert process.poll() is None
+
+
+def test_once_ends_with_3_while_a_target_has_an_alarm(tmp_path: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("log", SIGNER)
+    place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
+    words = ("node", "operator", place, "--key", "log", "--no-serve", "--once", "--registry", "sn")
+    run(*words)
+    (place / "hotkey").write_text(weights_kit.secret("//Nobody"))
+    run(*words, code=3)

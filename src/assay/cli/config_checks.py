@@ -27,7 +27,8 @@ _TELLING: frozenset[Words] = frozenset({("node", "operator"), ("node", "validato
 _WRITTEN = ("export", "output")
 """Options that name a folder or file to write, beside the page and the metrics."""
 _SECONDS = 5.0
-"""For an answer of the service that has the address."""
+"""For the whole answer of the service that has the address."""
+_ANSWER_BYTES = 64 * 1024
 
 
 def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayError]:
@@ -65,7 +66,7 @@ def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayErr
 
 def _places(place: Path) -> tuple[list[Path], Path | None, Path]:
     """The folders of the competitions, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
-    from assay.node.operator import places
+    from assay.scheme.subnet import places
 
     if not place.exists():
         raise BadInput("no such file or folder", file=place, hint="correct the path: one of the file is relative to the file")
@@ -111,16 +112,16 @@ def _signer(place: Path, key: str | None) -> None:
 
 def _targets(path: Words, folders: list[Path], beside: Path, values: Values) -> Iterator[Callable[[], object]]:
     """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
-    from assay.cli.operator import known_targets, registry_target
-    from assay.publish.publishers import target_names
+    from assay.cli.operator import registry_target
+    from assay.publish.publishers import target_kinds, target_names
 
     told = values.get("to") or []
     told = [told] if isinstance(told, str) else told  # `publish` has one target, the operator's node several
     if path == ("node", "operator"):
-        yield partial(known_targets, beside)
+        yield partial(target_kinds, beside)
         registry = values.get("registry")
         if registry is None:
-            yield lambda: registry_target(folders, beside, known_targets(beside), None)
+            yield lambda: registry_target(folders, beside, target_kinds(beside), None)
         told = told or target_names(beside) if values.get("publish") else []
         told = [*dict.fromkeys([*told, *([] if registry is None else [registry])])]
     yield from (partial(_target, beside, name) for name in told)
@@ -212,9 +213,12 @@ def _address(place: Path, values: Values, notes: list[str]) -> None:
         with ExitStack() as stack:
             stack.enter_context(listen(options))
     except Unreachable as error:
-        if not _is_assay(options):
+        if options.certificate is not None:  # it is not asked what it is: its certificate need not be for this name
+            notes.append(f"something has the address {options.host}:{options.port}: it must end before this service starts")
+        elif _is_assay(options):
+            notes.append(f"a service of Assay answers at {options.host}:{options.port}: it must end before this one starts")
+        else:
             raise BadInput(error.what, hint=error.hint) from None
-        notes.append(f"a service of Assay answers at {options.host}:{options.port}: it must end before this one starts")
 
 
 def _certificate(certificate: Path, key: Path) -> None:
@@ -230,21 +234,15 @@ def _certificate(certificate: Path, key: Path) -> None:
 
 
 def _is_assay(options: ServeOptions) -> bool:
-    """Check whether a service of Assay answers at the address. Its certificate is not checked: nothing is told to it."""
-    import http.client
-    import ssl
+    """Check whether a service of Assay answers at the address, without TLS."""
+    from assay.peers import NoAnswer
+    from assay.peers.http import Peer
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    if options.certificate is None:
-        connection = http.client.HTTPConnection(host, options.port, timeout=_SECONDS)
-    else:
-        trusting = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(host, options.port, timeout=_SECONDS, context=trusting)
+    url = f"http://[{host}]:{options.port}/healthz" if ":" in host else f"http://{host}:{options.port}/healthz"
     try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        return answer.status in (200, 503) and answer.read(64).startswith((b"ok", b"{"))
-    except (OSError, http.client.HTTPException):
+        with Peer(url, seconds=_SECONDS, keep=False) as peer:
+            answer = peer.ask("GET", most=_ANSWER_BYTES)
+    except NoAnswer:
         return False
-    finally:
-        connection.close()
+    return answer.status in (200, 503) and answer.body.startswith((b"ok", b"{"))

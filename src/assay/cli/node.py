@@ -28,15 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HELP = "Leave a validator or an operator running, and see how it is."
-
-
-app = typer.Typer(name="node", help=HELP, no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.callback()
-def _group() -> None:
-    """Leave a validator or an operator running, and see how it is."""
+app = typer.Typer(
+    name="node",
+    help="Leave a validator or an operator running, and see how it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("validator", cls=KIND_COMMAND)
@@ -126,8 +123,8 @@ def status(folder: PlaceArgument, as_json: AsJson = False) -> None:
       assay node status my-copy
       assay node status my-subnet.toml --json
     """
-    from assay.node.operator import places
     from assay.node.status import read_status
+    from assay.scheme.subnet import places
 
     folders = places(folder)[0]
     seen = [read_status(place, whole=not number) for number, place in enumerate(folders)]

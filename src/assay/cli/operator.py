@@ -25,7 +25,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.ledger.keys import PrivateKey
 
-__all__ = ["PlaceArgument", "known_targets", "operator", "registry_target", "signers_of"]
+__all__ = ["PlaceArgument", "operator", "registry_target", "signers_of"]
 
 PlaceArgument = Annotated[
     Path, typer.Argument(metavar="DIR|SUBNET.toml", help="A competition's folder, or a subnet file.", show_default=False)
@@ -94,7 +94,7 @@ def operator(
     Everything that is settled goes to the targets of publish.toml. kill -9 loses nothing; SIGTERM and Ctrl-C end it.
 
     `assay node status` says how it is and what is wrong, and so do DIR/node/status.html and status.prom; --on-alarm and --webhook
-    tell each alarm once when it begins, and once when it is over.
+    tell each alarm once when it begins, and once when it is over. With --once, it ends with 3 while a target has an alarm.
 
     \b
     Examples:
@@ -103,7 +103,9 @@ def operator(
       assay node operator my-competition --no-serve --once
       assay node operator my-competition --on-alarm "sh mail-alarm.sh" --webhook https://hooks.example.org/assay
     """
-    from assay.node.operator import Operator, OperatorOptions, places
+    from assay.node.operator import Operator, OperatorOptions
+    from assay.publish.publishers import target_kinds
+    from assay.scheme.subnet import places
 
     service = None
     if serve and not once:
@@ -111,7 +113,7 @@ def operator(
     telling = telling_of(place, on_alarm, webhook, plain_webhook, page, metrics)
     folders, subnet, beside = places(place)
     signers = signers_of([*folders, *([] if subnet is None else [subnet])], key)
-    known = known_targets(beside)
+    known = target_kinds(beside)
     source, targets = registry_target(folders, beside, known, registry), _targets(known, to, publish=publish)
     options = OperatorOptions(place, service, source, targets, export, catch_up)
     node = Operator(options, signers, tell, telling)
@@ -141,19 +143,6 @@ def signers_of(places: Sequence[Path], key: str | None) -> dict[Path, PrivateKey
     return signers
 
 
-def known_targets(beside: Path) -> dict[str, str]:
-    """The targets of publish.toml and their kinds; none if there is no such file. Raises BadInput."""
-    from assay.scheme.reading import read_toml
-
-    file = beside / "publish.toml"
-    if not file.exists():
-        return {}
-    content, _ = read_toml(file)
-    targets = content.get("targets")
-    rows = targets.items() if isinstance(targets, dict) else ()
-    return {name: str(row.get("kind")) for name, row in rows if isinstance(row, dict)}
-
-
 def _targets(known: Mapping[str, str], named: list[str] | None, *, publish: bool) -> tuple[str, ...]:
     if not publish:
         return ()
@@ -169,6 +158,7 @@ def registry_target(folders: Sequence[Path], beside: Path, known: Mapping[str, s
     BadInput if there is no such target, or if there are several subnets.
     """
     from assay.folder.registry import PULLED_FILE
+    from assay.publish.publishers import PUBLISH_FILE
 
     if named is not None:
         _check_target(known, named, "--registry")
@@ -178,7 +168,7 @@ def registry_target(folders: Sequence[Path], beside: Path, known: Mapping[str, s
         return None
     if len(subnets) > 1:
         what = f"the registry was pulled from a chain, and there are several subnets: {', '.join(subnets)}"
-        raise BadInput(what, file=beside / "publish.toml", hint="name one: --registry TARGET")
+        raise BadInput(what, file=beside / PUBLISH_FILE, hint="name one: --registry TARGET")
     return subnets[0]
 
 

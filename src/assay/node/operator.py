@@ -28,8 +28,8 @@ from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
 from assay.node.clock import SteadyClock
 from assay.node.herald import Herald, Telling
 from assay.publish.faces import time_text
-from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
+from assay.scheme.subnet import places
 from assay.serve.links import segment
 from assay.serve.listening import ServeOptions, addresses, listen
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from assay.node.closing import Closer
     from assay.publish.watch import WatchEvent, WatchReport
 
-__all__ = ["Operator", "OperatorOptions", "places"]
+__all__ = ["Operator", "OperatorOptions"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
@@ -69,13 +69,6 @@ class OperatorOptions:
     export: Path | None = None
     catch_up: bool = False
     """Whether a clock that is new may close several epochs at once."""
-
-
-def places(place: Path) -> tuple[list[Path], Path | None, Path]:
-    """List the competitions' folders, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
-    if not place.is_file():
-        return [place], None, place
-    return [place.parent / member.path for member in subnet.read(place).competitions], place, place.parent
 
 
 class _NodePart:
@@ -169,7 +162,8 @@ class Operator:
     def once(self) -> int:
         """Close what has ended, without waiting for anybody, and publish it to each target; then end.
 
-        Returns the highest exit code of the targets. Raises AssayError if an epoch could not be closed.
+        Returns the exit code: 3 if a target has an alarm, as a watch that looks once, otherwise 0. What a chain has not confirmed
+        yet is no alarm: the next call follows it. Raises AssayError if an epoch could not be closed.
         """
         with ExitStack() as stack:
             for folder in self.folders:
@@ -376,7 +370,7 @@ class Operator:
         return 0
 
     def _watch_once(self, name: str) -> int:
-        """Publish to a target what is settled, once; the exit code, as `assay publish --watch --once` has it."""
+        """Publish to a target what is settled, once; returns 3 if it has an alarm then, or the exit code of what is wrong."""
         try:
             watch = self._watch(name)
             report = watch.step()
@@ -386,7 +380,7 @@ class Operator:
             self._note_broken(name, error)
             return error.exit_code
         self._note_target(name, report)
-        return int(report.exit_code)
+        return 3 if report.alarms else 0
 
     def _note_broken(self, name: str, error: AssayError) -> None:
         """Leave for the status that nothing can be published to a target."""

@@ -441,9 +441,7 @@ def open_site(place: Path, addresses: list[str]) -> Site:
 
     Raises BadInput for a wrong folder, or two competitions that would have one address; StoreError.
     """
-    folders = [place]
-    if config.is_subnet(place):
-        folders = [place.parent / member.path for member in subnet.read(place).competitions]
+    folders, _, _ = subnet.places(place)
     with ExitStack() as stack:
         competitions: dict[str, ServedCompetition] = {}
         for folder in folders:
