@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.exact import canonical
 from assay.folder.files import load, write_bytes
 from assay.judge.running import backoff
@@ -46,6 +46,8 @@ _STOP_SECONDS = 30
 """A child that has not ended so long after SIGTERM is killed; the service ends the requests that are under way first."""
 _LAST_WORDS = 5.0
 """Seconds for the last page, when everything else has ended."""
+_PORT_SECONDS = 10
+"""For so long a port that is taken is asked for again."""
 _DUE = "due.json"
 
 
@@ -133,7 +135,7 @@ class Operator:
         with ExitStack() as stack:
             for folder in self.folders:
                 stack.enter_context(working(folder, "the operator"))
-            opened = None if self.options.service is None else stack.enter_context(listen(self.options.service))
+            opened = None if self.options.service is None else stack.enter_context(self._listening(self.options.service))
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
             self._parts = self._made(opened)
@@ -167,6 +169,17 @@ class Operator:
         return 0
 
     # Parts
+
+    def _listening(self, service: ServeOptions) -> socket.socket:
+        """The socket of the service. After a kill the port may be taken until the last process of the node before has ended."""
+        until = time.monotonic() + _PORT_SECONDS
+        while True:
+            try:
+                return listen(service)
+            except Unreachable:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
 
     def _made(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
