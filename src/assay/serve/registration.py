@@ -23,6 +23,7 @@ from assay.characters import mixed_word, unmasked
 from assay.errors import BadInput, brief
 from assay.folder import csvs
 from assay.folder.files import alone
+from assay.folder.registry import PULLED_FILE
 from assay.judge import submitting
 from assay.ledger.intake import open_epoch
 from assay.ledger.keys import ED25519, PublicKey, hotkey
@@ -38,7 +39,6 @@ __all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "r
 
 NAMES_PER_EPOCH = 10
 """How often a participant may change its name in an epoch: each change is written, and pages are drawn again."""
-_PULLED = "registry.json"
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
 
@@ -126,7 +126,7 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
         epoch = open_epoch(store)
         if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
             what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
-            retry = seconds_to_wait(served.scheme)
+            retry = seconds_to_wait(served.scheme, epoch)
             raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=retry)
         submitting.rename_participant(served.folder, participant, name)
     return RegistrationResult(participant, False, renamed=True)
@@ -180,7 +180,7 @@ def _check_invited(served: ServedCompetition, notebook: Notebook, code: str) -> 
         invitation = notebook.usable(code_digest(code), now())
     except BadInput as error:
         raise HttpProblem(403, error.what, hint=error.hint, stage="invitation") from None
-    if invitation.participant is None and present(served.folder / _PULLED):
+    if invitation.participant is None and present(served.folder / PULLED_FILE):
         what = f"the participants of {served.name!r} are those of a chain"
         raise HttpProblem(
             403, what, hint="register the hotkey on the chain; the operator then pulls the registry", stage="invitation"
