@@ -18,7 +18,7 @@ from typing import TextIO
 
 from bench import page
 
-MEASUREMENTS = ("subnet", "startup", "bulk", "judging", "workflow", "ledger", "verify", "receipts", "serve", "polling")
+MEASUREMENTS = ("subnet", "startup", "bulk", "judging", "workflow", "ledger", "verify", "receipts", "serve", "polling", "node")
 LONG = frozenset({"bulk", "judging", "ledger", "verify", "receipts"})
 
 

@@ -194,7 +194,12 @@ def scratch() -> Iterator[Path]:
 
 def signers(count: int) -> list[PrivateKey]:
     """Keys of validators, or of participants: the same in every run."""
-    return [keys.read(sha256(b"bench %d" % number).hexdigest().encode()) for number in range(count)]
+    return [keys.read(seed(number).encode()) for number in range(count)]
+
+
+def seed(number: int) -> str:
+    """The seed of one of these keys, as a key's file has it."""
+    return sha256(b"bench %d" % number).hexdigest()
 
 
 def competition(

@@ -88,9 +88,17 @@ def test_a_unit_starts_commands_that_there_are(file: Path) -> None:
     service = unit(file)
     config = dict(word.split("=", 1) for word in [service["Environment"]]).get("ASSAY_CONFIG", "")
     for line in filter(None, (service.get("ExecStartPre"), service["ExecStart"])):
-        program, *words = shlex.split(line)
+        program, *words = shlex.split(line.removeprefix("-"))
         assert program == "/opt/assay/bin/assay"
         accepted(words, config)
+
+
+@pytest.mark.parametrize("name", ["assay-operator", "assay-validator@"])
+def test_a_node_is_told_once_to_stop_and_starts_while_a_database_is_away(name: str) -> None:
+    (file,) = (file for file in UNITS if file.stem == name)
+    service = unit(file)
+    assert service["KillMode"] == "mixed"
+    assert service["ExecStartPre"].startswith("-"), "a check that fails does not keep the node from telling somebody"
 
 
 @pytest.mark.parametrize("file", UNITS, ids=lambda file: file.stem)

@@ -14,11 +14,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
@@ -62,6 +61,8 @@ class Round:
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._away: dict[str, Any] | None = None
+        """That the service does not answer, and since when."""
         self._displaced: BadInput | None = None
         """Why this node is to stop: another one took its key over."""
 
@@ -74,7 +75,7 @@ class Round:
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
-                self._push(client, work.epoch)
+                self._push(client)
             if self._waits_for_epoch(work):
                 return True
             self._note(work, "fetching")
@@ -83,26 +84,27 @@ class Round:
             judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
             absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
             looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
-            only_sends = (
+            sends_only = (
                 f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
             )
-            elsewhere = None if judged_here else only_sends
-            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
+            remarks = {"waits": None, "sends_only": None if judged_here else sends_only, "in_ledger": None}
+            self._note(pulled.work, "judging", absent=absent, looks=looks, **remarks)
             self._tell_pull(pulled)
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
             if self._displaced is not None:
-                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                self._push(client)  # or the other node judges it again
                 raise self._displaced
             if summary is not None and summary.stopped:
                 return False
-            last = fetch.ask_work(client, ())
-            self._push(client, last.epoch)
+            self._push(client)
             missing = [] if summary is None else [_named(cell, why) for cell, why in summary.errors[:_NAMED]]
             self._note(pulled.work, "idle", missing=missing, uncalibrated=self.uncalibrated, seen=pulled.work.seen)
         return True
 
     def _note(self, work: Work, state: str, **more: Any) -> None:
+        """Note what the service said just now, and so that it is not away."""
+        self._answers()
         heard = {"heard": status.now_text(), "epoch": work.epoch, "settled": work.settled, "task_set": work.task_set}
         status.note(self.folder, state=state, **heard, **more)
 
@@ -158,8 +160,8 @@ class Round:
     def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
         work = pulled.work
-        there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
-        if not there and not scheme.kind.record.by_participant:
+        judgeable = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
+        if not judgeable and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
@@ -168,22 +170,22 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            participants=tuple(row.participant for row in judgeable) if pulled.absent else (),
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
-        beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
+        beating = threading.Thread(target=self._beat, args=(over,), daemon=True)
         beating.start()
         try:
             summary = judge(self.folder, validator, options, self._heard)
         finally:
             over.set()
             beating.join()
-        elsewhere = None
-        if summary.elsewhere:
-            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
-            self.tell(f"epoch {work.epoch}: {elsewhere}")
-        status.note(self.folder, elsewhere=elsewhere)
+        in_ledger = None
+        if summary.in_ledger:
+            in_ledger = f"Not judged again, because the ledger has it from this key: {plural(summary.in_ledger, 'result')}."
+            self.tell(f"epoch {work.epoch}: {in_ledger}")
+        status.note(self.folder, in_ledger=in_ledger)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
@@ -202,20 +204,34 @@ class Round:
             self.going.pop(event.cell, None)
             self.counts["done"] += event.kind == "ended"
 
-    def _beat(self, over: threading.Event, epoch: int) -> None:
+    def _beat(self, over: threading.Event) -> None:
         """Say what is judged, and send what was, until it is over. A service that does not answer changes nothing."""
         number = 0
         with Client(self.url, self.signer) as client:
             while True:
                 status.note(self.folder, **self.counts)
-                with suppress(AssayError, OSError):
-                    if number % _TOLD == 0 and not self._still_ours(client):
-                        return
+                try:
+                    if number % _TOLD == 0:
+                        if not self._still_ours(client):
+                            return
+                        self._answers()
                     if number % _PUSHED == _PUSHED - 1:
-                        self._push(client, epoch)
+                        self._push(client)
+                except Unreachable as error:
+                    self._away = status.trouble_of(error, self._away)
+                    status.note(self.folder, trouble=self._away, away=True)
+                except (AssayError, OSError):
+                    pass  # the push at the end meets it again, and then it is told
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _answers(self) -> None:
+        """Take back that the service is away. Other trouble stands until a round was whole, or each trial of it would be told."""
+        self._away = None
+        content = status.content_of(self.folder)
+        if content.get("away") and content.get("trouble") is not None:
+            status.note(self.folder, trouble=None, away=False)
 
     def _still_ours(self, client: Client) -> bool:
         """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
@@ -244,15 +260,19 @@ class Round:
 
     # Sending
 
-    def _push(self, client: Client, epoch: int) -> PushResult:
+    def _push(self, client: Client) -> PushResult:
+        """Send what waits, for the epoch that is open now: in a long round, epochs are settled. Raises Unreachable, BadInput."""
         with self._pushing:
+            epoch = fetch.ask_work(client, ()).epoch
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
         if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
-            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only", contradicted=epoch)
             self.tell(f"{what}: does another node use this key?")
+        elif _is_older(status.content_of(self.folder).get("contradicted"), epoch):
+            status.note(self.folder, conflicts=None, contradicted=None)  # that epoch is settled, and nothing new contradicts
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:
@@ -277,6 +297,10 @@ def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
             for task, trial in listed:
                 named = {"task": task, "trial": trial, "epoch": work.epoch}
                 yield (whose, *(named[part] for part in about.parts))
+
+
+def _is_older(epoch: object, than: int) -> bool:
+    return isinstance(epoch, int) and epoch < than
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -164,6 +164,8 @@ class Node:
             whole = Round(self.folder, self.url, self.signer, self.options, self.tell).carry_out()
         except (AssayError, OSError) as error:
             away = isinstance(error, Unreachable)
-            status.note(self.folder, trouble=status.trouble_of(error, self._trouble), away=away, state="waiting")
+            before = status.content_of(self.folder).get("trouble")  # the round takes back that the service is away
+            trouble = status.trouble_of(error, before if isinstance(before, dict) else None)
+            status.note(self.folder, trouble=trouble, away=away, state="waiting")
             return TROUBLE
         return 0 if whole else _STOPPED
