@@ -23,6 +23,7 @@ from assay.errors import BadInput
 from assay.node import carriers, herald, status
 from assay.node.alarms import FREE
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import time_text
 from cli_kit import output, run
 
 TASK = {"uncalibrated": ["t3: its tests fail; mend its tests"]}
@@ -118,7 +119,7 @@ def test_an_alarm_is_told_once_by_each_way_and_not_again_after_a_restart(place: 
             "over task-uncalibrated",
         ]
     )
-    assert hook.came[-1]["since"] == status.text_of(since)
+    assert hook.came[-1]["since"] == time_text(since)
     assert status.read_status(place).alarms == ()
     assert [line.partition(":")[0] for line in lines] == ["alarm", "over"]
 
@@ -271,3 +272,12 @@ def test_a_node_that_is_killed_is_told_and_one_that_is_stopped_is_not(
     with waiting_node(place, "--webhook", hook.url):
         until(lambda: ": ended;" not in page.read_text(), "a page of the new node")
         assert len(hook.came) == 2
+
+
+def test_what_each_watch_saw_is_kept_beside_the_others(tmp_path: Path) -> None:
+    status.note(tmp_path, role="operator", publishes=["one", "two"], targets="not an object")
+    for name, published in (("one", 1), ("two", 1), ("former", 1), ("one", 2)):
+        status.write_target(tmp_path, name, {"published": published, "waiting": None, "alarms": [], "at": status.now_text()})
+    seen = status.look(tmp_path)
+    assert [(row["target"], row["published"]) for row in seen.targets] == [("one", 2), ("two", 1)]
+    assert seen.document["targets"] == list(seen.targets)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_a_season_of_kills_loses_nothing_and_judges_nothing_twice(tmp_path: Path
     assert (len(lines(mine)), node_kit.conflicts(theirs)) == (6, 0)
     ended = run("node", "status", mine, code=1, columns=10_000)
     assert "epoch 3: not running; 0 batches wait" in ended.stdout
-    assert "begin it again: assay node validator" in ended.stdout
+    assert "start it again: assay node validator" in ended.stdout
 
 
 @pytest.fixture
@@ -136,6 +137,14 @@ def pin_next_epoch(theirs: Path) -> None:
     """Settle epoch 1, and pin the tasks that are there."""
     node_kit.settle(theirs, 1)
     run("tasks", "pin", theirs)
+
+
+def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_path: Path) -> None:
+    notebook = service.site.competition("small").notebook
+    assert notebook is not None
+    notebook.since = datetime.now(UTC) + timedelta(seconds=2)  # a request that was signed before may be a copy
+    assert one_round(service, tmp_path / "mine")
+    assert len(lines(tmp_path / "mine")) == 1
 
 
 def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
@@ -298,7 +307,10 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_p
 
 
 def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
-    assert "no node has worked here" in run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    message = run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    assert "no node has worked here; start one: assay node operator DIR, or on a validator's machine: assay node" in message
+    message = run("node", "status", tmp_path / "nowhere", code=2, columns=10_000).stderr
+    assert message == f"error: {tmp_path / 'nowhere'}: no such folder; correct the path\n"
     since = "2026-01-01T00:00:00Z"
     status.note(tmp_path, trouble={"what": "it does not answer", "since": since}, away=True, refused=[f"b{n}" for n in range(5)])
     wrong = status.read_status(tmp_path).wrong

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.serve.answers import Work
-from assay.serve.client import Client
+from assay.serve.client import Client, patiently
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
@@ -44,12 +44,19 @@ _NAMED = 20
 
 
 class Round:
-    """One round in a folder. tell: prints a line for people."""
+    """One round in a folder. tell: prints a line for people. pauses: before it asks again whom it does not reach at first."""
 
     def __init__(
-        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Callable[[str], None] = lambda line: None
+        self,
+        folder: Path,
+        url: str,
+        signer: PrivateKey,
+        options: NodeOptions,
+        tell: Callable[[str], None] = lambda line: None,
+        pauses: Sequence[float] = (),
     ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self._pauses = pauses
         self.going: dict[Cell, str] = {}
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
@@ -64,7 +71,7 @@ class Round:
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
-            beat(client, self.folder, take_over=self.options.take_over)
+            patiently(lambda: beat(client, self.folder, take_over=self.options.take_over), self._pauses)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
@@ -77,11 +84,11 @@ class Round:
             judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
             absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
             looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
-            only_sends = (
+            sends_only = (
                 f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
             )
-            elsewhere = None if judged_here else only_sends
-            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
+            remarks = {"waits": None, "sends_only": None if judged_here else sends_only, "in_ledger": None}
+            self._note(pulled.work, "judging", absent=absent, looks=looks, **remarks)
             self._tell_pull(pulled)
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
@@ -153,8 +160,8 @@ class Round:
     def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
         work = pulled.work
-        there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
-        if not there and not scheme.kind.record.by_participant:
+        judgeable = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
+        if not judgeable and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
@@ -163,7 +170,7 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            participants=tuple(row.participant for row in judgeable) if pulled.absent else (),
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
@@ -174,11 +181,11 @@ class Round:
         finally:
             over.set()
             beating.join()
-        elsewhere = None
-        if summary.elsewhere:
-            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
-            self.tell(f"epoch {work.epoch}: {elsewhere}")
-        status.note(self.folder, elsewhere=elsewhere)
+        in_ledger = None
+        if summary.in_ledger:
+            in_ledger = f"Not judged again, because the ledger has it from this key: {plural(summary.in_ledger, 'result')}."
+            self.tell(f"epoch {work.epoch}: {in_ledger}")
+        status.note(self.folder, in_ledger=in_ledger)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))

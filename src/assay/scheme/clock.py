@@ -1,4 +1,4 @@
-"""When an epoch ends: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`). It is pure.
+"""When an epoch ends: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`).
 
 By the time, epoch N ends at start + N · every, so everybody who reads the scheme knows when. By a chain, an epoch ends `tempo`
 blocks after the one before, whatever the chain's own epochs do: chains have changed that rule several times, and may put an epoch

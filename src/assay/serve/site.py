@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -20,7 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 from assay.competition import open_competition
 from assay.errors import BadInput, CannotSettle, brief
@@ -33,7 +31,7 @@ from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
-from assay.serve.links import other_epochs
+from assay.serve.links import other_epochs, segment
 from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
@@ -117,7 +115,7 @@ class ServedCompetition:
     def __init__(self, folder: Path, base: str = "http://127.0.0.1:8400") -> None:
         self.folder = folder = folder.absolute()
         self.name = open_competition(folder).scheme.name
-        self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
+        self.segment = segment(self.name)
         """Its part of an address."""
         self.address = f"{base}/{self.segment}"
         """Its address, for people."""
