@@ -1,4 +1,4 @@
-"""The time of day by which an operator's node closes epochs: it is not believed at once when it jumps."""
+"""The time of day as an operator's node believes it. `scheme/clock.py` says when an epoch ends."""
 
 from __future__ import annotations
 
