@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
 from assay.node import CLOCK, FOLDER, status
 from assay.node.chain import EpochRegistry
-from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
+from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time, ends_late
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement
@@ -208,6 +209,8 @@ class Closer:
             hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
             raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
         _write_note(season.folder, clock=clock_digest)
+        if late := ends_late(clock, end.epoch, datetime.fromtimestamp(self.clock(), UTC)):
+            self._tell(season.folder, late)
 
     def _counts_blocks(self) -> bool:
         counts = False
