@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["PATTERN", "REFUSED", "allowed", "printable"]
+__all__ = ["PATTERN", "REFUSED", "allowed", "mixed_word", "printable", "unmasked"]
 
 REFUSED: tuple[tuple[int, int], ...] = (
     (0x0000, 0x001F),
@@ -55,3 +55,36 @@ def allowed(text: str) -> bool:
 def printable(text: str) -> str:
     """The text as one line, refused characters written out as in `\\x1b`: what a file holds cannot move the cursor."""
     return text if allowed(text) else _REFUSED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+# Names that people choose: a service refuses those that pass for others. No settlement depends on what follows.
+
+_SCRIPTS = {
+    "Latin": "A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff",
+    "Greek": "\u0370-\u0373\u0376-\u037d\u037f-\u0386\u0388-\u03ff\u1f00-\u1fff",
+    "Cyrillic": "\u0400-\u0481\u048a-\u052f\u1c80-\u1c8f\ua640-\ua66e\ua680-\ua69d",
+}
+"""The letters of scripts that share shapes, as in the brackets of a regular expression."""
+_MARKS = "\u0300-\u036f\u0483-\u0489"
+"""Marks above and below letters of any of these scripts."""
+_WORD = re.compile(f"[{''.join(_SCRIPTS.values())}{_MARKS}]+")
+_LETTERS = {script: re.compile(f"[{letters}]") for script, letters in _SCRIPTS.items()}
+_LOOK_ALIKE = str.maketrans(
+    "АВЕЅІЈКМНОРСТУҮХԌԚԜӀаеѕіјкорсуүхһԁԛԝӏΑΒΕΖΗΙΚΜΝΟΡΤΥΧͿαγικνορυϳ",
+    "ABESIJKMHOPCTYYXGQWIaesijkopcyyxhdqwlABEZHIKMNOPTYXJayikvopuj",
+)
+"""Cyrillic and Greek letters, and the Latin ones that nobody can tell from them."""
+
+
+def mixed_word(text: str) -> tuple[str, list[str]] | None:
+    """The first word with letters of several scripts that share shapes, and these scripts; None if there is none."""
+    for word in _WORD.findall(text):
+        scripts = [script for script, letters in _LETTERS.items() if letters.search(word)]
+        if len(scripts) > 1:
+            return word, scripts
+    return None
+
+
+def unmasked(text: str) -> str:
+    """The text with Latin letters in the place of Cyrillic and Greek ones that look like them."""
+    return text.translate(_LOOK_ALIKE)

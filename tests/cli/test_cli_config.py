@@ -192,6 +192,56 @@ def _hear(taken: socket.socket) -> None:
     taken.accept()[0].close()
 
 
+@pytest.mark.parametrize("path", [("node", "operator"), ("publish",), ("serve",), ("settle",)])
+def test_options_with_several_values_are_checked(tmp_path: Path, path: tuple[str, ...]) -> None:
+    place, params = made(tmp_path / "season"), options_of(command(path).params)
+    words = ["--port", "0"] if "port" in params else []
+    words += ["--to", "10.0.0.1"] if "to" in params else []
+    for name in (name for name, param in params.items() if param.multiple):
+        words += [f"--{name}", "10.0.0.1", f"--{name}", "10.0.0.2"]
+    result = run("config", "check", *path, place, *words, "--json", code=2 if "to" in params else 0)
+    found = json.loads(result.stdout)
+    assert found["checked"] == [" ".join(path)]
+    assert any("so there is nowhere to publish to" in line for line in found["wrong"]) == ("to" in params)
+
+
+def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
+    os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
+    place, page = made(tmp_path / "season"), tmp_path / "gone" / "status.html"
+    (place / "publish.toml").write_text("[targets\n", encoding="utf-8")
+    text = f'[node.operator]\nplace = "season"\nport = 0\non-alarm = "nosuchprog"\nwebhook = "ftp://x"\npage = "{page}"\n'
+    file = written(tmp_path, text)
+    found = wrong("--config", file, "config", "check")
+    parts = (
+        "ledger.toml: no such file",
+        "publish.toml:1: is not TOML",
+        "can be run: 'nosuchprog'",
+        "--webhook is not",
+        f"{page}: cannot",
+    )
+    assert [part for part in parts if not any(part in line for line in found)] == []
+    assert len(found) == len(parts), found
+    (place / "publish.toml").unlink()
+    written(tmp_path, '[node.operator]\nplace = "season"\nport = 0\n')
+    (line,) = wrong("--config", file, "config", "check")
+    assert line == refused("--config", file, "node", "operator", "--once")
+
+
+def test_an_operator_needs_a_ledger_and_a_key_of_each_place(tmp_path: Path) -> None:
+    os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
+    for name in ("one", "two"):
+        ledger_kit.made(tmp_path / name)
+    rows = "".join(f'[[competitions]]\npath = "{name}"\nshare = "0.5"\n' for name in ("one", "two"))
+    (tmp_path / "subnet.toml").write_text(rows, encoding="utf-8")
+    words = ("config", "check", "node", "operator", tmp_path / "subnet.toml", "--port", "0")
+    assert any("subnet.ledger.toml: no such file" in line for line in wrong(*words))
+    check = ("config", "check", "node", "operator", tmp_path / "one", "--port", "0")
+    assert wrong(*check) == [refused("node", "operator", tmp_path / "one", "--once")]
+    assert "does not say which key signs" in wrong(*check)[0]
+    keys.save("small-log", ledger_kit.SIGNER)
+    assert output(*check, "--key", "small-log") == "Nothing is wrong with: assay node operator\n"
+
+
 def test_a_key_that_others_can_read_is_found(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
     keys.save("val-1", ledger_kit.SIGNER).chmod(0o644)

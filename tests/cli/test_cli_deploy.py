@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import yaml
 from assay.cli import app
 from assay.cli.config import parsed
 from assay.cli.configuration import SECRETS, VARIABLES
+from assay.node import status, working
 from cli_kit import run
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +67,22 @@ def unit(file: Path) -> configparser.SectionProxy:
 def test_compose_starts_commands_that_there_are(name: str) -> None:
     accepted(OURS[name]["command"])
     probe = OURS[name]["healthcheck"]["test"]
-    if probe[1] == "assay":
-        accepted(probe[2:])
-    else:
-        compile(probe[3], "<probe>", "exec")
-        assert "/healthz" in probe[3]
+    assert probe[:3] == ["CMD", "python", "-c"]
+    compile(probe[3], "<probe>", "exec")
+    assert name != "operator" or "/healthz" in probe[3]
+
+
+def test_compose_asks_whether_a_validator_works_and_not_whether_an_alarm_stands(tmp_path: Path) -> None:
+    asked = OURS["validator-1"]["healthcheck"]["test"][3].replace("/var/lib/assay/copy", str(tmp_path))
+
+    def exit_code() -> int:
+        return subprocess.run([sys.executable, "-c", asked], check=False).returncode
+
+    assert exit_code() == 1, "no node works there"
+    with working(tmp_path, "v1"):
+        status.note(tmp_path, missing=["m1 t2 1: it errs"])
+        assert exit_code() == 0
+    assert exit_code() == 1
 
 
 def test_compose_has_secrets_as_files_and_listens_on_loopback() -> None:
@@ -88,9 +101,17 @@ def test_a_unit_starts_commands_that_there_are(file: Path) -> None:
     service = unit(file)
     config = dict(word.split("=", 1) for word in [service["Environment"]]).get("ASSAY_CONFIG", "")
     for line in filter(None, (service.get("ExecStartPre"), service["ExecStart"])):
-        program, *words = shlex.split(line)
+        program, *words = shlex.split(line.removeprefix("-"))
         assert program == "/opt/assay/bin/assay"
         accepted(words, config)
+
+
+@pytest.mark.parametrize("name", ["assay-operator", "assay-validator@"])
+def test_a_node_is_told_once_to_stop_and_starts_while_a_database_is_away(name: str) -> None:
+    (file,) = (file for file in UNITS if file.stem == name)
+    service = unit(file)
+    assert service["KillMode"] == "mixed"
+    assert service["ExecStartPre"].startswith("-"), "a check that fails does not keep the node from telling somebody"
 
 
 @pytest.mark.parametrize("file", UNITS, ids=lambda file: file.stem)

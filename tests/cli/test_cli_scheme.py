@@ -1,11 +1,14 @@
 """`assay scheme`: presets, checks and the schema."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import rfc8785
 
+import ledger_kit
+from assay.scheme.fields import instant_text
 from assay.scheme.load import parse, presets
 from cli_kit import made, narrow, output, refused, rewrite, run
 
@@ -44,6 +47,18 @@ def test_check_warns(tmp_path: Path) -> None:
     place = made(tmp_path / "x")
     rewrite(place / "scheme.toml", 'method = "modified-z"', 'method = "z"')
     assert 'with threshold = "3.5" cannot flag anyone among 13' in run("scheme", "check", place, columns=500).stderr
+
+
+def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path: Path) -> None:
+    start = instant_text(datetime.now(UTC).replace(microsecond=0))  # as one who adds [epoch] in the middle of a season writes it
+    rules = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[epoch]\nevery = "72m"\nstart = "{start}"\n'
+    place = ledger_kit.made(tmp_path / "small", scheme_toml=rules)
+    assert run("scheme", "check", place).stderr == "", "nothing is settled, so epoch 1 is open"
+    ledger_kit.add(place, ledger_kit.records(epoch=3))
+    warned = run("scheme", "check", place, columns=500).stderr
+    assert "epoch 3 is open and ends at" in warned
+    (place / "ledger.db").unlink()
+    assert run("scheme", "check", place).stderr == ""
 
 
 def test_what_is_no_scheme_is_refused() -> None:

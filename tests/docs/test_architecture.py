@@ -14,7 +14,7 @@ import assay
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "assay"
 PAGE = ROOT / "docs" / "architecture.md"
-WORDS = 30
+WORDS = 36
 """The most words that the vocabulary may have."""
 STEPS = 20
 """The most files that one score may pass through, from a line of JSONL to a weight of 16 bits."""

@@ -16,7 +16,7 @@ import small_folder
 from assay import folder
 from assay.competition import open_competition
 from assay.errors import BadInput
-from assay.folder import evidence, files
+from assay.folder import evidence, files, strict
 from small_folder import PARTICIPANTS, SCHEME, VALIDATORS, lines, record
 
 JSON_FLOATS: dict[str, list[tuple[str, Any]]] = {
@@ -409,3 +409,17 @@ def test_a_bounty_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path, make
     make(place / "bounty.toml")
     with pytest.raises(BadInput, match=r"bounty\.toml: (no such file|cannot be read)"):
         folder.read(place)
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\xff", b"[1]", b'{"a": 1, "a": 2}', b'{"a": 1', b'{"a": "' + b"x" * 100 + b'"}']
+)
+def test_a_note_that_cannot_be_read_is_as_one_that_is_lost(tmp_path: Path, content: bytes | None) -> None:
+    note = tmp_path / "note.json"
+    note.write_bytes(b'{"a": 1}')
+    assert strict.load_note(note, 100) == {"a": 1}
+    if content is None:
+        note.unlink()
+    else:
+        note.write_bytes(content)
+    assert strict.load_note(note, 100) == {}

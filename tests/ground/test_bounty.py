@@ -202,6 +202,10 @@ def test_advice(tmp_path: Path) -> None:
         assert f"{field} is missing" in bare
     assert "bounty.commitments_until" not in bare
     assert "bounty.submissions_until is past: 2026-11-10T00:00:00Z" in said(*whole, now=NOW.replace(day=11))
+    clock = '[epoch]\nevery = "7d"\nstart = "{}"\n[reward]'
+    early, right = (SCHEME.replace("[reward]", clock.format(f"2026-11-{day}T00:00:00Z")) for day in ("02", "03"))
+    assert "epoch 1 ends at 2026-11-09T00:00:00Z, and until 2026-11-10T00:00:00Z" in said(*whole, scheme=early)
+    assert said(*whole, scheme=right) == ""
     assert "full marks for nothing" in said(*whole, ("unskippable = true\n", ""))
     assert "payout.deposit is 0" in said(*whole, ('"1001"', '"0"'))
     assert "judge.fallback is the same as judge.model" in said((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))

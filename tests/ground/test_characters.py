@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.characters import PATTERN, REFUSED, allowed, printable
+from assay.characters import PATTERN, REFUSED, allowed, mixed_word, printable, unmasked
 from assay.errors import BadInput
 from assay.folder import parse_case
 from assay.ledger import check
@@ -244,3 +244,32 @@ def test_the_search_finds_such_a_call(source: str) -> None:
 )
 def test_and_leaves_the_others_alone(source: str) -> None:
     assert not suspects(ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "scripts"),
+    [
+        ("\u0430tlas", "\u0430tlas", ["Latin", "Cyrillic"]),
+        ("the \u039fmega-agent", "\u039fmega", ["Latin", "Greek"]),
+        ("\u03bf\u043e", "\u03bf\u043e", ["Greek", "Cyrillic"]),
+        ("a\u0301\u0430", "a\u0301\u0430", ["Latin", "Cyrillic"]),
+    ],
+)
+def test_a_word_of_several_scripts_is_found(text: str, word: str, scripts: list[str]) -> None:
+    assert mixed_word(text) == (word, scripts)
+
+
+@pytest.mark.parametrize("text", ["", "Änne 2", "Команда", "Ομάδα", "α-agent", "Команда Nord", "東京 agent 7", "агент_x9"])
+def test_and_words_of_one_script_are_not(text: str) -> None:
+    assert mixed_word(text) is None
+
+
+def test_what_looks_like_latin_letters_becomes_them() -> None:
+    assert (
+        unmasked("\u0410\u0422\u041c \u0420\u043e\u0435 \u0391\u03a4\u0395 \u03bf \u0416\u03a9") == "ATM Poe ATE o \u0416\u03a9"
+    )
+
+
+def test_a_text_in_ascii_stays_as_it_is() -> None:
+    ascii_text = "".join(map(chr, range(128)))
+    assert (unmasked(ascii_text), mixed_word(ascii_text)) == (ascii_text, None)

@@ -145,6 +145,11 @@ def test_warnings_say_what_is_probably_not_meant() -> None:
     assert warnings(parse(TESTS)) == []
     assert "cannot flag anyone among 5 validators" in warnings(parse(TESTS + '[consensus.outliers]\nmethod = "z"\n'))[0]
     assert "full marks for nothing" in warnings(parse(RUBRIC + CHECKS.replace("unskippable = true\n", "")))[0]
+    hourly = '[epoch]\nevery = "1h"\nstart = "2026-11-02T10:00:00Z"\n'
+    assert "the season can lag for ever" in warnings(parse(f'{TESTS}{hourly}grace = "60m"\n'))[0]
+    assert warnings(parse(f'{TESTS}{hourly}grace = "59m"\n')) == warnings(parse(TESTS + hourly)) == []
+    assert "epoch.tempo = 5 blocks" in warnings(parse(f'{TESTS}[epoch]\ntempo = 5\ngrace = "1m"\n'))[0]
+    assert warnings(parse(f'{TESTS}[epoch]\ntempo = 5\ngrace = "59s"\n')) == []
     assert "nothing ever decays" in warnings(parse(TESTS + '[decay]\nrate = "0"\n'))[0]
 
 

@@ -12,7 +12,7 @@ import assay
 import ledger_kit
 import small_folder
 from assay.errors import AssayError, BadInput, CannotSettle
-from assay.ledger import keys, settling
+from assay.ledger import closing_cost, keys, settling
 from cli_kit import output, refused, rewrite, run
 from ledger_kit import SIGNER, V1, V2, V3
 
@@ -283,3 +283,12 @@ def test_errors_are_of_the_right_kind(tmp_path: Path) -> None:
         with pytest.raises(AssayError) as refusal:
             settle(place, epoch)
         assert type(refusal.value) is error
+
+
+def test_what_counts_and_has_no_score_is_unjudged(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    found = ledger_kit.records()
+    ledger_kit.add(place, [row for row in found if row["participant"] == "m1"])
+    with ledger_kit.opened(place) as ledger:
+        drafted = settling.draft(ledger, 3)
+    assert closing_cost.unjudged(drafted.settlement) == ["m2"]

@@ -83,7 +83,7 @@ def free_port() -> int:
 
 
 @dataclass
-class Process:
+class KeptProcess:
     """A program that is kept running, as systemd would. command: its words; out: where it prints."""
 
     name: str
@@ -130,18 +130,18 @@ class Process:
         return self.running is None or self.running.poll() is not None
 
 
-def operator(place: Path, port: int, *options: str, prefix: Sequence[str] = ()) -> Process:
+def operator(place: Path, port: int, *options: str, prefix: Sequence[str] = ()) -> KeptProcess:
     command = [*prefix, sys.executable, "-m", "assay", "node", "operator", str(place), "--key", LOG_KEY, "--port", str(port)]
-    return Process("operator", [*command, *options], place.with_suffix(".out"))
+    return KeptProcess("operator", [*command, *options], place.with_suffix(".out"))
 
 
-def validator(folder: Path, url: str, key: str, *options: str, prefix: Sequence[str] = ()) -> Process:
+def validator(folder: Path, url: str, key: str, *options: str, prefix: Sequence[str] = ()) -> KeptProcess:
     command = [*prefix, sys.executable, "-m", "assay", "node", "validator", str(folder), "--url", url, "--key", key]
-    return Process(folder.name, [*command, *options], folder.with_suffix(".out"))
+    return KeptProcess(folder.name, [*command, *options], folder.with_suffix(".out"))
 
 
 @dataclass
-class Participants:
+class SeasonParticipants:
     """Who hands in, and what the service told them.
 
     keys: participant → the key that signs. meanwhile: what is done before the same is sent again.
@@ -197,7 +197,7 @@ def batches_in(place: Path) -> set[str]:
         return {row.digest for row in view.batches()}
 
 
-def all_judged(place: Path, people: Participants, tasks: int) -> bool:
+def all_judged(place: Path, people: SeasonParticipants, tasks: int) -> bool:
     """Whether each of the three validators has sent its results of what each participant handed in last."""
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         rows = [json.loads(row.body) for row in view.records()]
@@ -207,7 +207,7 @@ def all_judged(place: Path, people: Participants, tasks: int) -> bool:
 
 
 def by_hand(
-    place: Path, into: Path, people: Participants, batches: Sequence[batch.Batch], epochs: Sequence[int]
+    place: Path, into: Path, people: SeasonParticipants, batches: Sequence[batch.Batch], epochs: Sequence[int]
 ) -> dict[int, bytes]:
     """Epoch → its settlement, computed from what was acknowledged, in a folder without a ledger for each epoch.
 

@@ -73,7 +73,7 @@ def of(role: str, content: dict[str, Any], **how: Any) -> list[Alarm]:
             {"service": {"address": "http://h:1", "up": False}},
             "service-down",
             "http://h:1 does not run",
-            "begun again",
+            "restarts it",
         ),
         (
             "operator",
@@ -100,7 +100,7 @@ def test_a_node_that_is_well_has_no_alarm_and_one_that_does_not_run_has_one(role
     fine = {"away": True, "trouble": {"what": "silence", "since": JUST_NOW}, "ahead": 5, "service": {"up": True}}
     assert of(role, fine) == []
     (alarm,) = of(role, {"url": "there"}, working=False)
-    assert alarm.sentence.startswith(f"the node does not run; begin it again: assay node {role} ")
+    assert alarm.sentence.startswith(f"the node does not run; start it again: assay node {role} ")
     assert of(role, {"once": True}, working=False) == []
     (alarm,) = of(role, {}, free=FREE - 1)
     assert (alarm.code, alarm.what) == ("disk", "the disk is almost full: 1023 MiB are free")
@@ -169,7 +169,8 @@ def test_what_validators_tell_and_what_nobody_judges_reaches_the_operator() -> N
 
 
 def test_what_a_watch_raises_is_the_operators_alarm_once_for_all_competitions() -> None:
-    rows = [{"target": "finney", "alarms": [{"code": "nothing-set", "what": "nothing was set", "hint": "settle"}]}]
+    alarms = [{"code": "nothing-set", "what": "nothing was set", "hint": "settle"}]
+    rows = [{"target": "finney", "at": "2126-11-23T12:00:00Z", "alarms": alarms}]
     (alarm,) = of("operator", {}, targets=rows)
     assert alarm == Alarm("target-nothing-set", "finney: nothing was set", "settle", "finney")
     assert of("operator", {}, targets=rows, whole=False, working=False, free=0) == []

@@ -135,7 +135,7 @@ def test_a_ledger_that_cannot_be_read_is_an_alarm_and_is_looked_at_again(tmp_pat
     assert codes(folder) == []
 
 
-class Elsewhere(BaseHTTPRequestHandler):
+class OtherService(BaseHTTPRequestHandler):
     """A service whose clock differs, and which does not know of troubles."""
 
     ahead = timedelta(0)
@@ -154,13 +154,13 @@ class Elsewhere(BaseHTTPRequestHandler):
 
 
 def test_a_clock_that_is_wrong_is_told_and_an_old_service_is_beaten_to(tmp_path: Path) -> None:
-    server = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    server = HTTPServer(("127.0.0.1", 0), OtherService)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     status.note(tmp_path, once=True)
     try:
         for seconds, which in ((0, ""), (100, "ahead of"), (-100, "behind"), (0, "")):
-            Elsewhere.ahead = timedelta(seconds=seconds)
+            OtherService.ahead = timedelta(seconds=seconds)
             with Client(f"http://127.0.0.1:{server.server_port}/small", VALIDATORS[V1]) as client:
                 beat_now(client, tmp_path)
             shown = [alarm.what for alarm, _ in status.read_status(tmp_path).alarms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from assay.errors import BadInput
 from assay.node import carriers, herald, status
 from assay.node.alarms import FREE
 from assay.node.herald import Herald, Telling
+from assay.publish.faces import page_text, time_text
 from cli_kit import output, run
 
 TASK = {"uncalibrated": ["t3: its tests fail; mend its tests"]}
@@ -118,7 +121,7 @@ def test_an_alarm_is_told_once_by_each_way_and_not_again_after_a_restart(place: 
             "over task-uncalibrated",
         ]
     )
-    assert hook.came[-1]["since"] == status.text_of(since)
+    assert hook.came[-1]["since"] == time_text(since)
     assert status.read_status(place).alarms == ()
     assert [line.partition(":")[0] for line in lines] == ["alarm", "over"]
 
@@ -271,3 +274,24 @@ def test_a_node_that_is_killed_is_told_and_one_that_is_stopped_is_not(
     with waiting_node(place, "--webhook", hook.url):
         until(lambda: ": ended;" not in page.read_text(), "a page of the new node")
         assert len(hook.came) == 2
+
+
+def test_what_each_watch_saw_is_kept_beside_the_others(tmp_path: Path) -> None:
+    status.note(tmp_path, role="operator", publishes=["one", "two"], targets="not an object")
+    for name, published in (("one", 1), ("two", 1), ("former", 1), ("one", 2)):
+        status.write_target(tmp_path, name, {"published": published, "waiting": None, "alarms": [], "at": status.now_text()})
+    seen = status.look(tmp_path)
+    assert [(row["target"], row["published"]) for row in seen.targets] == [("one", 2), ("two", 1)]
+    assert seen.document["targets"] == list(seen.targets)
+
+
+def test_the_page_has_the_colours_and_sizes_of_the_competitions_pages() -> None:
+    """The page of a node names no other file, so it has a copy of them."""
+    style = (resources.files("assay.serve") / "static" / "style.css").read_text("utf-8")
+    pages, page = ("".join(css.split()) for css in (style, page_text("node", "node", 1, (), 0, "")))
+    for root in (r":root\{([^}]*)", r"prefers-color-scheme:dark\)\{:root\{([^}]*)"):
+        copied, given = (dict(re.findall(r"(--[\w-]+):([^;]+)", re.findall(root, css)[0])) for css in (page, pages))
+        assert len(copied) > 10
+        assert copied == {name: given.get(name) for name in copied}
+    assert set(re.findall(r"font-size:([^;}]+)", page)) <= set(re.findall(r"--s\d:([^;]+)", pages))
+    assert re.findall(r"--sans:([^;]+)", pages)[0] in page

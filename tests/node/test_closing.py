@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle
 from assay.ledger import settling
-from assay.node import clock, status
+from assay.node import status
+from assay.node.clock import SteadyClock
 from assay.node.closing import Closer
+from assay.scheme import clock
 from assay.scheme.model import EpochClock
 from cli_kit import output, rewrite
 from ledger_kit import SIGNER, V1, V2
@@ -196,3 +198,48 @@ def test_the_ends_of_epochs_by_time_and_by_blocks() -> None:
     assert clock.by_blocks(tempo, 2, 1000) == clock.EpochEnd(2, 1360, 1366, "block")
     assert clock.by_blocks(EpochClock.model_validate({"tempo": 360}), 2, 0).until == 396
     assert end.text == "2026-11-01T03:00:00Z"
+    now = START + timedelta(hours=1)
+    assert clock.ends_late(hourly, 3, now) == ""
+    assert 'with start = "2026-10-31T22:00:00Z" it ends in one epoch' in clock.ends_late(hourly, 4, now)
+    assert clock.ends_late(tempo, 4, now) == ""
+    assert "ends at 9999-12-31T23:59:59Z" in clock.ends_late(hourly, 2**53, now)
+    assert clock.by_time(hourly, 2**53).text == "9999-12-31T23:59:59Z", "somebody sent evidence of an epoch far away"
+
+
+def test_a_clock_that_jumped_is_believed_only_when_it_stays_so() -> None:
+    wall, steady = [1000.0], [0.0]
+    told = SteadyClock(lambda: wall[0], lambda: steady[0])
+
+    def later(seconds: float, by: float = 0.0) -> float:
+        steady[0] += seconds
+        wall[0] += seconds + by
+        return told()
+
+    assert later(10) == 1010
+    assert later(10, 30) == 1050, "the network corrects it by half a minute"
+    assert (later(1, 86_400), told.jumped) == (1051, 86_400)
+    assert later(500) == 1551
+    assert (later(1, -86_400), told.jumped) == (1552, 0), "it was put right"
+    later(1, -7200)
+    assert later(599) == 2152
+    assert (later(1), told.jumped) == (2153 - 7200, 0)
+
+
+def test_validators_have_the_grace_time_once_more_when_the_node_was_away(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    found = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in found if row["participant"] == "m1"])
+    Hand(place).look(0)
+    hand = Hand(place, since=START.timestamp() + 5 * HOUR)
+    assert hand.look(5 * HOUR + 599) == []
+    assert hand.look(5 * HOUR + 600) == [1, 2, 3, 4, 5]
+
+
+def test_a_held_epoch_can_be_let_burn_without_a_new_clock(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    hand = Hand(place)
+    ledger_kit.add(place, ledger_kit.records(epoch=1, validators=[V1]))
+    hand.look(0)
+    assert hand.look(3 * HOUR) == []
+    rewrite(place / "scheme.toml", 'grace = "10m"', 'grace = "5m"\nempty = "burn"')
+    assert hand.look(3 * HOUR + 300) == [1, 2, 3]

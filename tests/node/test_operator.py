@@ -18,13 +18,16 @@ import pytest
 import ledger_kit
 import small_folder
 import weights_kit
+from assay.errors import BadInput
 from assay.folder.files import write_text
+from assay.folder.strict import load_note
 from assay.ledger import batch, config, intake, keys
 from assay.ledger.access import receipt_predicate
+from assay.node import status
 from assay.node.closing import Closer
 from assay.records import record
 from assay.scheme.fields import instant_text
-from cli_kit import output, refused
+from cli_kit import output, refused, run
 from ledger_kit import SIGNER
 from node_kit import until
 from subtensor import Simulator
@@ -69,14 +72,18 @@ def node(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Pa
 
 
 def address(out: Path) -> str:
-    """Where the service is, as the node says it last."""
+    """Where the competition's pages are, as the node says it last."""
     found = [line.split()[-1] for line in out.read_text().splitlines() if "serving at" in line]
-    return found[-1].rstrip("/") if found else ""
+    return found[-1] if found else ""
 
 
 def healthy(out: Path) -> bool:
+    return answers(address(out).removesuffix("small/") + "healthz")
+
+
+def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{address(out)}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -87,6 +94,8 @@ def test_one_process_serves_a_season_and_closes_its_epochs_whatever_is_killed(tm
     with node(place, "--catch-up") as (process, out):
         until(lambda: address(out) and healthy(out), "the service answers")
         until(lambda: len(settled(place)) >= 3, "two epochs had ended, and a third ends")
+        assert address(out).endswith("/small/"), "the link that the operator shares"
+        until(lambda: answers(address(out)), "it leads to the board")
         service, here = children(process.pid), address(out)
         for child in service:
             os.kill(child, signal.SIGKILL)
@@ -110,7 +119,7 @@ def test_a_second_operator_and_a_folder_without_a_key_are_refused(tmp_path: Path
     assert "does not say which key signs" in refused("node", "operator", place)
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path))
     with node(place, "--no-serve") as (_process, _out):
-        until((place / "node" / "due.json").exists, "the clock has looked")
+        until(lambda: "due" in load_note(place / "node" / "clock.json"), "the clock has looked")
         assert "works in this folder" in refused("node", "operator", place, "--key", "log", "--once", code=1)
     (place / "ledger.toml").unlink()
     assert "has no ledger" in refused("node", "operator", place, "--key", "log")
@@ -120,7 +129,7 @@ def test_once_closes_what_is_due_and_ends(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path))
     place = season(tmp_path, every=60, ago=200)
     words = ("node", "operator", place, "--key", "log", "--once", "--export", tmp_path / "out")
-    assert "epochs 1 to 3 have ended by [epoch]" in refused(*words, code=1)
+    assert "epochs 1 to 3 have ended by [epoch]" in run(*words, code=1, columns=10_000).stderr
     text = output(*words, "--catch-up")
     assert "settled epoch 3" in text
     assert settled(place) == [1, 2, 3]
@@ -245,5 +254,54 @@ def test_what_is_settled_is_published_by_the_same_process(tmp_path: Path) -> Non
             process.terminate()
             assert process.wait(60) == 0, out.read_text()
         assert dict(chain.get("SubtensorModule.Weights", weights_kit.NETUID, weights_kit.ME)) == weights_kit.WEIGHTS
-        target = json.loads((place / "node" / "target-sn.json").read_bytes())
-        assert target["published"] in settled(place), out.read_text()
+        (target,) = json.loads(run("node", "status", place, "--json", code=None).stdout)["targets"]
+        assert (target["target"], target["published"] in settled(place)) == ("sn", True), out.read_text()
+
+
+def test_each_epoch_has_one_block_although_its_competitions_close_at_different_times(tmp_path: Path, chain: Simulator) -> None:
+    start = instant_text(datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1))
+    rules = f'[epoch]\nevery = "1h"\nstart = "{start}"\n'
+    folders = [miners(tmp_path, chain, rules, name) for name in ("one", "two")]
+    weights_kit.publish_toml(tmp_path, chain)
+    said = list[str]()
+    closer = Closer(folders, dict.fromkeys(folders, SIGNER), said.append, target=(tmp_path, "sn"))
+    scores(folders[0], 1)
+    closer.carry_out(wait=False)
+    assert [settled(folder) for folder in folders] == [[1], []]
+    chain.step(30)
+    scores(folders[1], 1)
+    again = Closer(folders, dict.fromkeys(folders, SIGNER), said.append, target=(tmp_path, "sn"))
+    again.carry_out(wait=False)
+    assert [settled(folder) for folder in folders] == [[1], [1]]
+    assert blocks(folders[0]) == blocks(folders[1])
+
+
+def test_a_competition_that_cannot_be_settled_holds_up_no_other(tmp_path: Path) -> None:
+    folders = [season(tmp_path / name, every=3600, ago=3600) for name in ("one", "two")]
+    write_text(folders[0] / "scheme.toml", "[scheme]\nname =")
+    said = list[str]()
+    closer = Closer(folders, dict.fromkeys(folders, SIGNER), said.append)
+    with pytest.raises(BadInput, match=r"scheme\.toml"):
+        closer.carry_out(wait=False)
+    assert settled(folders[1]) == [1]
+    assert "scheme.toml" in status.note(folders[0])["trouble"]["what"]
+    assert status.note(folders[1])["trouble"] is None
+
+
+def test_a_target_that_is_wrong_is_an_alarm_and_the_season_goes_on(tmp_path: Path) -> None:
+    place = season(tmp_path)
+    write_text(place / "publish.toml", '[targets.wrong]\nkind = "nothing"\n')
+    with node(place, "--catch-up") as (process, _out):
+        until(lambda: len(settled(place)) >= 2, "epochs are closed")
+        until(lambda: "target-broken" in [alarm.code for alarm, _ in status.read_status(place).alarms], "it is an alarm")
+        assert process.poll() is None
+
+
+def test_once_ends_with_3_while_a_target_has_an_alarm(tmp_path: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    keys.save("log", SIGNER)
+    place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
+    words = ("node", "operator", place, "--key", "log", "--no-serve", "--once", "--registry", "sn")
+    run(*words)
+    (place / "hotkey").write_text(weights_kit.secret("//Nobody"))
+    run(*words, code=3)

@@ -14,11 +14,12 @@ import postgres
 import season_kit
 import weights_kit
 from assay.ledger import keys
+from assay.node import status
 from assay.node.spool import waiting
 from cli_kit import output
 from ledger_kit import VALIDATORS
 from node_kit import until
-from season_kit import LONG, NAMES, Participants, settlements
+from season_kit import LONG, NAMES, SeasonParticipants, settlements
 from subtensor import Simulator
 from test_closing import settled
 
@@ -72,7 +73,7 @@ def test_a_season_end_to_end(
     place, port = competition(tmp_path, cluster.database(), chain), season_kit.free_port()
     url = f"http://127.0.0.1:{port}/small"
     signers = {weights_kit.hotkey(uri): keys.read(weights_kit.secret(uri).encode(), kind=keys.SR25519) for uri in PEOPLE}
-    people = Participants(url, signers)
+    people = SeasonParticipants(url, signers)
 
     def hand_in(uri: str, script: str) -> None:
         people.hand_in(weights_kit.hotkey(uri), agent(tmp_path, uri, script))
@@ -115,11 +116,11 @@ def test_a_season_end_to_end(
 
 def _published(place: Path) -> int | None:
     """The newest epoch that is confirmed on the chain, as the operator's node says it."""
-    file = place / "node" / "target-sn.json"
-    return json.loads(file.read_bytes())["published"] if file.exists() else None
+    published: int | None = status.content_of(place).get("targets", {}).get("sn", {}).get("published")
+    return published
 
 
-def _check(place: Path, hand: Path, people: Participants, folders: list[Path]) -> None:
+def _check(place: Path, hand: Path, people: SeasonParticipants, folders: list[Path]) -> None:
     """Nothing that was acknowledged is lost, no epoch is missing, and by hand it comes to the same."""
     told = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
     assert (len(told), told) == (9, season_kit.submitted(place))

@@ -27,7 +27,7 @@ PEACE = 120.0
 """Seconds to wait at most for what other threads do."""
 
 
-class Sender(threading.Thread):
+class SendingValidator(threading.Thread):
     """A validator that judges a trial after the other, and sends as long as it is told to; the service may be away."""
 
     def __init__(self, place: Path, desk: Path, validator: str) -> None:
@@ -70,7 +70,7 @@ def another(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE TABLE visits (id INTEGER PRIMARY KEY)")
 
 
-def wait_for(sender: Sender, *, judged: int = 0, away: int = 0) -> None:
+def wait_for(sender: SendingValidator, *, judged: int = 0, away: int = 0) -> None:
     """Wait until a validator has judged, and found nobody, so often."""
     end = time.monotonic() + PEACE
     while sender.judged < judged or sender.away < away:
@@ -81,7 +81,7 @@ def wait_for(sender: Sender, *, judged: int = 0, away: int = 0) -> None:
 
 def test_the_ledger_is_brought_forward_while_validators_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = ledger_kit.once(tmp_path / "desk" / "small", ("upgrade",), ledger_kit.made)
-    senders = [Sender(tmp_path / name, desk, key) for name, key in (("one", V1), ("two", V2))]
+    senders = [SendingValidator(tmp_path / name, desk, key) for name, key in (("one", V1), ("two", V2))]
     with running(desk) as service:
         for sender in senders:
             sender.url = f"{service.address}/small"

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ import ledger_kit
 import node_kit
 from assay.errors import BadInput
 from assay.folder.files import write_text
-from assay.node import round, status
+from assay.judge.running import RunEvent
+from assay.node import NodeOptions, round, status
 from cli_kit import output, run
 from ledger_kit import V1, VALIDATORS
 from node_kit import KEY, PATIENCE, RIGHT, WRONG, lines, node, one_round, until
@@ -71,7 +74,7 @@ def test_a_season_of_kills_loses_nothing_and_judges_nothing_twice(tmp_path: Path
     assert (len(lines(mine)), node_kit.conflicts(theirs)) == (6, 0)
     ended = run("node", "status", mine, code=1, columns=10_000)
     assert "epoch 3: not running; 0 batches wait" in ended.stdout
-    assert "begin it again: assay node validator" in ended.stdout
+    assert "start it again: assay node validator" in ended.stdout
 
 
 @pytest.fixture
@@ -136,6 +139,14 @@ def pin_next_epoch(theirs: Path) -> None:
     run("tasks", "pin", theirs)
 
 
+def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_path: Path) -> None:
+    notebook = service.site.competition("small").notebook
+    assert notebook is not None
+    notebook.since = datetime.now(UTC) + timedelta(seconds=2)  # a request that was signed before may be a copy
+    assert one_round(service, tmp_path / "mine")
+    assert len(lines(tmp_path / "mine")) == 1
+
+
 def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
     theirs, another = service.site.competition("small").folder, tmp_path / "another"
     told: list[str] = []
@@ -146,6 +157,9 @@ def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Runni
     assert "does another node use this key?" in "".join(told)
     assert "use the key in one folder only" in " ".join(status.read_status(another).wrong)
     assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
+    node_kit.settle(theirs, 1)
+    assert one_round(service, another)
+    assert status.read_status(another).wrong == (), "the epoch is over: nobody need do anything about it"
 
 
 def test_what_is_judged_is_told_and_what_is_missing_is_named(
@@ -168,6 +182,77 @@ def test_what_is_judged_is_told_and_what_is_missing_is_named(
     assert "a task does not calibrate on this machine: t2" in wrong
     beat = service.ask("GET", "/v1/small/validators").json["validators"][0]["heartbeat"]
     assert beat is not None
+
+
+def in_a_long_round(tmp_path: Path, url: str, begun: Callable[[], object], meanwhile: Callable[[], object]) -> list[str]:
+    """A round that does not end by itself; it is stopped after `meanwhile`. begun: called before anything is judged.
+
+    Returns what it told.
+    """
+    told: list[str] = []
+
+    def watch() -> None:
+        try:
+            meanwhile()
+            told.append(str(status.content_of(tmp_path / "mine")["state"]))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # the round hears it, as `assay run` does
+
+    watching = threading.Thread(target=watch)
+
+    class Long(round.Round):
+        def _heard(self, event: RunEvent) -> None:
+            super()._heard(event)
+            if event.kind == "planned" and not watching.ident:
+                begun()
+                watching.start()
+
+    assert not Long(tmp_path / "mine", url, SIGNER, NodeOptions(jobs=2), told.append).carry_out()
+    watching.join()
+    return told
+
+
+@pytest.fixture
+def never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's folder, with an agent that never ends; heartbeats come often."""
+    judge_kit.bubblewrap()
+    monkeypatch.setattr(round, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(round, "_TOLD", 1)
+    monkeypatch.setattr(round, "_PUSHED", 1)
+    return node_kit.operator(tmp_path / "small", agents={"m1": RIGHT, "m2": "sleep 300\n"})
+
+
+def test_what_a_long_round_judges_arrives_although_its_epoch_was_settled(never_ends: Path, tmp_path: Path) -> None:
+    def arrives() -> None:
+        until(lambda: node_kit.stored(never_ends), "evidence, while the round goes on")
+        until(lambda: not status.content_of(tmp_path / "mine")["refused"], "nothing is refused")
+
+    with running(never_ends) as service:
+        url = f"{service.address}/small"
+        told = in_a_long_round(tmp_path, url, lambda: node_kit.settle(never_ends, 1), arrives)
+    assert "judging" in told
+    assert node_kit.stored(never_ends) == [(2, "t1", "pass", 1)]
+    assert not [line for line in told if "refused" in line]
+
+
+def test_a_service_that_goes_away_in_a_long_round_is_told_and_taken_back(never_ends: Path, tmp_path: Path) -> None:
+    def trouble() -> object:
+        return status.content_of(tmp_path / "mine").get("trouble")
+
+    with served(never_ends) as (service, port):
+
+        def away() -> None:
+            service.kill()
+            service.wait(PATIENCE)
+
+        def back() -> None:
+            until(trouble, "the service is away, while the round goes on")
+            assert status.content_of(tmp_path / "mine")["away"]
+            with served(never_ends, "--port", str(port)):
+                until(lambda: not trouble(), "the service is back, while the round goes on")
+
+        told = in_a_long_round(tmp_path, f"http://127.0.0.1:{port}/small", away, back)
+    assert "judging" in told
 
 
 def test_a_round_that_nobody_waits_for_ends_and_a_stop_is_clean(service: Running, tmp_path: Path) -> None:
@@ -222,7 +307,10 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_p
 
 
 def test_a_status_needs_a_node_and_names_what_is_wrong(tmp_path: Path) -> None:
-    assert "no node has worked here" in run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    message = run("node", "status", tmp_path, code=2, columns=10_000).stderr
+    assert "no node has worked here; start one: assay node operator DIR, or on a validator's machine: assay node" in message
+    message = run("node", "status", tmp_path / "nowhere", code=2, columns=10_000).stderr
+    assert message == f"error: {tmp_path / 'nowhere'}: no such folder; correct the path\n"
     since = "2026-01-01T00:00:00Z"
     status.note(tmp_path, trouble={"what": "it does not answer", "since": since}, away=True, refused=[f"b{n}" for n in range(5)])
     wrong = status.read_status(tmp_path).wrong

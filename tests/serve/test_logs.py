@@ -398,6 +398,9 @@ def test_everybody_reads_released_logs_on_a_page(tmp_path: Path) -> None:
         own_page = shown(service, "/small/participant-m1.html")
         assert f'href="logs.html?submission={submission.replace(":", "%3A")}"' in own_page
         assert shown(service, "/small/epoch-1/participant-m1.html").count('href="../logs.html?') == 1
+        link = f'href="logs.html?submission={submission.replace(":", "%3A")}&amp;task='
+        assert f'{link}t1"' in shown(service, "/small/task-t1.html")
+        assert "logs.html" not in shown(service, "/small/task-t2.html"), "it is hidden"
 
 
 def shown(service: Running, path: str, status: int = 200) -> str:

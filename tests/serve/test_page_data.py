@@ -16,6 +16,7 @@ import ledger_kit
 import small_folder
 import test_public
 from assay.ledger import settling
+from assay.scheme.fields import instant_text
 from assay.scheme.load import read as read_scheme
 from assay.serve import report, site
 from assay.serve.live import LiveState, closes_at, live, live_document
@@ -199,23 +200,24 @@ def test_live_and_start_answer_before_there_is_evidence(ledger: bool, tmp_path: 
 # When an epoch closes
 
 
-def test_the_next_epoch_begins_a_whole_number_of_epochs_after_the_first(tmp_path: Path) -> None:
+def test_the_open_epoch_closes_when_the_operators_node_closes_it(tmp_path: Path) -> None:
     scheme = read_scheme(small_folder.make(tmp_path / "small", scheme_toml=small_folder.SCHEME + CLOCK) / "scheme.toml")
     first = datetime(2026, 11, 2, 10, tzinfo=UTC)
-    for passed, left in ((timedelta(0), 7), (timedelta(days=6, hours=12), 0.5), (timedelta(days=-1), 1), (timedelta(days=15), 6)):
-        assert closes_at(scheme, first + passed) == first + passed + timedelta(days=left)
+    for epoch, days, left in ((1, 0, 7), (1, -1, 8), (1, 6.5, 0.5), (3, 6.5, 14.5), (2, 15, None), (2, 14, None)):
+        now = first + timedelta(days=days)
+        assert closes_at(scheme, epoch, now) == (None if left is None else now + timedelta(days=left)), (epoch, days)
 
 
 def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scheme = '[scheme]\nname = "small"\n[score]\nkind = "tests"\n' + CLOCK
+    told = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
+    start = told - 5 * timedelta(days=7)  # epoch 5 will be open
+    scheme = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[epoch]\nevery = "7d"\nstart = {instant_text(start)}\n'
     place = ledger_kit.made(tmp_path / "small", scheme_toml=scheme)
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, ledger_kit.SIGNER, epoch)
     with running(place) as service:
-        told = closes_at(service.site.competition("small").scheme, datetime.now(UTC))
-        assert told is not None
         board = service.ask("GET", "/small/").body.decode()
         assert f'datetime="{told:%Y-%m-%dT%H:%M:%SZ}"' in board
         assert f"Next epoch {told.day} {told:%b %Y, %H:%M} UTC" in PageElements(board).words

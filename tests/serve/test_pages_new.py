@@ -24,7 +24,7 @@ from assay.judge.terminal.record import (
     write_record,
 )
 from assay.ledger import bundle, settling
-from assay.serve import report
+from assay.serve import draw, report
 from assay.serve.epoch import epoch
 from assay.serve.live import Finished, Judging, LiveState, live
 from assay.serve.pages import live_page, names, page, start_page
@@ -304,7 +304,7 @@ def test_what_can_be_taken_home_is_as_large_as_it_says(settled: Path) -> None:
     season = read(settled)
     for file in epoch(season)["files"]:
         size = len(page(season, file["name"]))
-        assert file["size"] in ("", f"{size} bytes", f"{size // 1000}.{size // 100 % 10} kB")
+        assert file["size"] in ("", draw.size(size))
 
 
 def test_a_long_chain_is_drawn_around_the_epoch_shown(settled: Path) -> None:

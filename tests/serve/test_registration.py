@@ -133,6 +133,8 @@ def test_a_participant_changes_its_name_and_the_next_board_has_it(service: Runni
         "ÄNNE": "is the name of another participant",
         "A\u0308nne": "is the name of another participant",
         "m1": "is the name of another participant",
+        "\u0410LI\u0421\u0415": "has Latin and Cyrillic letters in one word, '\\u0410LI\\u0421\\u0415'",
+        "team \u03a9mega 7": "has Latin and Greek letters in one word",
         "=1+1": "begins like a formula",
         "a\x1bb": "name: ",
     }.items():
@@ -140,6 +142,16 @@ def test_a_participant_changes_its_name_and_the_next_board_has_it(service: Runni
         assert (refused.status, sentence in f"{refused.json.get('where')}: {refused.json['detail']}") == (400, True), refused
     assert state(service) == after
     assert register(service, ONE, name="änne").json["renamed"]  # no other's
+
+
+def test_nobody_takes_a_name_with_letters_of_another_script_that_look_the_same(service: Running) -> None:
+    assert register(service, ONE, name="Cope").json["renamed"]
+    before = state(service)
+    refused = register(service, TWO, name="\u0421\u043e\u0440\u0435")  # Cyrillic as a whole
+    assert (refused.status, refused.json["where"]) == (400, "name")
+    assert "is the name of another participant" in refused.json["detail"]
+    assert state(service) == before
+    assert register(service, TWO, name="Команда Ω Nord").json["renamed"]  # each word in one script
 
 
 def test_a_change_of_name_is_not_replayed_and_has_a_quota(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:

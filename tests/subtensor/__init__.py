@@ -15,8 +15,8 @@ What it is faithful to
 - Finality behind the head, reorganisations, a pool that keeps an extrinsic with a future nonce and bans one that was in a block.
 
 What it is not faithful to
-- Metadata is that of spec 218, from ../shared/data/subtensor (or files of your own), and is extended in memory with what is
-  newer; the numbers of calls, errors and events are not a real runtime's. `extended=False` is plain spec 218.
+- Metadata is that of spec 218 (CONTRIBUTING.md says where it comes from; or files of your own), and is extended in memory with
+  what is newer; the numbers of calls, errors and events are not a real runtime's. `extended=False` is plain spec 218.
 - There is no beacon offline. A test says what is in a commit (`opens`), or that it does not decrypt, or knows the beacon's
   signature of its round (`signature`), with which it is decrypted; one of which nothing is known does not decrypt. Nothing else
   than its size is checked of a ciphertext; its round must not lie before the chain's last one, and reveals come three blocks

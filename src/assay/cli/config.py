@@ -40,7 +40,9 @@ def show(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show options and variables with their values, and where each value comes from. Secrets are not shown.
+    """Show the value of each option, and where it comes from.
+
+    Variables are shown too; secrets are not.
 
     Without a command, everything is shown that the configuration file or a variable sets. The command line overrides a variable,
     a variable overrides the file, and the file overrides the default. docs/operations.md describes the file.
@@ -53,8 +55,8 @@ def show(
     root = _root_of(context)
     rows = list(_variables(root)) if not words else []
     for path in [_known(words)] if words else _all_set(root):
-        found = parsed(root, path, loose=True)
-        rows += [row for row in _options(found, path) if words or row["from"] != "default"]
+        command_context = parsed(root, path, loose=True)
+        rows += [row for row in _options(command_context, path) if words or row["from"] != "default"]
     file = root.params.get("config")
     if emit(lambda: {"file": None if file is None else str(file), "values": rows}, as_json):
         return
@@ -85,8 +87,8 @@ def check(
     """Say everything that would stop a start: run it before a restart. Starts and sends nothing.
 
     Names of tables and options, types, folders, keys and their permissions, schemes, subnet files, ledgers and their databases,
-    targets of publish.toml, certificates, and whether the address is free, or a service of Assay has it already. Ends with 0, or
-    with 2 if something is wrong.
+    targets of publish.toml, the program and the address for alarms, certificates, and whether the address is free, or a service
+    of Assay has it already. Ends with 0, or with 2 if something is wrong.
 
     \\b
     Examples:
@@ -105,7 +107,7 @@ def check(
             paths = [(path, words[len(path) :])]
         else:
             problems += _wrong_tables(root)
-            paths = [(found, []) for found in _all_set(root, only_file=True)] if not problems else []
+            paths = [(path, []) for path in _all_set(root, only_file=True)] if not problems else []
             if root.params.get("config") is None:
                 raise BadInput(
                     "there is no configuration file to check", hint="name one: assay --config FILE config check; or a command"
@@ -129,7 +131,7 @@ def check(
 
 
 def parsed(root: Any, path: Sequence[str], rest: Sequence[str] = (), *, loose: bool = False) -> Any:
-    """The context of a command as a start would have it, from its command line, variables and the file; nothing is started.
+    """Parse the context of a command as a start would have it, from its command line, variables and the file; nothing is started.
 
     loose: what is missing or wrong is None. Raises BadInput, and typer.BadParameter for a command line that is refused.
     """
@@ -192,7 +194,7 @@ def _all_set(root: Any, *, only_file: bool = False) -> Iterator[tuple[str, ...]]
             for word in path:
                 here = here.get(word) if isinstance(here, dict) else None
             start = "_".join(("ASSAY", *path, "")).upper().replace("-", "_")
-            if here is not None or (not only_file and leaf.params and any(one.startswith(start) for one in os.environ)):
+            if here is not None or (not only_file and leaf.params and any(variable.startswith(start) for variable in os.environ)):
                 yield path
 
 
@@ -224,7 +226,7 @@ def _problems(root: Any, path: tuple[str, ...], rest: Sequence[str], notes: list
     from assay.cli.errors import of_the_file
 
     try:
-        found = parsed(root, path, rest)
+        context = parsed(root, path, rest)
     except typer.BadParameter as error:
         yield of_the_file(error) or BadInput(
             error.format_message().rstrip("."), field=f"assay {' '.join(path)}", hint=f"assay {' '.join(path)} --help"
@@ -233,27 +235,27 @@ def _problems(root: Any, path: tuple[str, ...], rest: Sequence[str], notes: list
     except AssayError as error:
         yield error
         return
-    yield from problems(path, _values(found), notes)
+    yield from problems(path, _values(context), notes)
 
 
-def _values(found: Any) -> dict[str, Any]:
+def _values(context: Any) -> dict[str, Any]:
     """The values of a context by the names of options, those of kinds too."""
     from assay.cli.configuration import options_of
     from assay.cli.judging.run import late_values
 
-    late = late_values(found)
-    params = options_of(found.command.get_params(found))
-    return {name: found.params.get(param.name, late.get(param.name)) for name, param in params.items()}
+    late = late_values(context)
+    params = options_of(context.command.get_params(context))
+    return {name: context.params.get(param.name, late.get(param.name)) for name, param in params.items()}
 
 
-def _options(found: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _options(context: Any, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     from assay.cli.configuration import options_of, whence
 
-    values = _values(found)
-    for name, param in options_of(found.command.get_params(found)).items():
+    values = _values(context)
+    for name, param in options_of(context.command.get_params(context)).items():
         value = values[name]
         shown = _shown(name, value)
-        yield {"command": f"assay {' '.join(path)}", "name": name, "value": shown, "from": whence(found, param)}
+        yield {"command": f"assay {' '.join(path)}", "name": name, "value": shown, "from": whence(context, param)}
 
 
 def _shown(name: str, value: Any) -> Any:

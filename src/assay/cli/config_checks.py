@@ -22,27 +22,40 @@ _SERVING: frozenset[Words] = frozenset({("serve",), ("node", "operator")})
 _HOLDING: frozenset[Words] = _SERVING | {("publish",), ("settle",)}
 """Commands whose first argument is a competition with its ledger."""
 _SENDING: frozenset[Words] = frozenset({("node", "validator"), ("pull",), ("push",)})
-_WRITTEN = ("page", "metrics", "export", "output")
-"""Options that name a file or folder to write."""
+_TELLING: frozenset[Words] = frozenset({("node", "operator"), ("node", "validator"), ("publish",)})
+"""Commands that write a page and metrics."""
+_WRITTEN = ("export", "output")
+"""Options that name a folder or file to write, beside the page and the metrics."""
 _SECONDS = 5.0
-"""For an answer of the service that has the address."""
+"""For the whole answer of the service that has the address."""
+_ANSWER_BYTES = 64 * 1024
 
 
 def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayError]:
-    """What would stop the start of a command with these values, by the names of its options.
+    """Yield what would stop the start of a command with these values, by the names of its options.
 
     notes: gets what is no problem, but should be known. Reads only; asks the database, and no other machine.
     """
+    from assay.competition import open_competition
+
     place: Path = values.get("place") or values.get("folder") or Path()  # one of them is required
     checks: list[Callable[[], object]] = []
     if path in _HOLDING:
-        checks += [partial(_competition, place), partial(_ledger, place, values.get("key"))]
-        checks += [partial(_target, place, target) for target in _targets(path, place, values)]
+        try:
+            folders, subnet, beside = _places(place)
+        except AssayError as error:
+            yield error
+            folders, subnet, beside = [], None, place.parent
+        checks += [partial(open_competition, folder) for folder in folders]
+        checks += _ledgers(path, folders, subnet, values)
+        checks += _targets(path, folders, beside, values)
     if path in _SENDING:
         checks += [partial(_copy, place), partial(_service, values["url"]), partial(_key, values["key"])]
         checks += [partial(_sandbox, values)] if path == ("node", "validator") else []
-    if path in _SERVING and values.get("serve", True):
+    if path in _SERVING and values.get("serve", True) and not values.get("once"):
         checks.append(partial(_address, place, values, notes))
+    if path in _TELLING:
+        checks += _telling(place, values)
     checks += [partial(_writable, Path(values[name]), f"--{name}") for name in _WRITTEN if values.get(name)]
     for check in checks:
         try:
@@ -51,51 +64,86 @@ def problems(path: Words, values: Values, notes: list[str]) -> Iterator[AssayErr
             yield error
 
 
-def _targets(path: Words, place: Path, values: Values) -> list[str]:
-    """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
-    from assay.publish.publishers import target_names
-
-    if path != ("node", "operator"):
-        return [values["to"]] if values.get("to") else []
-    named = [name for name in (values.get("to"), values.get("registry")) if name]
-    folder = place.parent if place.is_file() else place
-    return [*dict.fromkeys([*named, *(() if values.get("to") or not values.get("publish") else target_names(folder))])]
-
-
-def _folders(place: Path) -> list[Path]:
-    """The folders of the competitions of a place. Raises BadInput."""
-    from assay.ledger.config import is_subnet
-    from assay.scheme import subnet
+def _places(place: Path) -> tuple[list[Path], Path | None, Path]:
+    """The folders of the competitions, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
+    from assay.scheme.subnet import places
 
     if not place.exists():
         raise BadInput("no such file or folder", file=place, hint="correct the path: one of the file is relative to the file")
-    return [place.parent / member.path for member in subnet.read(place).competitions] if is_subnet(place) else [place]
+    return places(place)
 
 
-def _competition(place: Path) -> None:
-    from assay.competition import open_competition
+def _ledgers(path: Words, folders: list[Path], subnet: Path | None, values: Values) -> Iterator[Callable[[], object]]:
+    """Each ledger, and the key that signs for it. The operator's node needs both; the other commands use what is there."""
+    from assay.cli.operator import signers_of
+    from assay.ledger import config
 
-    for folder in _folders(place):
-        open_competition(folder)
+    places, key = [*folders, *([] if subnet is None else [subnet])], values.get("key")
+    if path == ("node", "operator"):
+        yield from (partial(_ledger, place) for place in places)
+        yield partial(signers_of, places, key)
+        return
+    for place in filter(config.exists, places):
+        yield partial(_ledger, place)
+        yield partial(_signer, place, key)
 
 
-def _ledger(place: Path, key: str | None) -> None:
-    """Open each ledger, and the key that signs for it. key: another than the one of ledger.toml."""
+def _ledger(place: Path) -> None:
+    """Open the database of a competition's folder or a subnet file, and look for its log."""
     from assay.ledger import config
     from assay.ledger.access import open_store
 
-    places = [place] if config.is_subnet(place) and config.exists(place) else []
-    for one in [*places, *(_folders(place) if place.exists() else ())]:
-        if config.exists(one):
-            settings = config.read(one)
-            with open_store(settings) as database:
-                elsewhere = database.elsewhere()
-                if elsewhere is not None:
-                    raise elsewhere
-            if not settings.tiles.is_dir():
-                raise BadInput("no such folder", file=settings.tiles, hint="assay ledger check says what to do")
-            if name := key or settings.signer:
-                _key(name)
+    settings = config.read(place)
+    with open_store(settings) as database:
+        elsewhere = database.elsewhere()
+        if elsewhere is not None:
+            raise elsewhere
+    if not settings.tiles.is_dir():
+        raise BadInput("no such folder", file=settings.tiles, hint="assay ledger check says what to do")
+
+
+def _signer(place: Path, key: str | None) -> None:
+    """Load the key that signs, if one is named. key: another than the one of ledger.toml."""
+    from assay.ledger import config
+
+    if name := key or config.read(place).signer:
+        _key(name)
+
+
+def _targets(path: Words, folders: list[Path], beside: Path, values: Values) -> Iterator[Callable[[], object]]:
+    """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
+    from assay.cli.operator import registry_target
+    from assay.publish.publishers import target_kinds, target_names
+
+    told = values.get("to") or []
+    told = [told] if isinstance(told, str) else told  # `publish` has one target, the operator's node several
+    if path == ("node", "operator"):
+        yield partial(target_kinds, beside)
+        registry = values.get("registry")
+        if registry is None:
+            yield lambda: registry_target(folders, beside, target_kinds(beside), None)
+        told = told or target_names(beside) if values.get("publish") else []
+        told = [*dict.fromkeys([*told, *([] if registry is None else [registry])])]
+    yield from (partial(_target, beside, name) for name in told)
+
+
+def _telling(place: Path, values: Values) -> Iterator[Callable[[], object]]:
+    """The program and the address that are told of alarms, and the files of the page and the metrics."""
+    from assay.cli.telling import telling_of
+
+    yield partial(telling_of, place, values.get("on-alarm"), None, False, None, None)
+    yield partial(telling_of, place, None, values.get("webhook"), values.get("plain-webhook", False), None, None)
+    yield partial(_files, place, [values.get("metrics"), values.get("page")])
+
+
+def _files(place: Path, files: list[Path | None]) -> None:
+    """Check the files of the metrics and of the page."""
+    from assay.cli.watching import check_files
+
+    check_files(place, files)
+    for file, name in zip(files, ("--metrics", "--page"), strict=True):
+        if file is not None:
+            _writable(file, name)
 
 
 def _key(name: str) -> None:
@@ -105,10 +153,10 @@ def _key(name: str) -> None:
     keys.load(name, asking())
 
 
-def _target(place: Path, name: str) -> None:
+def _target(folder: Path, name: str) -> None:
     from assay.publish import publishers
 
-    publishers.open_publisher(publishers.read_target(place.parent if place.is_file() else place, name))
+    publishers.open_publisher(publishers.read_target(folder, name))
 
 
 def _copy(folder: Path) -> None:
@@ -165,9 +213,12 @@ def _address(place: Path, values: Values, notes: list[str]) -> None:
         with ExitStack() as stack:
             stack.enter_context(listen(options))
     except Unreachable as error:
-        if not _is_assay(options):
+        if options.certificate is not None:  # it is not asked what it is: its certificate need not be for this name
+            notes.append(f"something has the address {options.host}:{options.port}: it must end before this service starts")
+        elif _is_assay(options):
+            notes.append(f"a service of Assay answers at {options.host}:{options.port}: it must end before this one starts")
+        else:
             raise BadInput(error.what, hint=error.hint) from None
-        notes.append(f"a service of Assay answers at {options.host}:{options.port}: it must end before this one starts")
 
 
 def _certificate(certificate: Path, key: Path) -> None:
@@ -183,21 +234,15 @@ def _certificate(certificate: Path, key: Path) -> None:
 
 
 def _is_assay(options: ServeOptions) -> bool:
-    """Whether who has the address answers as the service does. Its certificate is not checked: nothing is told to it."""
-    import http.client
-    import ssl
+    """Check whether a service of Assay answers at the address, without TLS."""
+    from assay.peers import NoAnswer
+    from assay.peers.http import Peer
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(options.host, options.host)
-    if options.certificate is None:
-        connection = http.client.HTTPConnection(host, options.port, timeout=_SECONDS)
-    else:
-        trusting = ssl._create_unverified_context()
-        connection = http.client.HTTPSConnection(host, options.port, timeout=_SECONDS, context=trusting)
+    url = f"http://[{host}]:{options.port}/healthz" if ":" in host else f"http://{host}:{options.port}/healthz"
     try:
-        connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        return answer.status in (200, 503) and answer.read(64).startswith((b"ok", b"{"))
-    except (OSError, http.client.HTTPException):
+        with Peer(url, seconds=_SECONDS, keep=False) as peer:
+            answer = peer.ask("GET", most=_ANSWER_BYTES)
+    except NoAnswer:
         return False
-    finally:
-        connection.close()
+    return answer.status in (200, 503) and answer.body.startswith((b"ok", b"{"))

@@ -75,7 +75,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path) -> ConfigFile:
-        """The file at a path."""
+        """Read the file at a path."""
         from assay.scheme.reading import read_toml
 
         if not path.exists():
@@ -89,12 +89,12 @@ class ConfigFile:
         return line_of(self.source, [*words])
 
     def refuse(self, what: str, words: Iterable[str], hint: str) -> BadInput:
-        """A refusal of a table or a key."""
+        """Make the refusal of a table or a key."""
         words = [*words]
         return BadInput(what, file=self.path, line=self.line(words), field=".".join(words), hint=hint)
 
     def table(self, words: Iterable[str]) -> dict[str, Any]:
-        """The table of a command; empty if the file has none. Raises BadInput if something else has its name."""
+        """Return the table of a command; empty if the file has none. Raises BadInput if something else has its name."""
         here, seen = self.content, list[str]()
         for word in words:
             seen.append(word)
@@ -125,7 +125,7 @@ def options_of(params: Iterable[Any]) -> dict[str, Any]:
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command under a command, with its words; itself if it is no group."""
+    """List each command under a command, with its words; itself if it is no group."""
     members = getattr(command, "commands", None)
     if members is None:
         yield words, command
@@ -252,7 +252,7 @@ def _set_variables(file: ConfigFile | None) -> None:
 
 def _environment(file: ConfigFile) -> dict[str, str]:
     """The table [environment]. Raises BadInput for what is no variable of Assay, and for a secret."""
-    found = {}
+    variables = {}
     for name, value in file.table([ENVIRONMENT]).items():
         where = (ENVIRONMENT, name)
         if name in SECRETS:
@@ -264,8 +264,8 @@ def _environment(file: ConfigFile) -> dict[str, str]:
             raise file.refuse("is no variable of Assay", where, suggest(name, VARIABLES, f"there are: {', '.join(VARIABLES)}"))
         if not isinstance(value, str) or "\0" in value:
             raise file.refuse(f"is {brief(value)}", where, "it must be text in quotes")
-        found[name] = file.resolved(value) if is_file or name in _PATHS else value
-    return found
+        variables[name] = file.resolved(value) if is_file or name in _PATHS else value
+    return variables
 
 
 def _secret(path: Path, name: str) -> str:

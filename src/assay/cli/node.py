@@ -17,6 +17,7 @@ from assay.cli.telling import (
     PlainOption,
     WebhookOption,
     show_alarms,
+    tell,
     telling_of,
 )
 from assay.errors import BadInput
@@ -27,15 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-HELP = "Leave a validator or an operator running, and see how it is."
-
-
-app = typer.Typer(name="node", help=HELP, no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.callback()
-def _group() -> None:
-    """Leave a validator or an operator running, and see how it is."""
+app = typer.Typer(
+    name="node",
+    help="Leave a validator or an operator running, and see how it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("validator", cls=KIND_COMMAND)
@@ -47,7 +45,7 @@ def validator(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1)
     ] = None,
-    attempts: Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)] = 3,
+    attempts: Annotated[int, typer.Option(metavar="N", help="Attempts for a trial that errs.", min=1)] = 3,
     once: Annotated[bool, typer.Option("--once", help="One round, then end: for cron, or to try it.")] = False,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Work although another node works with this key; that one stops.")
@@ -58,7 +56,7 @@ def validator(
     page: PageOption = None,
     metrics: MetricsOption = None,
 ) -> None:
-    """Follow the service of a competition: fetch what is new, calibrate, judge, sign and send, again and again.
+    """Follow a service: fetch, calibrate, judge, sign and send.
 
     DIR is made if it is not there. Evidence that cannot be sent waits in DIR/batches, and goes to the epoch that is open when the
     service answers again; nothing is judged twice. A new task set is used from the next epoch on. kill -9, a full disk and a
@@ -79,17 +77,11 @@ def validator(
     """
     from dataclasses import replace
 
-    from assay.cli.errors import printable
     from assay.node.validator import Node
     from assay.node.validator import once as one_round
 
     telling = telling_of(folder, on_alarm, webhook, plain_webhook, page, metrics)
     signer = signer_of(key)
-
-    def tell(line: str) -> None:
-        from assay.node.status import now_text
-
-        typer.echo(f"{now_text()}  {printable(line)}")
 
     options = replace(_options(context, jobs, attempts), take_over=take_over)
     if not once:
@@ -118,7 +110,7 @@ def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOpt
 
 @app.command()
 def status(folder: PlaceArgument, as_json: AsJson = False) -> None:
-    """Say in a line what the node of DIR does, and what is wrong, with what to do about it.
+    """Say how a node is: one line, and a table of what is wrong.
 
     Ends with 0 if nothing is wrong, and 1 while an alarm stands. At a validator's node: the node does not run, the service is
     away for more than five minutes or refuses a batch, the clock is wrong, a result or a submission is missing, a task does not
@@ -131,8 +123,8 @@ def status(folder: PlaceArgument, as_json: AsJson = False) -> None:
       assay node status my-copy
       assay node status my-subnet.toml --json
     """
-    from assay.node.operator import places
     from assay.node.status import read_status
+    from assay.scheme.subnet import places
 
     folders = places(folder)[0]
     seen = [read_status(place, whole=not number) for number, place in enumerate(folders)]

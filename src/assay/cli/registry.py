@@ -95,14 +95,14 @@ def pull(
 
 def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
     """Where publish.toml is looked for, and the competitions' folders, each once, in the order given."""
-    from assay.scheme.subnet import read
+    from assay.scheme import subnet
 
+    named = [subnet.places(place) for place in places]
     found: dict[Path, Path] = {}
-    for place in places:
-        members = [place.parent / member.path for member in read(place).competitions] if place.is_file() else [place]
-        for folder in members:
+    for folders, _, _ in named:
+        for folder in folders:
             found.setdefault(folder.resolve(), folder)
-    return (places[0].parent if places[0].is_file() else places[0]), list(found.values())
+    return named[0][2], list(found.values())
 
 
 def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mechanism: int) -> tuple[BittensorNode, int, int]:

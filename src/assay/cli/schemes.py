@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,7 +92,7 @@ def check(
     from assay.scheme.load import warnings
 
     scheme = _scheme(which)
-    remarks = list(warnings(scheme))
+    remarks = [*warnings(scheme), *_of_ledger(which, scheme)]
     if as_json:
         named = {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest}
         emit(named | {"score": scheme.score.kind, "reward": scheme.reward.kind, "warnings": remarks})
@@ -113,6 +115,28 @@ def schema() -> None:
     from assay.conformance.schemas import schemas, with_kinds_here
 
     typer.echo(json.dumps(with_kinds_here(schemas()["scheme.schema.json"]), indent=2, ensure_ascii=False))
+
+
+def _of_ledger(which: str, scheme: Scheme) -> Iterator[str]:
+    """What only the ledger beside a scheme shows: that the open epoch ends late. A ledger that does not answer shows nothing."""
+    from datetime import UTC, datetime
+
+    from assay.errors import AssayError
+    from assay.scheme.clock import ends_late
+
+    path = _path(which)
+    if path is None or scheme.epoch is None or scheme.epoch.every is None:
+        return
+    from assay.ledger import config
+    from assay.ledger.access import open_store
+    from assay.ledger.closing_cost import next_epoch
+
+    with suppress(AssayError):
+        if config.exists(path.parent):
+            with open_store(config.read(path.parent)) as store, store.reading() as view:
+                epoch = next_epoch(view) or 1
+            if late := ends_late(scheme.epoch, epoch, datetime.now(UTC)):
+                yield late
 
 
 def _path(which: str) -> Path | None:

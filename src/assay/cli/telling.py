@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from assay.node.herald import Telling
     from assay.node.status import NodeStatus
 
-__all__ = ["MetricsOption", "OnAlarmOption", "PageOption", "PlainOption", "WebhookOption", "show_alarms", "telling_of"]
+__all__ = ["MetricsOption", "OnAlarmOption", "PageOption", "PlainOption", "WebhookOption", "show_alarms", "tell", "telling_of"]
 
 OnAlarmOption = Annotated[
     str | None,
@@ -37,18 +37,26 @@ MetricsOption = Annotated[
 def telling_of(
     folder: Path, on_alarm: str | None, webhook: str | None, plain: bool, page: Path | None, metrics: Path | None
 ) -> Telling:
-    """What the options say. Raises BadInput, before anything is done."""
+    """Read the options of telling. Raises BadInput, before anything is done."""
     from assay.cli.watching import check_files
     from assay.node import carriers
     from assay.node.herald import Telling
 
     check_files(folder, (metrics, page))
-    found: list[carriers.Carrier] = []
+    chosen: list[carriers.Carrier] = []
     if on_alarm is not None:
-        found.append(carriers.command(on_alarm))
+        chosen.append(carriers.command(on_alarm))
     if webhook is not None:
-        found.append(carriers.webhook(webhook, plain=plain))
-    return Telling(tuple(found), page, metrics)
+        chosen.append(carriers.webhook(webhook, plain=plain))
+    return Telling(tuple(chosen), page, metrics)
+
+
+def tell(line: str) -> None:
+    """Print a line of a node, with the time."""
+    from assay.cli.errors import printable
+    from assay.node.status import now_text
+
+    typer.echo(f"{now_text()}  {printable(line)}")
 
 
 def show_alarms(current: NodeStatus) -> None:
@@ -58,7 +66,7 @@ def show_alarms(current: NodeStatus) -> None:
     from assay.publish.faces import time_text
 
     typer.echo(printable(current.line))
-    for remark in filter(None, map(current.content.get, ("waits", "elsewhere"))):
+    for remark in filter(None, map(current.content.get, ("waits", "sends_only", "in_ledger"))):
         typer.echo(printable(str(remark)))
     if current.alarms:
         columns = (

@@ -31,6 +31,8 @@ __all__ = [
     "MOST_TASKS",
     "MOST_UIDS",
     "MOST_VALIDATORS",
+    "NODE_FOLDER",
+    "NODE_STATUS",
     "SETTLEMENT_BYTES",
     "TABLE_BYTES",
     "TRIALS_IN_ALL",
@@ -82,6 +84,10 @@ EVIDENCE_RECORDS = 5_000_000
 """Records in all .jsonl files together. Parquet files have no such bound."""
 MOST_UIDS = 65_536
 """A uid is below this number: the chain stores it in 16 bits."""
+NODE_FOLDER = "node"
+"""In a competition's folder: what a node remembers, and what it says."""
+NODE_STATUS = f"{NODE_FOLDER}/status.json"
+"""In a competition's folder: what a node says of itself, which the service counts too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,7 +201,8 @@ def _check_randomness(
                 f"there is no randomness of epoch {accepted}, in which "
                 f"the submission of {participant.key!r} ({row.place}) was accepted",
                 field="epoch",
-                hint="add the row; consensus.assign draws the validators from it",
+                hint=f"add the line {accepted},HEX, where HEX is the hash of the block at which that epoch ended, 64 digits "
+                "without 0x; consensus.assign draws the validators from it",
             )
 
 

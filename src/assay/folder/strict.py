@@ -13,16 +13,19 @@ import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, NoReturn
 
 from assay.errors import BadInput
 from assay.exact import LARGEST
-from assay.folder.files import DEPTH
+from assay.folder.files import DEPTH, decode, load
 
-__all__ = ["check", "parse", "unique"]
+__all__ = ["NOTE_BYTES", "check", "load_note", "parse", "unique"]
 
 Numbers = tuple[Callable[[str], Any], Callable[[str], Any]]
 """The functions that read the text of an integer, and of a fraction."""
+NOTE_BYTES = 10_000_000
+"""Bytes of a note: the largest is a node's status, with a line for each alarm and each missing result."""
 
 
 def parse(text: str, numbers: Numbers | None = None) -> Any:
@@ -44,6 +47,18 @@ def parse(text: str, numbers: Numbers | None = None) -> Any:
     if "\\u" in text or text.count("{") + text.count("[") > DEPTH:
         check(value, numbers=numbers is None)
     return value
+
+
+def load_note(path: Path, most: int = NOTE_BYTES) -> dict[str, Any]:
+    """Read a JSON object that a process noted for itself; empty if it is missing, larger than `most` bytes, or not an object.
+
+    Only for a note that may be lost: whoever reads it works it out anew, or goes on without it.
+    """
+    try:
+        note = parse(decode(load(path, most, hint=""), path))
+    except BadInput:
+        return {}
+    return note if isinstance(note, dict) else {}
 
 
 def check(value: Any, field: str = "", depth: int = 0, *, numbers: bool = True) -> None:

@@ -96,6 +96,7 @@ class JudgeRun(Generic[C, R]):
 
     def __init__(self, competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> None:
         self.competition, self.validator, self.tell = competition, validator, on_event
+        self._elsewhere: frozenset[Any] | set[Any] = frozenset()
         self.options = options or RunOptions()
         self.options.check()
         self.summary = RunSummary(0, unit=self.unit, submission=self.submission)
@@ -208,8 +209,8 @@ class JudgeRun(Generic[C, R]):
         with self.lock() as self.lock_number, stopping() as self.stop:
             self.clear()
             written = entries.written(self.seen, self._noted)
-            self._elsewhere = self.options.done - written.done
-            self.go(replace(written, done=written.done | self._elsewhere))
+            self._in_ledger = self.options.done - written.done
+            self.go(replace(written, done=written.done | self._in_ledger))
         summary = self.summary
         summary.outcomes = Counter(sorted(summary.outcomes.elements()))
         summary.remarks += self.remarks()
@@ -241,7 +242,7 @@ class JudgeRun(Generic[C, R]):
     def planned(self, whole: Sequence[C], done: Collection[tuple[object, ...]]) -> list[C]:
         """Those of all cells that are not done; says how many there are."""
         missing = [cell for cell in whole if cell.key not in done]
-        self.summary.elsewhere = sum(cell.key in self._elsewhere for cell in whole)
+        self.summary.in_ledger = sum(cell.key in self._in_ledger for cell in whole)
         self.summary.planned = len(missing)
         self.tell(RunEvent("planned", count=len(missing), done=len(whole) - len(missing)))
         return missing

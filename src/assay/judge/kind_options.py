@@ -48,9 +48,9 @@ SANDBOX = Option("--sandbox", "Where agents run.", SandboxName, SandboxName.bubb
 ENGINE = Option("--engine", "The containers' engine, as unix:///…; else DOCKER_HOST or the usual place.", metavar="URL")
 RUNTIME = Option("--runtime", "The containers' runtime, such as runsc; else the engine's own.", metavar="NAME")
 REUSE = Option("--reuse-boxes/--fresh-boxes", "Let a box have the folder of an earlier one: faster, and less apart.", bool, False)
-TASK = Option("--task", "Only this task; can be said several times.", list[str], metavar="ID")
+TASK = Option("--task", "Only this task. May be repeated.", list[str], metavar="ID")
 TASKS = Option("--tasks", "The task set, if it is not DIR/tasks.", Path, metavar="DIR")
-ENV = Option("--env", "A variable of yours that agents may be given; can be said several times.", list[str], metavar="NAME")
+ENV = Option("--env", "A variable of yours that agents may be given. May be repeated.", list[str], metavar="NAME")
 CALIBRATE = Option("--calibrate", "How often a task's solution has to pass here first.", int, 1, metavar="N", least=1)
 MODEL_URL = Option(
     "--model-url", "The model service; else ASSAY_LLM_BASE_URL of a rubric, ASSAY_MODEL_URL of agents.", metavar="URL"

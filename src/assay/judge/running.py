@@ -168,7 +168,7 @@ class RunSummary:
     """Participants of whom there is nothing here that could be judged."""
     others: tuple[str, ...] = ()
     """Participants for whom `assign` drew other validators, who were not judged."""
-    elsewhere: int = 0
+    in_ledger: int = 0
     """How many were left out because of `RunOptions.done` alone."""
     stopped: bool = False
     epoch: int = 1

@@ -52,7 +52,7 @@ EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
 SPLIT, EARLIER, COMPETITIONS = "emission.receipt", "earlier.jsonl", "competitions"
 """Files of a subnet's export: see `assay.ledger.subnet_bundle`."""
 EMISSION = "emission.json"
-"""The file by which a subnet's export of an earlier version is recognized; nobody signed those."""
+"""The file by which a subnet's export of an earlier version is recognised; nobody signed those."""
 
 
 def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False) -> Path:

@@ -1,41 +1,51 @@
-"""Follows a service on a validator's machine: a copy of the competition's folder, kept up to date, judged and sent.
+"""What validators and operators leave running.
 
     pull  ─▶  rules, registry, tasks, submissions   ─▶  assay run  ─▶  evidence/  ─▶  push  ─▶  the service's ledger
 
-`fetch` brings what is to be judged, `spool` signs and sends what was judged, and `validator` does both again and again.
-Everything that a node must remember is in files of the folder: `evidence/`, `batches/`, and `node/`, which holds offsets and
-notes. A node that is killed goes on from there.
+A validator's node keeps a copy of the competition's folder up to date, judges what is new, and sends it. Read in this order:
+`fetch`, `spool`, `heartbeat`, `round`, `validator`.
+
+An operator's node serves the season, closes its epochs, and publishes them: `clock`, `chain`, `closing`, `operator`. Both have
+`children`, `status`, `alarms`, `season_facts`, `page`, `carriers` and `herald`: its processes, and how it says what is wrong.
+
+What a node must remember is in files, so it may be killed at any moment. Beside `evidence/` and `batches/`, those of DIR/node:
+
+- `id`: who a validator's node is, so that only one works with a key
+- `signed.json`: up to which offset each file of a validator's evidence is signed
+- `clock.json`: when which epoch ended, by which clock, and when the next one ends
+- `pulled.json`: which tables and which task set a validator fetched last
+- `status.json`: how the node is, what it saw of each target, and which alarms stand; `status.html` and `status.prom` show it
+- `.lock`: held by the process that works in the folder
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.folder.files import NODE_FOLDER
+from assay.folder.strict import load_note
 from assay.judge import run_files
 
 if TYPE_CHECKING:
     from assay.kind import Kind
 
-__all__ = ["FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
+__all__ = ["CLOCK", "FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
 
-FOLDER = "node"
+FOLDER = NODE_FOLDER
 """The folder of what a node remembers, in the competition's folder."""
 SIGNED = "signed.json"
 """In it: up to which offset each file of evidence is signed."""
+CLOCK = "clock.json"
+"""In it: when an epoch ended by which clock; in a subnet's first folder also when the next one is due."""
 
 
 def is_signed(folder: Path) -> bool:
     """Whether all whole lines in evidence/ are signed, as far as sizes tell. A file that cannot be read is left for a round."""
-    try:
-        rows = json.loads((folder / FOLDER / SIGNED).read_bytes())
-    except (OSError, ValueError):
-        rows = {}
-    ends = {(str(name).rpartition(" ")[0], end) for name, end in rows.items()} if isinstance(rows, dict) else set()
+    ends = {(name.rpartition(" ")[0], end) for name, end in load_note(folder / FOLDER / SIGNED).items() if type(end) is int}
     with suppress(OSError):
         return all((file.name, file.stat().st_size) in ends for file in (folder / "evidence").glob("*.jsonl"))
     return False

@@ -17,7 +17,7 @@ from assay.exact import NANO
 from assay.publish.alarms import Alarm
 from assay.scheme.fields import instant, instant_text
 
-__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator"]
+__all__ = ["CODES", "SILENT", "SeasonFacts", "Unjudged", "ValidatorFacts", "of_operator", "of_validator", "percent"]
 
 Json = dict[str, Any]
 CODES = {
@@ -38,6 +38,8 @@ CODES = {
         "not-running",
         "trouble",
         "service-down",
+        "part-down",
+        "clock",
         "epoch-held",
         "validator-late",
         "quorum",
@@ -51,6 +53,8 @@ CODES = {
 """The codes of each role's alarms; those of a target that is published to are the watch's, after `target-`."""
 SILENT = timedelta(minutes=5)
 """A service or a validator that was not heard of for so long is named."""
+UNSEEN = timedelta(minutes=20)
+"""A watch that has not looked for so long is named: it may wait ten minutes for a chain."""
 FREE = 2**30
 """Bytes on the disk below which that is named."""
 SHOWN = 3
@@ -102,7 +106,13 @@ class SeasonFacts:
 
 
 def of_validator(folder: Path, content: Mapping[str, Any], now: datetime, *, working: bool, free: int | None) -> list[Alarm]:
-    """The alarms of a validator's node. content: its status. free: bytes on the disk; None if nobody knows."""
+    """List the alarms of a validator's node. free: bytes on the disk; None if nobody knows.
+
+    content: its status. Of both roles these fields are read: `role`, `url` and `once` (how it was begun), `trouble` ({what, hint,
+    since}, or None), `away` (whether the trouble is that the service does not answer), `telling` (carrier → {what, since}). Of a
+    validator's also `ahead` (seconds), `refused`, `missing` and `absent` (sentences), `uncalibrated` ("TASK: what; hint") and
+    `conflicts` ("what; hint"). A field that is not there says that nothing is wrong.
+    """
     alarms = [*_of_process(folder, content, now, working=working), *_of_clock(content)]
     for name, code, what, hint in _LISTS:
         rows = [str(row) for row in content.get(name) or ()]
@@ -121,7 +131,7 @@ def of_validator(folder: Path, content: Mapping[str, Any], now: datetime, *, wor
 
 
 _LISTS = (
-    ("refused", "batch-refused", "the service refuses a batch", "mend what it says; the batch stays and is sent again"),
+    ("refused", "batch-refused", "the service refuses a batch", "correct what it says; the batch stays and is sent again"),
     ("missing", "result-missing", "a result is missing", "it is judged again every ten minutes; DIR/trials has its logs"),
     ("absent", "submission-absent", "a submission could not be fetched", "it is tried again; else tell the service's operator"),
 )
@@ -138,8 +148,10 @@ def of_operator(
     free: int | None,
     whole: bool = True,
 ) -> list[Alarm]:
-    """The alarms of an operator's node. facts: None if nobody looked. targets: what each watch noted.
+    """List the alarms of an operator's node. facts: None if nobody looked.
 
+    content: its status, with the fields of both roles that `of_validator` names, and `service` ({address, up}, or None) and
+    `held` ({epoch, what, hint} of an epoch that cannot be closed, or None). targets: what each watch noted: {target, alarms}.
     whole: False for a further competition of a subnet: what the node has in common for all is told of the first.
     """
     alarms: list[Alarm] = []
@@ -147,20 +159,40 @@ def of_operator(
         alarms += _of_process(folder, content, now, working=working)
         service = content.get("service")
         if working and isinstance(service, dict) and not service.get("up"):
-            hint = "it is begun again by itself; the node's output says why it ended"
+            hint = "the node restarts it by itself; its output says why it ended"
             alarms.append(Alarm("service-down", f"the service at {service.get('address')} does not run", hint))
+        alarms += _of_parts(content) if working else ()
     held = content.get("held")
     if isinstance(held, dict):
         what = f"epoch {held.get('epoch')} cannot be closed: {held.get('what')}"
         alarms.append(Alarm("epoch-held", what, str(held.get("hint", "")), str(held.get("epoch"))))
     if facts is not None:
         alarms += _of_season(facts, now)
-    for target in targets if whole else ():
-        for row in target.get("alarms") or ():
-            name = str(target.get("target"))
-            what = f"{name}: {row.get('what')}"
-            alarms.append(Alarm(f"target-{row.get('code')}", what, str(row.get("hint", "")), name))
+    if whole:
+        alarms += _of_targets(content, targets, now)
     return [*_few(alarms), *(_of_disk(free) if whole else ()), *_untold(content)]
+
+
+def _of_parts(content: Mapping[str, Any]) -> Iterator[Alarm]:
+    """What of an operator's node does not stay up, and the clock that it goes by."""
+    for name, how in sorted((content.get("down") or {}).items()):
+        yield Alarm("part-down", f"{name} {how}", "it is restarted by itself; the node's output says why it ended", name)
+    jumped = content.get("jumped")
+    if isinstance(jumped, int) and jumped:
+        way = f"{abs(jumped)} seconds {'forward' if jumped > 0 else 'back'}"
+        hint = "set it by the network: timedatectl set-ntp true; for ten minutes epochs end by the clock of before"
+        yield Alarm("clock", f"this machine's clock jumped {way}", hint)
+
+
+def _of_targets(content: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[Alarm]:
+    """What the watches have as alarms; and a watch that has not looked for long."""
+    for target in targets:
+        name = str(target.get("target"))
+        for row in target.get("alarms") or ():
+            yield Alarm(f"target-{row.get('code')}", f"{name}: {row.get('what')}", str(row.get("hint", "")), name)
+        if not content.get("once") and _is_over(target.get("at"), now, UNSEEN):
+            what = f"{name}: its watch has not looked since {target.get('at')}"
+            yield Alarm("target-silent", what, "the chain's node may not answer; restart this node if it lasts", name)
 
 
 # What both have
@@ -171,7 +203,7 @@ def _of_process(folder: Path, content: Mapping[str, Any], now: datetime, *, work
         again = f"assay node validator {folder} --url {content.get('url')} --key NAME"
         if content.get("role") == "operator":
             again = f"assay node operator {content.get('url')}"
-        yield Alarm("not-running", "the node does not run", f"begin it again: {again}")
+        yield Alarm("not-running", "the node does not run", f"start it again: {again}")
     trouble = content.get("trouble")
     if not isinstance(trouble, dict):
         return
@@ -200,7 +232,7 @@ def _of_disk(free: int | None) -> Iterator[Alarm]:
 def _untold(content: Mapping[str, Any]) -> Iterator[Alarm]:
     for name, row in sorted((content.get("telling") or {}).items()):
         what = f"since {row.get('since')}, alarms could not be told by {name}: {row.get('what')}"
-        hint = "it is tried again; mend what it says, or begin the node with another --on-alarm or --webhook"
+        hint = "it is tried again; correct what it says, or start the node with another --on-alarm or --webhook"
         yield Alarm("not-told", what, hint, name)
 
 
@@ -213,7 +245,7 @@ def _few(alarms: Iterable[Alarm]) -> Iterator[Alarm]:
             yield alarm
     for code, count in counts.items():
         if count > ROWS:
-            yield Alarm(code, f"{code}: {count - ROWS} more", "mend the first ones; then the others are named", "more")
+            yield Alarm(code, f"{code}: {count - ROWS} more", "correct the first ones; then the others are named", "more")
 
 
 # The season
@@ -222,7 +254,7 @@ def _few(alarms: Iterable[Alarm]) -> Iterator[Alarm]:
 def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
     if facts.wrong:
         yield Alarm(
-            "ledger", f"the season cannot be looked at: {facts.wrong}", "mend that; until then nobody is told of validators"
+            "ledger", f"the season cannot be looked at: {facts.wrong}", "correct that; until then nobody is told of validators"
         )
         return
     total = sum(row.stake for row in facts.validators)
@@ -230,7 +262,7 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
     for row in late:
         since = "was never heard of" if row.heard is None else f"was not heard of since {instant_text(row.heard)}"
         hint = f"ask who runs it; there, `assay node status DIR` says what is wrong{_unserved(facts, now)}"
-        yield Alarm("validator-late", f"{row.name} {since}, and has {_percent(row.stake, total)} of the stake", hint, row.name)
+        yield Alarm("validator-late", f"{row.name} {since}, and has {percent(row.stake, total)} of the stake", hint, row.name)
     yield from _quorum(facts, [row for row in facts.validators if row not in late], total)
     for waiting in facts.unjudged:
         since = f"epoch {waiting.epoch}" if waiting.at is None else instant_text(waiting.at)
@@ -239,7 +271,7 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
         yield Alarm("unjudged", what, hint, waiting.participant)
     for row in facts.validators:
         for number, (code, what) in enumerate(row.troubles if row not in late else ()):
-            hint = f"{row.name} mends it; `assay node status DIR` on that machine says how"
+            hint = f"{row.name} corrects it; `assay node status DIR` on that machine says how"
             yield Alarm("validator-tells", f"{row.name} tells: {what}", hint, f"{row.name} {code} {number}")
 
 
@@ -258,19 +290,18 @@ def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> 
         short.append(f"{len(heard)} of the {facts.min_validators} validators that a quorum needs are heard of")
     if stake < least:
         short.append(
-            f"those that are heard of have {_percent(stake, total)} of the stake, and a quorum needs {_percent(least, total)}"
+            f"those that are heard of have {percent(stake, total)} of the stake, and a quorum needs {percent(least, total)}"
         )
-    if short and len(heard) < len(
-        facts.validators
-    ):  # otherwise the rules ask for more than there is, which is no failure of today
+    # If all are heard of, the rules ask for more than there is, which is no failure of today.
+    if short and len(heard) < len(facts.validators):
         missing = [row.name for row in facts.validators if row not in heard]
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         what = f"the quorum of epoch {facts.epoch} is in danger: {'; '.join(short)}"
         yield Alarm("quorum", what, f"bring back {', '.join(missing[:SHOWN])}{more}, or the epoch ends without scores")
 
 
-def _percent(part: int, total: int) -> str:
-    """A part as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
+def percent(part: int, total: int) -> str:
+    """Write a part of a total as a percentage with one decimal, cut: 29.9 % is not shown as the 30 % that is needed."""
     tenths = 0 if not total else part * 1000 // total
     return f"{tenths // 10}.{tenths % 10} %"
 

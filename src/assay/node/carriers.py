@@ -52,12 +52,12 @@ class Command:
 
     def carry(self, document: dict[str, Any]) -> str:
         """Run it; it must end with 0 in time. What it writes to standard error is the reason if it does not."""
-        with TemporaryFile() as given, TemporaryFile() as said:  # a pipe that a grandchild holds would have no end
+        with TemporaryFile() as given, TemporaryFile() as errors:  # a pipe that a grandchild holds would have no end
             given.write(canonical(document) + b"\n")
             given.seek(0)
             try:
                 process = subprocess.Popen(
-                    self.words, stdin=given, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+                    self.words, stdin=given, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
                 )
             except OSError as error:
                 return f"{self.words[0]} cannot be run ({error.strerror})"
@@ -70,8 +70,8 @@ class Command:
                 return f"{self.words[0]} took more than {self.seconds:g} seconds, and was killed"
             if not code:
                 return ""
-            said.seek(max(0, os.fstat(said.fileno()).st_size - _WHY))
-            text = printable(" ".join(said.read(_WHY).decode("utf-8", "replace").split()))
+            errors.seek(max(0, os.fstat(errors.fileno()).st_size - _WHY))
+            text = printable(" ".join(errors.read(_WHY).decode("utf-8", "replace").split()))
             return f"{self.words[0]} ended with {code}" + (f": {text}" if text else "")
 
 
@@ -99,7 +99,7 @@ class Webhook:
 
 
 def command(text: str) -> Command:
-    """The command of `--on-alarm`. Raises BadInput if it has no words, or no such program."""
+    """Read the command of `--on-alarm`. Raises BadInput if it has no words, or no such program."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -111,7 +111,7 @@ def command(text: str) -> Command:
 
 
 def webhook(url: str, *, plain: bool = False) -> Webhook:
-    """The address of `--webhook`. plain: it may be http to another machine. Raises BadInput."""
+    """Read the address of `--webhook`. plain: it may be http to another machine. Raises BadInput."""
     try:
         parts = urlsplit(url)
         host, scheme = parts.hostname or "", parts.scheme

@@ -1,7 +1,7 @@
 """The processes of a node: each part of its work is a fork, which ends when the node does; and the signals that end them all.
 
-A node forks, and has no threads: so a key is asked for once, a socket that listens stays open while its process is begun again,
-and the memory that a child needs is given back when it ends.
+A node forks, and its main process has no threads: so a key is asked for once, a socket that listens stays open while its
+process is begun again, and the memory that a child needs is given back when it ends.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ class Child:
 
 
 class Stopping:
-    """SIGTERM and Ctrl-C: handed on to the children of a node, which ends when they have. asked: whether one came."""
+    """SIGTERM and Ctrl-C: handed on to the children of a node, which ends when they have.
+
+    told: what is done with the children when one comes. asked: whether one came.
+    """
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
@@ -120,7 +123,7 @@ class Stopping:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """In the block, the signals are heard; told: what is done with the children."""
+        """Hear the signals in the block."""
 
         def hear(_number: int, _frame: FrameType | None) -> None:
             self.asked = True

@@ -10,7 +10,6 @@ says which epochs are settled, the subnet's log which splits are signed, and the
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,34 +19,29 @@ from typing import Any
 
 from assay.errors import AssayError, BadInput, CannotSettle
 from assay.exact import canonical, digest
-from assay.folder import csvs, registry
-from assay.folder.files import alone, load, write_bytes
+from assay.folder import registry
+from assay.folder.files import write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import Stop
 from assay.ledger import bundle, closing_cost, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
-from assay.node import FOLDER, status
-from assay.node.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
-from assay.publish import publishers
-from assay.publish.bittensor import settings
-from assay.publish.bittensor.node import BittensorNode, BlockId
-from assay.publish.bittensor.registry import pull_together
-from assay.publish.bittensor.registry import write as write_registry
+from assay.node import CLOCK, FOLDER, status
+from assay.node.chain import EpochRegistry
+from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement
 from assay.settle.story.telling import named, plural
 
-__all__ = ["Closer", "Due"]
+__all__ = ["Closer", "Due", "note_due"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
 """Between two looks at whether the validators have sent what is missing."""
-_NOTE = "clock.json"
-_NOTE_BYTES = 100_000
-_STATE_BLOCKS = 200
-"""A node that is no archive has the state of so many blocks."""
+_PULLED = 20
+"""Of so many epochs the block of the registry is remembered."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +114,13 @@ class Closer:
     """`head` of the `Due` before: how long a block takes is measured."""
     catch_up: bool = False
     """Whether several epochs may be closed at once by a clock that never closed one here."""
+    since: float = 0.0
+    """When the node began, seconds since 1970: after a time away, validators have the grace time once more from then on."""
 
     def __post_init__(self) -> None:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
-        self._pulled: object = None
-        self._node: BittensorNode | None = None
-        self._netuid = self._mechanism = 0
+        self._pulled = dict[EpochEnd, list[Path]]()
+        self._registry = None if self.target is None else EpochRegistry(self.target, self._tell)
 
     def carry_out(self, *, wait: bool = True) -> Due:
         """Close everything that has ended, and say when the next epoch ends. wait: for validators, for as long as it takes.
@@ -133,62 +128,93 @@ class Closer:
         Raises AssayError if the folder, the ledger or the chain do not allow it; what is closed until then is closed.
         """
         try:
-            known = [registry.read_pulled(folder / registry.PULLED_FILE) is not None for folder in self.folders]
-            if self.target is not None and not all(known):
-                self._pull(self._chain().finalized())
+            if self._registry is not None:
+                self._registry.begin(self.folders)
+            closed = True
             while not self.stop.asked:
-                ended = self._ended()
-                closed, wrong = self._close_each(ended)
-                self._follow_up()
-                if wrong is not None:
-                    raise wrong
-                if not closed and (not ended or not wait):
+                ended, wrong = self._ended()
+                wrong = (self._follow_up() if closed else None) or wrong
+                closed, waits, wrong = self._close_each(ended, wrong)
+                if closed:
+                    continue
+                if not (waits and wait):
+                    if wrong is not None:
+                        raise wrong
                     break
-                if not closed:
-                    self._rest()
+                self._rest()
             return self._due()
         finally:
             for season in self._seasons:
                 season.close()
-            if self._node is not None:
-                self._node.close()
-                self._node = None
+            if self._registry is not None:
+                self._registry.close()
 
     # When
 
-    def _ended(self) -> list[_Season]:
-        """The competitions whose open epoch has ended, with registries of the block at which it did."""
-        head = self._chain().finalized().number if self._counts_blocks() else None
-        ended = []
+    def _ended(self) -> tuple[list[_Season], AssayError | None]:
+        """The competitions whose open epoch has ended, with registries of the block at which it did; and the first error."""
+        head = self._head() if self._counts_blocks() else None
+        ended, wrong = list[_Season](), None
         for season in self._seasons:
-            season.end = self._end(season)
-            if season.end is not None:
-                self._check_clock(season, season.end, self._now(season.end, head))
-            if season.end is not None and self._now(season.end, head) >= season.end.at:
-                ended.append(season)
-            else:
-                self._note(season, "waiting for the end of the epoch", held=None, silent=[])
-        if ended and self.target is not None:
-            self._pull_for(ended)
-        return ended
+            try:
+                season.end = self._end(season)
+                if season.end is not None:
+                    self._check_clock(season, season.end, self._now(season.end, head))
+                if season.end is not None and self._now(season.end, head) >= season.end.at:
+                    ended.append(season)
+                else:
+                    self._note(season, "waiting for the end of the epoch", held=None, silent=[])
+            except AssayError as error:
+                wrong = wrong or self._wrong(season, error)
+        if ended and self._registry is not None:
+            self._pull_for(ended, self._registry)
+        return ended, wrong
+
+    def _wrong(self, season: _Season, error: AssayError) -> AssayError:
+        """Note what is wrong with one competition: it does not hold up the others."""
+        if str(error) != season.waits and len(self.folders) > 1:  # of the only one, it is told by whoever hears the error
+            season.waits = str(error)
+            self._tell(season.folder, f"trouble: {error}")
+        self._note(season, "waiting", trouble=status.trouble_of(error))
+        return error
+
+    def _pull_for(self, ended: Sequence[_Season], chain: EpochRegistry) -> None:
+        """Pull the registries of the competitions that close, once for each epoch, all at its block."""
+        for end in sorted({season.end for season in ended if season.end is not None}, key=lambda end: (end.epoch, end.at)):
+            folders = [season.folder for season in ended if season.end == end]
+            if self._pulled.get(end) == folders:
+                continue
+            note = _read_note(self.folders[0]).get("pulled")
+            known = {int(epoch): int(block) for epoch, block in note.items()} if isinstance(note, dict) else {}
+            known[end.epoch] = chain.pull(end, folders, known)
+            kept = sorted(known.items())[-_PULLED:]
+            _write_note(self.folders[0], pulled={str(epoch): block for epoch, block in kept})
+            self._pulled[end] = folders
+
+    def _head(self) -> int:
+        assert self._registry is not None  # `_counts_blocks` asked for it
+        return self._registry.head()
 
     def _check_clock(self, season: _Season, end: EpochEnd, now: float) -> None:
         """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
         clock = season.scheme.epoch
         assert clock is not None
-        said = digest(clock.model_dump(mode="json", exclude_none=True))
-        if _read_note(season.folder).get("clock") == said:
+        clock_digest = digest(clock.model_dump(mode="json", include={"every", "start", "tempo"}, exclude_none=True))
+        if _read_note(season.folder).get("clock") == clock_digest:
             return
         due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
         if due > 1 and not self.catch_up:
             what = f"epochs {end.epoch} to {end.epoch + due - 1} have ended by [epoch], and no node has closed one by it yet"
             hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
             raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
-        _write_note(season.folder, clock=said)
+        _write_note(season.folder, clock=clock_digest)
 
     def _counts_blocks(self) -> bool:
-        clocks = [season.scheme.epoch for season in self._seasons]
-        counts = any(clock is not None and clock.tempo is not None for clock in clocks)
+        counts = False
+        for season in self._seasons:
+            with suppress(BadInput):  # it is said where its epoch is looked at
+                clock = season.scheme.epoch
+                counts = counts or (clock is not None and clock.tempo is not None)
         if counts and self.target is None:
             hint = "name a target of publish.toml of kind bittensor: --registry NAME; or give the scheme every and start"
             raise BadInput("[epoch] tempo counts a chain's blocks, and no chain is named", file=self.folders[0], hint=hint)
@@ -227,7 +253,7 @@ class Closer:
             return Due(None)
         if not self._counts_blocks():
             return Due(min(end.at for end in ends))
-        head, now = self._chain().finalized().number, self.clock()
+        head, now = self._head(), self.clock()
         before, then = (head, now) if self.before is None else self.before
         measured = head > before and now > then
         seconds = (now - then) / (head - before) if measured else BLOCK_SECONDS
@@ -239,62 +265,18 @@ class Closer:
         while not self.stop.asked and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, 0.2))
 
-    # The chain
-
-    def _chain(self) -> BittensorNode:
-        if self._node is None:
-            assert self.target is not None
-            folder, name = self.target
-            self._node, self._netuid, self._mechanism = settings.subnet_of(publishers.read_target(folder, name))
-        return self._node
-
-    def _pull_for(self, ended: Sequence[_Season]) -> None:
-        """Pull the registries of all competitions, at the block at which the epoch ended; once for each end."""
-        ends = [(season.folder, season.end) for season in ended]
-        if ends == self._pulled:
-            return
-        node = self._chain()
-        at = node.finalized()
-        blocks = [season.end.at for season in ended if season.end is not None and season.end.unit == "block"]
-        if blocks and at.number - max(blocks) < _STATE_BLOCKS:
-            number = max(blocks)
-            there = node.block_hash(number)
-            at = at if there is None else BlockId(number, there)
-        self._pull(at)
-        for season in ended:
-            self._draw(season, at)
-        self._pulled = ends
-
-    def _pull(self, at: BlockId) -> None:
-        """Pull all registries at a block; they are written together."""
-        pulls = pull_together(self._chain(), self._netuid, self._mechanism, at, self.folders)
-        write_registry(*pulls)
-        for pulled in pulls:
-            if changes := len(pulled.people) + len(pulled.judges):
-                self._tell(pulled.folder, f"registry of block {at.number}: {plural(changes, 'change')}")
-
-    def _draw(self, season: _Season, at: BlockId) -> None:
-        """Add the hash of the epoch's block to randomness.csv, where the scheme draws validators. SPEC 3.0."""
-        if season.scheme.consensus.assign is None or season.end is None:
-            return
-        file, table = season.folder / csvs.RANDOMNESS.name, csvs.RANDOMNESS
-        with alone(season.folder):
-            rows = [row.fields for row in csvs.read(file, table)] if file.exists() else []
-            if season.end.epoch not in [row["epoch"] for row in rows]:
-                rows.append({"epoch": season.end.epoch, "hex": at.hash.removeprefix("0x")})
-                write_bytes(file, csvs.dumped(table.needed, [{name: str(cell) for name, cell in row.items()} for row in rows]))
-
     # Closing
 
-    def _close_each(self, ended: Sequence[_Season]) -> tuple[bool, AssayError | None]:
-        """Whether any was closed, and the first error: one competition that cannot be settled does not hold up the others."""
-        closed, wrong = False, None
+    def _close_each(self, ended: Sequence[_Season], wrong: AssayError | None) -> tuple[bool, bool, AssayError | None]:
+        """Whether any was closed, whether any waits, and the first error: one that cannot be settled holds up no other."""
+        closed = waits = False
         for season in ended:
             try:
-                closed = self._close(season) or closed
+                done = self._close(season)
+                closed, waits = closed or done, waits or not done
             except AssayError as error:
-                wrong = wrong or error
-        return closed, wrong
+                wrong = wrong or self._wrong(season, error)
+        return closed, waits, wrong
 
     def _close(self, season: _Season) -> bool:
         """Close the open epoch of a competition, if it may be; tells why not."""
@@ -302,7 +284,8 @@ class Closer:
         assert end is not None
         payout = season.scheme.payout
         judged_until = None if payout is None else payout.scoring_deadline
-        over = self._now(end, self._chain().finalized().number if end.unit == "block" else None) >= end.until
+        over = self._now(end, self._head() if end.unit == "block" else None) >= end.until
+        over = over and (end.unit == "block" or self.clock() >= self.since + end.until - end.at)
         over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
         ledger = season.ledger
         with ledger.store.reading() as view:
@@ -335,24 +318,35 @@ class Closer:
         self._note(season, "waiting for validators", held=held, silent=drafted.closing.silent_names)
 
     def _tell_closed(self, season: _Season, settled: settling.EpochResult, drafted: settling.Draft) -> None:
-        scored, who = len(settled.settlement.ranking), drafted.closing.silent_names
-        what = f"settled epoch {settled.settlement.epoch}: {plural(scored, 'agreed score')}" if scored else (
-            f"settled epoch {settled.settlement.epoch} without an agreed score: all of it burns")  # fmt: skip
-        self._tell(season.folder, what + (f"; {named(who, 10)} sent nothing new" if who else ""))
+        scored, silent = len(settled.settlement.ranking), drafted.closing.silent_names
+        what = f"settled epoch {settled.settlement.epoch}"
+        if scored:
+            what += f": {plural(scored, 'agreed score')}"
+        else:
+            what += " without an agreed score: all of it burns"
+        self._tell(season.folder, what + (f"; {named(silent, 10)} sent nothing new" if silent else ""))
         for aside in settled.aside:
             if aside.new:
                 self._tell(season.folder, str(aside))
 
     # Afterwards
 
-    def _follow_up(self) -> None:
-        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet."""
+    def _follow_up(self) -> AssayError | None:
+        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet; the first error."""
+        wrong: AssayError | None = None
         if self.subnet is not None:
-            self._sign_splits(self.subnet)
-        if self.export is not None:
-            for season in self._seasons:
-                name = season.folder.name if len(self.folders) > 1 else ""
+            try:
+                self._sign_splits(self.subnet)
+            except AssayError as error:
+                wrong = error
+        for season in self._seasons if self.export is not None else ():
+            assert self.export is not None
+            name = season.folder.name if len(self.folders) > 1 else ""
+            try:
                 self._export(season.folder, season.ledger, self.export / name)
+            except AssayError as error:
+                wrong = wrong or error
+        return wrong
 
     def _sign_splits(self, subnet: Path) -> None:
         newest = subnet_bundle.last_epoch(self.folders)
@@ -370,8 +364,8 @@ class Closer:
         """Export each epoch after the newest one that is there; the first time, the newest that is settled."""
         with ledger.store.reading() as view:
             epochs = view.settled_epochs()
-        there = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
-        missing = [epoch for epoch in epochs if not there or epoch > there[-1]] if there else epochs[-1:]
+        exported = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
+        missing = [epoch for epoch in epochs if not exported or epoch > exported[-1]] if exported else epochs[-1:]
         for epoch in missing:
             try:
                 place.mkdir(parents=True, exist_ok=True)
@@ -388,10 +382,10 @@ class Closer:
     def _note(self, season: _Season, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
-        said = {"state": state if end is not None else "epochs are closed by hand", **known, **more}
-        if said != season.noted:
-            status.note(season.folder, **said)
-            season.noted = said
+        fields = {"state": state if end is not None else "epochs are closed by hand", "trouble": None, **known, **more}
+        if fields != season.noted:
+            status.note(season.folder, **fields)
+            season.noted = fields
 
 
 @dataclass(frozen=True)
@@ -403,6 +397,12 @@ class _Why:
     held: bool = False
 
 
+def note_due(folder: Path, due: Due) -> None:
+    """Note when to look again, and the head by which the next blocks are measured. Raises BadInput, OSError."""
+    head = None if due.head is None else [int(part) for part in due.head]
+    _change_note(folder, due=None if due.at is None else int(due.at), head=head)
+
+
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
     if over:
@@ -411,8 +411,8 @@ def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
     missing = _judged_now(settlement, closing_cost.unjudged(settlement))
     if drafted.closing.scored and not missing:
         return None
-    who = drafted.closing.silent_names
-    waits = f"waits for {named(who, 5)}" if who else "waits for the validators' next results"
+    silent = drafted.closing.silent_names
+    waits = f"waits for {named(silent, 5)}" if silent else "waits for the validators' next results"
     without = f": {named(missing, 5)} {'has' if len(missing) == 1 else 'have'} no agreed score" if missing else ""
     return _Why(waits + without)
 
@@ -444,22 +444,22 @@ def _stamps(folder: Path) -> tuple[object, ...]:
 def _stamp(file: Path) -> object:
     """What changes when a file does; None if it is not there."""
     with suppress(OSError):
-        found = file.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        state = file.stat()
+        return state.st_mtime_ns, state.st_size, state.st_ino
     return None
 
 
 def _write_note(folder: Path, **changes: Any) -> None:
     """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
     with suppress(BadInput, OSError):
-        (folder / FOLDER).mkdir(exist_ok=True)
-        write_bytes(folder / FOLDER / _NOTE, canonical(_read_note(folder) | changes) + b"\n")
+        _change_note(folder, **changes)
+
+
+def _change_note(folder: Path, **changes: Any) -> None:
+    (folder / FOLDER).mkdir(exist_ok=True)
+    write_bytes(folder / FOLDER / CLOCK, canonical(_read_note(folder) | changes) + b"\n")
 
 
 def _read_note(folder: Path) -> dict[str, Any]:
     """At which block which epoch was closed, and by which clock; empty if it is not known."""
-    try:
-        note = json.loads(load(folder / FOLDER / _NOTE, _NOTE_BYTES, hint=""))
-    except (AssayError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+    return load_note(folder / FOLDER / CLOCK)

@@ -25,8 +25,8 @@ from typing import Any, TypeVar
 from assay.errors import BadInput, Unreachable, brief
 from assay.exact import canonical, digest
 from assay.folder import csvs, registry
-from assay.folder.files import Place, flush_folder, load, write_all, write_bytes
-from assay.folder.strict import parse
+from assay.folder.files import Place, flush_folder, write_all, write_bytes
+from assay.folder.strict import load_note
 from assay.judge import tree
 from assay.judge.submitting import flush
 from assay.judge.terminal.competition import TASKS, Manifest, read_manifest
@@ -44,7 +44,6 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _NOTE = "pulled.json"
-_NOTE_BYTES = 1_000_000
 _NAME = re.compile(r"[a-z]{1,40}\.(toml|csv|txt)", re.ASCII)
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _SERVICE = "the service may run another version of Assay, or its folder is changing: try again, then ask its operator"
@@ -125,7 +124,7 @@ class _Pull:
     def __init__(self, client: Client, folder: Path, beside: Path, pauses: Sequence[float]) -> None:
         self.client, self.folder, self.beside, self.pauses = client, folder, beside, pauses
         self.note_file = folder / FOLDER / _NOTE
-        self.note = _read_note(self.note_file)
+        self.note = load_note(self.note_file)  # empty: everything is looked at anew
 
     def carry_out(self, key: PublicKey) -> PullResult:
         work, files = self._agreeing()
@@ -295,15 +294,6 @@ def _content(file: Path) -> bytes | None:
         return file.read_bytes()
     except OSError:
         return None
-
-
-def _read_note(file: Path) -> Json:
-    """Read what the last pull noted; nothing if that cannot be read: then everything is looked at anew."""
-    try:
-        note = parse(load(file, _NOTE_BYTES, hint="").decode())
-    except (BadInput, UnicodeDecodeError):
-        return {}
-    return note if isinstance(note, dict) else {}
 
 
 def _cannot_write(place: Path, error: OSError) -> BadInput:

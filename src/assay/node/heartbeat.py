@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, printable
 from assay.exact import canonical
-from assay.folder.files import load
+from assay.folder.strict import load_note
 from assay.node import FOLDER, status
 from assay.serve.client import Client
 
@@ -32,7 +32,6 @@ LEAVE_SECONDS = 5.0
 _TROUBLES, _CHARACTERS = 20, 300
 """The most troubles of a heartbeat, and the most characters of each, that a service takes."""
 _FILE = "id"
-_FILE_BYTES = 1000
 
 
 def beat(client: Client, folder: Path, judging: Sequence[Mapping[str, Any]] = (), *, take_over: bool = False) -> None:
@@ -79,16 +78,16 @@ def is_of_another(error: AssayError) -> bool:
 
 
 def node_id(folder: Path) -> str:
-    """The identity of the node in a folder, 32 hex digits; made if there is none, or it came from elsewhere. Raises BadInput."""
+    """Read the identity of the node in a folder, 32 hex digits; make one if it has none, or a copied one. Raises BadInput."""
     file = folder / FOLDER / _FILE
-    with suppress(BadInput, OSError, ValueError, KeyError, TypeError):
-        known = json.loads(load(file, _FILE_BYTES, hint=""))
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = load_note(file)
         if known["inode"] == file.stat().st_ino:
             return bytes.fromhex(known["id"]).hex()
-    return _made(file)
+    return _new_id(file)
 
 
-def _made(file: Path) -> str:
+def _new_id(file: Path) -> str:
     new, beside = secrets.token_hex(16), file.with_name(f".{file.name}.{secrets.token_hex(8)}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -121,7 +121,7 @@ class Herald:
     def _look_safely(self, *, last: bool = False) -> None:
         try:
             self.look(last=last)
-        except Exception:  # noqa: BLE001  (it goes on: who tells what is wrong may not end)
+        except Exception:  # noqa: BLE001  (it goes on: this process must not end)
             traceback.print_exc()
 
     def look(self, *, last: bool = False) -> None:

@@ -5,30 +5,32 @@
               └─ a watch          for each target of publish.toml: `assay publish --watch`
 
 Each of them is a fork. One that fails is begun again after a pause that grows, and the others go on meanwhile. What each must
-remember is in the ledger and in the folder; the operator itself remembers nothing, so it may be killed at any moment.
+remember is in the ledger and in the folder, so every process may be killed at any moment.
 """
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError, BadInput, Unreachable
-from assay.exact import canonical
-from assay.folder.files import load, write_bytes
+from assay.folder.strict import load_note
 from assay.judge.running import backoff
 from assay.ledger import config
-from assay.node import FOLDER, status, working
+from assay.node import CLOCK, FOLDER, status, working
 from assay.node.children import TROUBLE, Child, Stopping, StopWaiting
+from assay.node.clock import SteadyClock
 from assay.node.herald import Herald, Telling
-from assay.scheme import subnet
+from assay.publish.faces import time_text
+from assay.scheme.load import read as read_scheme
+from assay.scheme.subnet import places
+from assay.serve.links import segment
 from assay.serve.listening import ServeOptions, addresses, listen
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from assay.node.closing import Closer
     from assay.publish.watch import WatchEvent, WatchReport
 
-__all__ = ["Operator", "OperatorOptions", "places"]
+__all__ = ["Operator", "OperatorOptions"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
@@ -46,9 +48,10 @@ _STOP_SECONDS = 30
 """A child that has not ended so long after SIGTERM is killed; the service ends the requests that are under way first."""
 _LAST_WORDS = 5.0
 """Seconds for the last page, when everything else has ended."""
+_STEADY_SECONDS = 60
+"""A part that ran for so long runs well."""
 _PORT_SECONDS = 10
 """For so long a port that is taken is asked for again."""
-_DUE = "due.json"
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,6 @@ class OperatorOptions:
     export: Path | None = None
     catch_up: bool = False
     """Whether a clock that is new may close several epochs at once."""
-    ask: Callable[[], str] | None = field(default=None, repr=False)
-    """Asks for the passphrase of a key of publish.toml."""
-
-
-def places(place: Path) -> tuple[list[Path], Path | None, Path]:
-    """The competitions' folders, the subnet file if there is one, and the folder of publish.toml. Raises BadInput."""
-    if not place.is_file():
-        return [place], None, place
-    return [place.parent / member.path for member in subnet.read(place).competitions], place, place.parent
 
 
 class _NodePart:
@@ -83,23 +77,33 @@ class _NodePart:
     def __init__(self, name: str, work: Callable[[], int], tell: Tell) -> None:
         self.name, self.child, self._tell = name, Child(work), tell
         self.failed, self._again, self._begun = 0, 0.0, 0.0
-        self.fatal: int | None = None
-        """The exit code with which the node ends: this part cannot run as it was asked to."""
+        self.refused = False
+        """Whether it ended at once at its first start, since it cannot run as it was asked to."""
+        self.ended = ""
+        """How it ended, until it has run for a minute again."""
 
     def look(self) -> None:
         """See whether it ended, and begin it if it is time."""
         now = time.monotonic()
         code = self.child.ended()
         if code is not None:
-            lasted = now - self._begun
-            self.failed = 1 if lasted > 60 else self.failed + 1
-            if self.failed == 1 and lasted < 60 and code == BadInput.exit_code:
-                self.fatal = code
-            self._again = now + backoff(self.failed, 1.0, factor=2.0, longest=60.0)
-            self._tell(f"{self.name} ended with {code}; it is begun again")
+            self._failed(code, now)
+        elif self.child.running and now - self._begun > _STEADY_SECONDS:
+            self.ended = ""
         if not self.child.running and now >= self._again:
             self._begun = now
-            self.child.begin()
+            try:
+                self.child.begin()
+            except OSError as error:  # no memory, no processes
+                self._failed(TROUBLE, now, f" ({error.strerror})")
+
+    def _failed(self, code: int, now: float, why: str = "") -> None:
+        lasted = now - self._begun
+        self.failed = 1 if lasted > _STEADY_SECONDS else self.failed + 1
+        self.refused = self.failed == 1 and lasted < _STEADY_SECONDS and code == BadInput.exit_code
+        self._again = now + backoff(self.failed, 1.0, factor=2.0, longest=60.0)
+        self.ended = f"ended with exit code {code}{why} at {status.now_text()}"
+        self._tell(f"{self.name} ended with exit code {code}{why}; it is restarted")
 
 
 def _heralds(folders: Sequence[Path], telling: Telling, tell: Tell) -> Iterator[Herald]:
@@ -121,8 +125,10 @@ class Operator:
         self._clock = Child(self._close_here)
         self._parts: list[_NodePart] = []
         self._heralds = [*_heralds(self.folders, telling or Telling(), tell)]
-        self._tellers = [_NodePart("what tells of alarms", herald.run, tell) for herald in self._heralds]
+        self._tellers = [_NodePart("the alarm process", herald.run, tell) for herald in self._heralds]
         """They end last: so they see whether somebody asked for the end."""
+        self._time = SteadyClock()
+        self._since = self._time()
         self.port = 0
         """The port of the service, when it listens."""
         self._next = 0.0
@@ -138,9 +144,8 @@ class Operator:
             opened = None if self.options.service is None else stack.enter_context(self._listening(self.options.service))
             self.port = 0 if opened is None else opened.getsockname()[1]
             stack.enter_context(self._stop.heard())
-            self._parts = self._made(opened)
-            if service := self._service():
-                self.tell(f"serving at {service['address']}/")
+            self._parts = self._make_parts(opened)
+            self._tell_pages()
             begun = {"role": "operator", "started": status.now_text(), "once": False, "trouble": None}
             begun |= {"held": None, "publishes": list(self.options.targets)}
             self._note(**begun, state="waiting", url=str(self.options.place), service=self._service())
@@ -155,18 +160,26 @@ class Operator:
             return self._fatal
 
     def once(self) -> int:
-        """Close what has ended, without waiting for anybody, and publish it to each target; then end. Raises AssayError."""
+        """Close what has ended, without waiting for anybody, and publish it to each target; then end.
+
+        Returns the exit code: 3 if a target has an alarm, as a watch that looks once, otherwise 0. What a chain has not confirmed
+        yet is no alarm: the next call follows it. Raises AssayError if an epoch could not be closed.
+        """
         with ExitStack() as stack:
             for folder in self.folders:
                 stack.enter_context(working(folder, "the operator"))
             begun = {"role": "operator", "started": status.now_text(), "once": True, "trouble": None}
             self._note(**begun, url=str(self.options.place), publishes=list(self.options.targets))
-            self._closer().carry_out(wait=False)
-            for name in self.options.targets:
-                self._watch_once(name)
-            for herald in self._heralds:
-                herald.look()
-        return 0
+            try:
+                self._closer().carry_out(wait=False)
+            except AssayError as error:
+                self._note(trouble=status.trouble_of(error))
+                raise
+            finally:
+                codes = [self._watch_once(name) for name in self.options.targets]
+                for herald in self._heralds:
+                    herald.look()
+        return max(codes, default=0)
 
     # Parts
 
@@ -181,7 +194,7 @@ class Operator:
                     raise
                 time.sleep(0.2)
 
-    def _made(self, opened: socket.socket | None) -> list[_NodePart]:
+    def _make_parts(self, opened: socket.socket | None) -> list[_NodePart]:
         parts = []
         if opened is not None:
             parts.append(_NodePart("the service", lambda: self._serve_here(opened), self.tell))
@@ -191,29 +204,47 @@ class Operator:
 
     @property
     def _fatal(self) -> int:
-        return next((part.fatal for part in self._parts if part.fatal is not None), 0)
+        """The exit code with which the node ends, if its service cannot run as it was asked to; a target may be mended later."""
+        refused = self.options.service is not None and bool(self._parts) and self._parts[0].refused
+        return BadInput.exit_code if refused else 0
 
     def _look(self) -> None:
-        before = self._service()
+        before = self._shown()
         for part in (*self._parts, *self._tellers):
             part.look()
+        self._time()
         self._look_at_clock()
-        if self._service() != before:
-            self._note(service=self._service())
+        if self._shown() != before:
+            self._note(**self._shown())
+
+    def _shown(self) -> dict[str, Any]:
+        """What the status says of the node's parts, and of this machine's clock."""
+        down = {part.name: part.ended for part in (*self._parts, *self._tellers) if part.ended}
+        return {"service": self._service(), "down": down, "jumped": int(self._time.jumped)}
 
     def _look_at_clock(self) -> None:
         """Begin the clock when an epoch has ended; when it has ended itself, see when the next one does."""
-        code = self._clock.ended()
+        code, now = self._clock.ended(), self._time()
         if code == 0:
             if self._failed:
                 self.tell("recovered")
             self._failed, self._trouble = 0, None
-            self._next = min(self._due(), time.time() + LATEST)
+            self._next = min(self._due(), now + LATEST)
         elif code is not None:
             self._failed += 1
-            self._next = time.time() + backoff(self._failed, 1.0, factor=2.0, longest=60.0)
-        if not self._clock.running and (time.time() >= self._next or self._next > time.time() + LATEST):
+            self._next = now + backoff(self._failed, 1.0, factor=2.0, longest=60.0)
+            if status.content_of(self.folders[0]).get("trouble") is None:
+                self._note(trouble=status.trouble_of(RuntimeError(f"what closes epochs ended with exit code {code}")))
+        if not self._clock.running and (now >= self._next or self._next > now + LATEST):
+            self._begin_clock()
+
+    def _begin_clock(self) -> None:
+        try:
             self._clock.begin()
+        except OSError as error:
+            self._failed += 1
+            self._next = self._time() + backoff(self._failed, 1.0, factor=2.0, longest=60.0)
+            self._note(trouble=status.trouble_of(error))
 
     def _service(self) -> dict[str, Any] | None:
         service = self.options.service
@@ -221,12 +252,18 @@ class Operator:
             return None
         return {"address": addresses(service, self.port)[0], "up": self._parts[0].child.running if self._parts else False}
 
+    def _tell_pages(self) -> None:
+        """Say where each competition's pages are, as people share it. Raises BadInput for a scheme that cannot be read."""
+        if service := self._service():
+            for folder in self.folders:
+                self.tell(f"serving at {service['address']}/{segment(read_scheme(folder / 'scheme.toml').name)}/")
+
     def _end_children(self) -> None:
         for child in (self._clock, *(part.child for part in self._parts)):
             child.send(signal.SIGTERM)
 
     def _end_all(self) -> None:
-        """End all children, and wait for them; who does not end is killed."""
+        """End all children, and wait for them; a child that does not end is killed."""
         self._end_children()
         children = [child for child in (self._clock, *(part.child for part in self._parts)) if child.running]
         until = time.monotonic() + _STOP_SECONDS
@@ -256,16 +293,27 @@ class Operator:
         from assay.node.closing import Closer
 
         target = None if self.options.registry is None else (self.beside, self.options.registry)
-        place, again = self.options.export, self.options.catch_up
-        return Closer(self.folders, self.signers, self.tell, subnet=self.subnet, target=target, export=place, catch_up=again)
+        return Closer(
+            self.folders,
+            self.signers,
+            self.tell,
+            subnet=self.subnet,
+            target=target,
+            export=self.options.export,
+            catch_up=self.options.catch_up,
+            clock=self._time,
+            since=self._since,
+        )
 
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
         from assay.judge.running import stopping
+        from assay.node.closing import note_due
 
         closer = self._closer()
-        head = self._read_due().get("head")
-        closer.before = None if head is None else (head[0], head[1])
+        match self._read_clock().get("head"):
+            case [int(block), int(at)]:
+                closer.before = block, at
         try:
             with stopping() as stop:
                 closer.stop = stop
@@ -276,10 +324,9 @@ class Operator:
                 self.tell(f"trouble: {trouble['what']}")
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
-        note = {"due": None if due.at is None else int(due.at), "head": None if due.head is None else [int(x) for x in due.head]}
         try:
-            write_bytes(self.folders[0] / FOLDER / _DUE, canonical(note) + b"\n")
-        except BadInput as error:  # a full disk: it is tried again, with pauses
+            note_due(self.folders[0], due)
+        except (BadInput, OSError) as error:  # a full disk: it is tried again, with pauses
             self._note(trouble=status.trouble_of(error, self._trouble))
             return TROUBLE
         self._note(trouble=None)
@@ -287,21 +334,17 @@ class Operator:
 
     def _due(self) -> float:
         """When the next epoch ends, as the clock has noted it; now, if it is not known."""
-        at = self._read_due().get("due", 0)
-        return time.time() + LATEST if at is None else float(at)
+        at = self._read_clock().get("due", 0)
+        return self._time() + LATEST if at is None else float(at) if isinstance(at, int) else 0.0
 
-    def _read_due(self) -> dict[str, Any]:
-        try:
-            note = json.loads(load(self.folders[0] / FOLDER / _DUE, 1000, hint=""))
-        except (AssayError, ValueError):
-            return {}
-        return note if isinstance(note, dict) else {}
+    def _read_clock(self) -> dict[str, Any]:
+        return load_note(self.folders[0] / FOLDER / CLOCK)
 
     def _watch(self, name: str) -> Any:
         from assay.publish import publishers
         from assay.publish.watch import TargetWatch
 
-        target = publishers.read_target(self.beside, name, self.options.ask)
+        target = publishers.read_target(self.beside, name)  # a child cannot ask for a passphrase: ASSAY_PASSPHRASE
 
         def tell(event: WatchEvent) -> None:
             self.tell(f"{name}: {event.text}")
@@ -322,27 +365,40 @@ class Operator:
                     while not stop.asked and _changed(log) == before and (left := until - time.monotonic()) > 0:
                         time.sleep(min(left, 0.5))
         except AssayError as error:
-            self.tell(f"{name}: {error}")
+            self._note_broken(name, error)
             return error.exit_code
         return 0
 
-    def _watch_once(self, name: str) -> None:
-        watch = self._watch(name)
-        report = watch.step()
-        while not report.rest:
+    def _watch_once(self, name: str) -> int:
+        """Publish to a target what is settled, once; returns 3 if it has an alarm then, or the exit code of what is wrong."""
+        try:
+            watch = self._watch(name)
             report = watch.step()
+            while not report.rest:
+                report = watch.step()
+        except AssayError as error:
+            self._note_broken(name, error)
+            return error.exit_code
         self._note_target(name, report)
+        return 3 if report.alarms else 0
+
+    def _note_broken(self, name: str, error: AssayError) -> None:
+        """Leave for the status that nothing can be published to a target."""
+        self.tell(f"{name}: {error}")
+        now = status.now_text()
+        what = str(error).removesuffix(f"; {error.hint}")
+        row = {"code": "broken", "what": f"nothing is published there: {what}", "hint": error.hint, "since": now}
+        status.write_target(self.folders[0], name, {"published": None, "waiting": None, "alarms": [row], "at": now})
 
     def _note_target(self, name: str, report: WatchReport) -> None:
-        """Leave what a watch saw in a file of its own: several processes write here."""
+        """Leave what a watch saw in the status of the first folder."""
         rows = [
-            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": status.text_of(since)}
+            {"code": alarm.code, "what": alarm.what, "hint": alarm.hint, "since": time_text(since)}
             for alarm, since in report.alarms
         ]
         now, facts = status.now_text(), report.facts
-        document = {"target": name, "published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
-        with suppress(BadInput, OSError):
-            write_bytes(self.folders[0] / FOLDER / f"target-{name}.json", canonical(document) + b"\n")
+        row = {"published": facts.published, "waiting": facts.waiting, "alarms": rows, "at": now}
+        status.write_target(self.folders[0], name, row)
 
     def _note(self, **changes: Any) -> None:
         for folder in self.folders:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from assay.node.alarms import CODES, SILENT, SeasonFacts
+from assay.node.alarms import CODES, SILENT, SeasonFacts, percent
 from assay.node.status import NodeStatus
 from assay.publish.faces import Family, alarm_boxes, escaped, metrics_text, note, page_text, table
 from assay.scheme.fields import instant_text
@@ -45,34 +45,34 @@ def _parts(name: str, seen: NodeStatus) -> Iterator[str]:
 
 
 def _facts(seen: NodeStatus) -> Iterator[tuple[str, str]]:
-    said = seen.content
-    yield "Node", f"{seen.role}, since {said['started']}" if "started" in said else seen.role
-    service = said.get("service")
-    address = service.get("address") if isinstance(service, dict) else said.get("url") if seen.role == "validator" else None
+    content = seen.content
+    yield "Node", f"{seen.role}, since {content['started']}" if "started" in content else seen.role
+    service = content.get("service")
+    address = service.get("address") if isinstance(service, dict) else content.get("url") if seen.role == "validator" else None
     if address:
         up = "" if not isinstance(service, dict) or service.get("up") else ", does not run"
         yield "Service", f"{address}{up}"
-    if "epoch" in said:
-        yield "Open epoch", str(said["epoch"])
-        yield "Last settled", "none yet" if said.get("settled") is None else f"epoch {said['settled']}"
-    if said.get("closes"):
-        yield "Closes", str(said["closes"])
+    if "epoch" in content:
+        yield "Open epoch", str(content["epoch"])
+        yield "Last settled", "none yet" if content.get("settled") is None else f"epoch {content['settled']}"
+    if content.get("closes"):
+        yield "Closes", str(content["closes"])
     if seen.role == "validator":
-        yield "Service heard of", str(said.get("heard", "never"))
-        yield "Judged in this round", f"{said.get('done', 0)} of {said.get('total', 0)}"
+        yield "Service heard of", str(content.get("heard", "never"))
+        yield "Judged in this round", f"{content.get('done', 0)} of {content.get('total', 0)}"
         yield "Batches to be sent", str(seen.waiting)
-    elif said.get("silent"):
-        yield "Waits for", ", ".join(map(str, said["silent"]))
+    elif content.get("silent"):
+        yield "Waits for", ", ".join(map(str, content["silent"]))
 
 
 def _validators(season: SeasonFacts) -> Iterator[tuple[str, str, str, str]]:
     total, now = sum(row.stake for row in season.validators), datetime.now(UTC)
     for row in season.validators[:_ROWS]:
-        tenths = row.stake * 1000 // total if total else 0
         silent = row.heard is None or now - row.heard > SILENT
         doing = "silent" if silent else "judging" if row.busy else "waiting"
         told = f", tells {len(row.troubles)} wrong" if row.troubles else ""
-        yield row.name, f"{tenths // 10}.{tenths % 10} %", "never" if row.heard is None else instant_text(row.heard), doing + told
+        heard = "never" if row.heard is None else instant_text(row.heard)
+        yield row.name, percent(row.stake, total), heard, doing + told
     if len(season.validators) > _ROWS:
         yield f"and {len(season.validators) - _ROWS} more", "", "", ""
 
@@ -91,7 +91,7 @@ def metrics(seen: NodeStatus, now: float) -> str:
     """The text of the metrics file. No label has anything that a stranger chose."""
     counts = Counter(alarm.code for alarm, _ in seen.alarms)
     codes = dict.fromkeys((*CODES[seen.role], *sorted(counts)))
-    said, season = seen.content, seen.season
+    content, season = seen.content, seen.season
     late = None
     if season is not None and not season.wrong:
         moment = datetime.fromtimestamp(now, UTC)
@@ -99,8 +99,8 @@ def metrics(seen: NodeStatus, now: float) -> str:
     families: list[Family] = [
         ("alarm", "gauge", "How many alarms of a code stand.", [({"code": code}, counts.get(code, 0)) for code in codes]),
         ("running", "gauge", "Whether the node runs.", [({}, seen.working)]),
-        ("open_epoch", "gauge", "The epoch that is open.", [({}, _number(said.get("epoch")))]),
-        ("settled_epoch", "gauge", "The last settled epoch.", [({}, _number(said.get("settled")))]),
+        ("open_epoch", "gauge", "The epoch that is open.", [({}, _number(content.get("epoch")))]),
+        ("settled_epoch", "gauge", "The last settled epoch.", [({}, _number(content.get("settled")))]),
         ("looked_timestamp_seconds", "gauge", "When the node last looked at itself.", [({}, int(now))]),
     ]
     if seen.role == "validator":

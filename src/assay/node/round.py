@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError, BadInput
+from assay.errors import AssayError, BadInput, Unreachable
 from assay.judge import judges, run_files
 from assay.judge.running import Cell, RunEvent, RunOptions, RunSummary
 from assay.ledger.keys import PrivateKey
@@ -29,7 +28,7 @@ from assay.records import Record
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.serve.answers import Work
-from assay.serve.client import Client
+from assay.serve.client import Client, patiently
 from assay.settle.story.telling import plural
 
 __all__ = ["Round"]
@@ -45,16 +44,25 @@ _NAMED = 20
 
 
 class Round:
-    """One round in a folder. tell: prints a line for people."""
+    """One round in a folder. tell: prints a line for people. pauses: before it asks again whom it does not reach at first."""
 
     def __init__(
-        self, folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell: Callable[[str], None] = lambda line: None
+        self,
+        folder: Path,
+        url: str,
+        signer: PrivateKey,
+        options: NodeOptions,
+        tell: Callable[[str], None] = lambda line: None,
+        pauses: Sequence[float] = (),
     ) -> None:
         self.folder, self.url, self.signer, self.options, self.tell = folder, url, signer, options, tell
+        self._pauses = pauses
         self.going: dict[Cell, str] = {}
         self.counts = {"done": 0, "total": 0}
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
+        self._away: dict[str, Any] | None = None
+        """That the service does not answer, and since when."""
         self._displaced: BadInput | None = None
         """Why this node is to stop: another one took its key over."""
 
@@ -63,11 +71,11 @@ class Round:
         with Client(self.url, self.signer) as client:
             if (self.folder / "validators.csv").exists():
                 Spool(self.folder, self.signer).sign()  # before anything is fetched: a batch names the task set of its records
-            beat(client, self.folder, take_over=self.options.take_over)
+            patiently(lambda: beat(client, self.folder, take_over=self.options.take_over), self._pauses)
             work = fetch.ask_work(client, ())
             self._note(work, "sending")
             if waiting(self.folder):
-                self._push(client, work.epoch)
+                self._push(client)
             if self._waits_for_epoch(work):
                 return True
             self._note(work, "fetching")
@@ -76,26 +84,27 @@ class Round:
             judged_here = judges.exists(scheme.kind.name, None if scheme.judge is None else scheme.judge.use)
             absent = [f"{key}: {why}" for key, why in pulled.absent.items()] if judged_here else []
             looks = judged_here and scheme.kind.record.by_participant  # nothing is handed in: the service has no news of it
-            only_sends = (
+            sends_only = (
                 f"This node signs and sends what is put into evidence/: nothing here judges the kind {scheme.kind.name!r}."
             )
-            elsewhere = None if judged_here else only_sends
-            self._note(pulled.work, "judging", absent=absent, looks=looks, waits=None, elsewhere=elsewhere)
+            remarks = {"waits": None, "sends_only": None if judged_here else sends_only, "in_ledger": None}
+            self._note(pulled.work, "judging", absent=absent, looks=looks, **remarks)
             self._tell_pull(pulled)
             summary = self._judge(pulled, scheme) if judged_here else None
             Spool(self.folder, self.signer).sign()  # whether the service still answers or not
             if self._displaced is not None:
-                self._push(client, pulled.work.epoch)  # or the other node judges it again
+                self._push(client)  # or the other node judges it again
                 raise self._displaced
             if summary is not None and summary.stopped:
                 return False
-            last = fetch.ask_work(client, ())
-            self._push(client, last.epoch)
+            self._push(client)
             missing = [] if summary is None else [_named(cell, why) for cell, why in summary.errors[:_NAMED]]
             self._note(pulled.work, "idle", missing=missing, uncalibrated=self.uncalibrated, seen=pulled.work.seen)
         return True
 
     def _note(self, work: Work, state: str, **more: Any) -> None:
+        """Note what the service said just now, and so that it is not away."""
+        self._answers()
         heard = {"heard": status.now_text(), "epoch": work.epoch, "settled": work.settled, "task_set": work.task_set}
         status.note(self.folder, state=state, **heard, **more)
 
@@ -116,7 +125,7 @@ class Round:
             return False
         validator = Spool(self.folder, self.signer).validator
         evidence = run_files.evidence_file(self.folder, validator)
-        if evidence.exists() and f'"epoch":{work.epoch},'.encode() in evidence.read_bytes():
+        if _has_epoch(evidence, work.epoch):
             why = f"The task set changed while epoch {work.epoch} is open."
             waits = f"{why} This node uses the new set from epoch {work.epoch + 1} on; you need do nothing."
             self.tell(waits)
@@ -151,8 +160,8 @@ class Round:
     def _judge(self, pulled: fetch.PullResult, scheme: Scheme) -> RunSummary | None:
         """Judge what has no evidence yet; None if there is nothing that could be judged."""
         work = pulled.work
-        there = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
-        if not there and not scheme.kind.record.by_participant:
+        judgeable = [row for row in work.submissions if row.assigned and row.participant not in pulled.absent]
+        if not judgeable and not scheme.kind.record.by_participant:
             return None
         judge = judges.find(
             scheme.kind.name, None if scheme.judge is None else scheme.judge.use, file=self.folder / "scheme.toml"
@@ -161,22 +170,22 @@ class Round:
         own = self.options.settings(scheme.kind)
         options = RunOptions(
             self.options.jobs or scheme.kind.jobs, work.epoch, since, self.options.attempts,
-            participants=tuple(row.participant for row in there) if pulled.absent else (),
+            participants=tuple(row.participant for row in judgeable) if pulled.absent else (),
             done=frozenset(_in_ledger(work, scheme.kind.record)), own=own,
         )  # fmt: skip
         validator, over = Spool(self.folder, self.signer).validator, threading.Event()
-        beating = threading.Thread(target=self._beat, args=(over, work.epoch), daemon=True)
+        beating = threading.Thread(target=self._beat, args=(over,), daemon=True)
         beating.start()
         try:
             summary = judge(self.folder, validator, options, self._heard)
         finally:
             over.set()
             beating.join()
-        elsewhere = None
-        if summary.elsewhere:
-            elsewhere = f"Not judged again, because the ledger has it from this key: {plural(summary.elsewhere, 'result')}."
-            self.tell(f"epoch {work.epoch}: {elsewhere}")
-        status.note(self.folder, elsewhere=elsewhere)
+        in_ledger = None
+        if summary.in_ledger:
+            in_ledger = f"Not judged again, because the ledger has it from this key: {plural(summary.in_ledger, 'result')}."
+            self.tell(f"epoch {work.epoch}: {in_ledger}")
+        status.note(self.folder, in_ledger=in_ledger)
         if summary.planned:
             counts = ", ".join(f"{count} {outcome}" for outcome, count in summary.outcomes.items())
             self.tell(f"epoch {work.epoch}: judged {summary.judged} of {summary.planned}" + (f" ({counts})" if counts else ""))
@@ -195,20 +204,34 @@ class Round:
             self.going.pop(event.cell, None)
             self.counts["done"] += event.kind == "ended"
 
-    def _beat(self, over: threading.Event, epoch: int) -> None:
+    def _beat(self, over: threading.Event) -> None:
         """Say what is judged, and send what was, until it is over. A service that does not answer changes nothing."""
         number = 0
         with Client(self.url, self.signer) as client:
             while True:
                 status.note(self.folder, **self.counts)
-                with suppress(AssayError, OSError):
-                    if number % _TOLD == 0 and not self._still_ours(client):
-                        return
+                try:
+                    if number % _TOLD == 0:
+                        if not self._still_ours(client):
+                            return
+                        self._answers()
                     if number % _PUSHED == _PUSHED - 1:
-                        self._push(client, epoch)
+                        self._push(client)
+                except Unreachable as error:
+                    self._away = status.trouble_of(error, self._away)
+                    status.note(self.folder, trouble=self._away, away=True)
+                except (AssayError, OSError):
+                    pass  # the push at the end meets it again, and then it is told
                 number += 1
                 if over.wait(BEAT_SECONDS):
                     return
+
+    def _answers(self) -> None:
+        """Take back that the service is away. Other trouble stands until a round was whole, or each trial of it would be told."""
+        self._away = None
+        content = status.content_of(self.folder)
+        if content.get("away") and content.get("trouble") is not None:
+            status.note(self.folder, trouble=None, away=False)
 
     def _still_ours(self, client: Client) -> bool:
         """Say what is judged; False if another node took the key over: then the judging is stopped. Raises AssayError."""
@@ -237,15 +260,19 @@ class Round:
 
     # Sending
 
-    def _push(self, client: Client, epoch: int) -> PushResult:
+    def _push(self, client: Client) -> PushResult:
+        """Send what waits, for the epoch that is open now: in a long round, epochs are settled. Raises Unreachable, BadInput."""
         with self._pushing:
+            epoch = fetch.ask_work(client, ()).epoch
             result = Spool(self.folder, self.signer).push(client, epoch, pauses=())
         refused = [f"{BATCHES}/{row.file.name}: {row.outcome.detail}" for row in result.refused]
         status.note(self.folder, refused=refused)
         if count := sum(row.outcome.conflicts for row in result.sent):
             what = f"{plural(count, 'record')} of epoch {epoch} contradict what this key sent before, and do not count"
-            status.note(self.folder, conflicts=f"{what}; use the key in one folder only")
+            status.note(self.folder, conflicts=f"{what}; use the key in one folder only", contradicted=epoch)
             self.tell(f"{what}: does another node use this key?")
+        elif _is_older(status.content_of(self.folder).get("contradicted"), epoch):
+            status.note(self.folder, conflicts=None, contradicted=None)  # that epoch is settled, and nothing new contradicts
         for again, late in ((False, ""), (True, ", judged in an earlier epoch")):
             sent = [row.outcome for row in result.sent if row.again is again]
             if sent:
@@ -270,6 +297,19 @@ def _in_ledger(work: Work, about: type[Record]) -> Iterator[tuple[object, ...]]:
             for task, trial in listed:
                 named = {"task": task, "trial": trial, "epoch": work.epoch}
                 yield (whose, *(named[part] for part in about.parts))
+
+
+def _is_older(epoch: object, than: int) -> bool:
+    return isinstance(epoch, int) and epoch < than
+
+
+def _has_epoch(evidence: Path, epoch: int) -> bool:
+    """Whether a file of evidence has a record of an epoch. It may be large, so it is read line by line."""
+    named = f'"epoch":{epoch},'.encode()
+    if not evidence.exists():
+        return False
+    with evidence.open("rb") as lines:
+        return any(named in line for line in lines)
 
 
 def _named(cell: Cell, why: str) -> str:

@@ -57,7 +57,7 @@ class SeasonWatch:
         self._served = self._judged = None
 
     def look(self) -> SeasonFacts:
-        """The facts of now. A ledger or a registry that cannot be read is said in `wrong`, and looked at anew the next time."""
+        """Look at the season. A ledger or a registry that cannot be read is named in `wrong`, and read anew the next time."""
         now = datetime.now(UTC)
         try:
             return self._facts(now)

@@ -14,7 +14,6 @@ about an epoch cannot change it: their batch is put into batches/late/.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from assay.exact import canonical
 from assay.folder import csvs
 from assay.folder.evidence import parse
 from assay.folder.files import LINE_BYTES, Place, clear, flush_folder, write_bytes
+from assay.folder.strict import load_note
 from assay.ledger import batch, config, signing
 from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey
@@ -237,11 +237,7 @@ class Spool:
 
     def _offsets(self) -> dict[str, int]:
         """File of evidence, and how it begins → up to where it is signed; nothing if that cannot be read."""
-        try:
-            rows = json.loads(self.note_file.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return {name: end for name, end in rows.items() if type(end) is int} if isinstance(rows, dict) else {}
+        return {name: end for name, end in load_note(self.note_file).items() if type(end) is int}
 
 
 def _parts(records: Sequence[Evidence]) -> Iterator[Sequence[Evidence]]:

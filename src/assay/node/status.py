@@ -1,31 +1,30 @@
 """What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
 
-The file is for reading only: a node never decides anything by it, so a disk that is full or a file that is lost harms nobody.
-Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its lock says it.
+If the file is lost, nobody's evidence or score changes: alarms that stand are told once more, and a round may come sooner
+or later. Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its
+lock says it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
-from assay.folder.files import alone, load, lock, write_bytes
+from assay.folder.files import NODE_STATUS, alone, lock, write_bytes
+from assay.folder.strict import load_note
 from assay.node import FOLDER
 from assay.node.alarms import SeasonFacts, of_operator, of_validator
 from assay.publish.alarms import Alarm, AlarmChange, StandingAlarms, what_and_hint
+from assay.publish.faces import time_text
 from assay.scheme.fields import instant, instant_text
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "NodeStatus",
@@ -37,26 +36,19 @@ __all__ = [
     "read_status",
     "rows_of",
     "standing_in",
-    "text_of",
     "trouble_of",
     "write",
+    "write_target",
 ]
 
 Json = dict[str, Any]
-_FILE = "status.json"
-_FILE_BYTES = 10_000_000
-_OWN = frozenset({"seen", "telling", "untold"})
+_OWN = frozenset({"contradicted", "seen", "telling", "untold"})
 """What is in the file for the node alone."""
 
 
 def now_text() -> str:
     """The time, as the file has it."""
     return instant_text(_now())
-
-
-def text_of(moment: float) -> str:
-    """A time in seconds since 1970, as the file has it."""
-    return instant_text(datetime.fromtimestamp(int(moment), UTC))
 
 
 def _now() -> datetime:
@@ -70,7 +62,7 @@ def trouble_of(error: BaseException, before: Json | None = None) -> Json:
         hint = what_and_hint(error)[1]
     else:
         what = f"{type(error).__name__}: {error}"
-    since = before["since"] if before is not None else now_text()
+    since = before["since"] if before and "since" in before else now_text()
     return {"what": what[:2000], "hint": hint[:2000], "since": since}
 
 
@@ -81,22 +73,27 @@ def note(folder: Path, **changes: Any) -> Json:
 
 def write(folder: Path, changes: Json) -> Json:
     """Change fields of the file, as `note` does, for a process that is not the one that works."""
+    return _change(folder, lambda content: content | changes)
+
+
+def write_target(folder: Path, name: str, row: Json) -> None:
+    """Change what the file says of one target that is published to, as `write` does."""
+    _change(folder, lambda content: content | {"targets": _targets_in(content) | {name: row}})
+
+
+def _change(folder: Path, changed: Callable[[Json], Json]) -> Json:
     with suppress(BadInput, OSError):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         with alone(folder / FOLDER):  # several processes change it
-            content = content_of(folder) | changes
-            write_bytes(folder / FOLDER / _FILE, canonical(content) + b"\n")
+            content = changed(content_of(folder))
+            write_bytes(folder / NODE_STATUS, canonical(content) + b"\n")
             return content
-    return content_of(folder) | changes
+    return changed(content_of(folder))
 
 
 def content_of(folder: Path) -> Json:
     """What the file says; nothing if it cannot be read."""
-    try:
-        content = json.loads(load(folder / FOLDER / _FILE, _FILE_BYTES, hint=""))
-    except (BadInput, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return load_note(folder / NODE_STATUS)
 
 
 def is_working(folder: Path) -> bool:
@@ -108,7 +105,7 @@ def is_working(folder: Path) -> bool:
     try:
         named = os.pread(number, 20, 0)
         if not named.isdigit() or not os.path.exists(f"/proc/{int(named)}"):
-            return False  # the lock is not tried: who begins right now would find it taken
+            return False  # the lock is not tried: a node that starts now would find it taken
         lock(number, wait=False)
     except OSError:
         return True
@@ -145,15 +142,15 @@ class NodeStatus:
     @property
     def line(self) -> str:
         """One line for a person."""
-        said = self.content
-        epoch = f"epoch {said['epoch']}" if "epoch" in said else "no epoch yet"
-        doing = "between two rounds" if said.get("once") else "not running"
-        doing = str(said.get("state", "idle")) if self.working else doing
-        if self.working and doing == "judging" and said.get("total"):
-            doing = f"judging, {said.get('done', 0)} of {said['total']} done"
+        content = self.content
+        epoch = f"epoch {content['epoch']}" if "epoch" in content else "no epoch yet"
+        doing = "between two rounds" if content.get("once") else "not running"
+        doing = str(content.get("state", "idle")) if self.working else doing
+        if self.working and doing == "judging" and content.get("total"):
+            doing = f"judging, {content.get('done', 0)} of {content['total']} done"
         wrong = f"{len(self.alarms) or 'nothing'} wrong"
         if self.role == "operator":
-            closes = f"; it closes at {said['closes']}" if said.get("closes") else ""
+            closes = f"; it closes at {content['closes']}" if content.get("closes") else ""
             return f"{epoch}: {doing}{closes}; {wrong}"
         batches = "1 batch waits" if self.waiting == 1 else f"{self.waiting} batches wait"
         return f"{epoch}: {doing}; {batches} to be sent; {wrong}"
@@ -162,23 +159,25 @@ class NodeStatus:
     def document(self) -> Json:
         """The same for programs."""
         shown = {name: value for name, value in self.content.items() if name not in _OWN}
-        counts = {"working": self.working, "waiting": self.waiting, "role": self.role}
+        counts: Json = {"working": self.working, "waiting": self.waiting, "role": self.role}
+        if self.role == "operator":
+            counts["targets"] = list(self.targets)
         return shown | counts | {"wrong": list(self.wrong), "alarms": rows_of(self.alarms)}
 
 
 def rows_of(alarms: Sequence[tuple[Alarm, float]]) -> list[Json]:
     """Alarms as the file has them, and programs read them."""
-    return [alarm.document | {"since": text_of(since)} for alarm, since in alarms]
+    return [alarm.document | {"since": time_text(since)} for alarm, since in alarms]
 
 
 def standing_in(content: Mapping[str, Any]) -> StandingAlarms:
     """The alarms that the file has; those that cannot be read are left out."""
-    found = []
+    standing = []
     for row in content.get("alarms") or ():
         with suppress(AssayError, KeyError, TypeError, AttributeError):
             alarm = Alarm(str(row["code"]), str(row["what"]), str(row["hint"]), str(row.get("about", "")))
-            found.append((alarm, instant(row["since"]).timestamp()))
-    return StandingAlarms(tuple(found))
+            standing.append((alarm, instant(row["since"]).timestamp()))
+    return StandingAlarms(tuple(standing))
 
 
 def look(
@@ -196,7 +195,8 @@ def look(
     now = _now()
     targets: tuple[Json, ...] = ()
     if content.get("role") == "operator":
-        targets = tuple(row for row in _targets(folder) if row.get("target") in content.get("publishes", ()))
+        rows = _targets_in(content)
+        targets = tuple({"target": name, **rows[name]} for name in content.get("publishes", ()) if name in rows)
         alarms = of_operator(folder, content, season, targets, now, working=working, free=free, whole=whole)
     else:
         alarms = of_validator(folder, content, now, working=working, free=free)
@@ -205,19 +205,19 @@ def look(
     return NodeStatus(working, waiting, content, standing.alarms, season, targets, change)
 
 
-def _targets(folder: Path) -> Iterator[Json]:
-    for file in sorted((folder / FOLDER).glob("target-*.json")):
-        with suppress(BadInput, ValueError):
-            document = json.loads(load(file, _FILE_BYTES, hint=""))
-            if isinstance(document, dict):
-                yield document
+def _targets_in(content: Mapping[str, Any]) -> dict[str, Json]:
+    """What the watch of each target saw last, by the target's name."""
+    rows = content.get("targets")
+    return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
 
 
 def read_status(folder: Path, *, whole: bool = True) -> NodeStatus:
-    """The status of the node of a folder, as it is now. Raises BadInput if no node ever worked there."""
+    """Read the status of a folder's node, as it is now. Raises BadInput if there is no folder, or no node ever worked there."""
+    if not folder.is_dir():
+        raise BadInput("no such folder", file=folder, hint="correct the path")
     content = content_of(folder)
     if not content:
-        hint = "begin one: assay node validator DIR --url URL --key NAME"
+        hint = "start one: assay node operator DIR, or on a validator's machine: assay node validator DIR --url URL --key NAME"
         raise BadInput("no node has worked here", file=folder, hint=hint)
     if content.get("role") != "operator":
         return look(folder)

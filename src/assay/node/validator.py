@@ -38,6 +38,8 @@ WAIT = 45
 """Seconds for which a request for work waits at the service: less than a client's deadline, and than a heartbeat may be old."""
 AGAIN = 600.0
 """Seconds after which a round is due without news: results are missing, or what is judged is not handed in at the service."""
+_AT_FIRST = (1.0, 2.0, 4.0)
+"""Seconds before a single round asks again: a service that has just begun refuses what was signed before it did."""
 _STOPPED = 130
 _LAST_WORDS = 5.0
 """Seconds for the last page; what is still to be told then is told meanwhile, or after the next start."""
@@ -50,7 +52,7 @@ def once(folder: Path, url: str, signer: PrivateKey, options: NodeOptions, tell:
     with working(folder, signer.public.id):
         status.note(folder, url=url, validator=signer.public.id, trouble=None, started=status.now_text(), once=True)
         try:
-            whole = Round(folder, url, signer, options, tell).carry_out()
+            whole = Round(folder, url, signer, options, tell, _AT_FIRST).carry_out()
         except (AssayError, OSError) as error:
             status.note(folder, trouble=status.trouble_of(error), away=False)
             raise
@@ -162,6 +164,8 @@ class Node:
             whole = Round(self.folder, self.url, self.signer, self.options, self.tell).carry_out()
         except (AssayError, OSError) as error:
             away = isinstance(error, Unreachable)
-            status.note(self.folder, trouble=status.trouble_of(error, self._trouble), away=away, state="waiting")
+            before = status.content_of(self.folder).get("trouble")  # the round takes back that the service is away
+            trouble = status.trouble_of(error, before if isinstance(before, dict) else None)
+            status.note(self.folder, trouble=trouble, away=away, state="waiting")
             return TROUBLE
         return 0 if whole else _STOPPED

@@ -57,7 +57,7 @@ header span {{ overflow: hidden; text-overflow: ellipsis }}
 header svg {{ flex: none; display: block }} .mark {{ fill: var(--accent) }}
 .streak {{ fill: none; stroke: var(--on-accent); stroke-width: 2.4; stroke-linecap: round }}
 main {{ padding-block: 40px 64px }}
-h1 {{ margin: 0; font-size: 2.25rem; line-height: 1.1; font-weight: 650; letter-spacing: -.025em; overflow-wrap: anywhere }}
+h1 {{ margin: 0; font-size: 2.5rem; line-height: 1.1; font-weight: 650; letter-spacing: -.025em; overflow-wrap: anywhere }}
 h2 {{ margin: 40px 0 0; font-size: 1.25rem; font-weight: 600; letter-spacing: -.012em }}
 .lede {{ margin: 12px 0 0; font-size: 1.25rem; line-height: 1.45; color: var(--ink-2); overflow-wrap: anywhere }}
 .foot {{ margin-top: 40px; font-size: .875rem; color: var(--ink-3) }}
@@ -85,7 +85,7 @@ td:first-child, .facts td {{ color: var(--ink) }} .facts th {{ width: 1%; font-w
 
 
 def page_text(title: str, where: str, refresh: float, parts: Iterable[str], looked: float, ends: str) -> str:
-    """The page. where: in its head, beside the name. refresh: seconds until it is read again; looked: when it was written.
+    """Write the page. where: in its head, beside the name. refresh: seconds until it is read again; looked: when it was written.
 
     ends: what it means if that is long ago. title, where and ends are plain text; the parts are HTML.
     """
@@ -104,12 +104,12 @@ def alarm_boxes(alarms: Iterable[tuple[Alarm, float]]) -> Iterator[str]:
 
 
 def note(kind: str, what: str) -> str:
-    """A box with one sentence. kind: `fine`, or `wait` for what is under way."""
+    """Write a box with one sentence. kind: `fine`, or `wait` for what is under way."""
     return f'<div class="{kind}">{escaped(what)}</div>\n'
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of plain text; without heads, the first cell of each row is its head."""
+    """Write a table of plain text; without heads, the first cell of each row is its head."""
     if not heads:
         body = "".join(f'<tr><th scope="row">{escaped(row[0])}</th>{_cells(row[1:])}</tr>\n' for row in rows)
         return f'<table class="facts"><tbody>\n{body}</tbody></table>\n'
@@ -138,7 +138,7 @@ def time_text(seconds: float) -> str:
 
 
 def metrics_text(prefix: str, labels: Mapping[str, str], families: Iterable[Family]) -> str:
-    """The metrics file. prefix: of each name. labels: of every sample."""
+    """Write the metrics file. prefix: of each name. labels: of every sample."""
     return "".join(f"{line}\n" for line in _lines(prefix, labels, families))
 
 

@@ -30,7 +30,7 @@ from assay.publish.journal import EPOCH, Journal, journal_of
 from assay.publish.outcome import Outcome, Refusal
 from assay.publish.settled_epoch import SettledEpoch
 from assay.scheme.fields import Section
-from assay.scheme.reading import line_of, read_toml, validate
+from assay.scheme.reading import line_of, present, read_toml, validate
 
 __all__ = [
     "GROUP",
@@ -45,6 +45,7 @@ __all__ = [
     "open_publisher",
     "pulse_of",
     "read_target",
+    "target_kinds",
     "target_names",
 ]
 
@@ -133,14 +134,22 @@ def read_target(folder: Path, name: str, ask: Callable[[], str] | None = None) -
     return Target(folder, name, checked.targets[name].kind, fields, content.get("keys", {}), source, ask)
 
 
+def target_kinds(folder: Path) -> dict[str, str]:
+    """Return the kind of each target, by its name, sorted. Empty if there is no publish.toml; raises BadInput if it is wrong."""
+    file = folder / PUBLISH_FILE
+    if not present(file):
+        return {}
+    content, source = read_toml(file)
+    checked = validate(_PublishFile, content, file=file, source=source)
+    return {name: target.kind for name, target in sorted(checked.targets.items())}
+
+
 def target_names(folder: Path) -> list[str]:
-    """The names of all targets, for the shell's completion. Empty if publish.toml cannot be read."""
+    """Return the names of all targets, for the shell's completion. Empty if publish.toml cannot be read."""
     try:
-        content, _ = read_toml(folder / PUBLISH_FILE)
+        return [*target_kinds(folder)]
     except BadInput:
         return []
-    targets = content.get("targets")
-    return sorted(targets) if isinstance(targets, dict) else []
 
 
 GROUP = "assay.publishers"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from assay.scheme.bounty import Bounty
+from assay.scheme.clock import by_time
 from assay.scheme.fields import instant_text
 from assay.scheme.load import warnings
 
@@ -53,6 +54,14 @@ def _times(bounty: Bounty, now: datetime) -> list[str]:
             warned.append(f"{field} is missing, so a solution that is never judged can delay the payout forever")
         elif until is None and bounty.enclave is not None:
             warned.append(f"{field} is missing, so a commitment can come after other participants were seen to hand in")
+    clock, open_until = bounty.scheme.epoch, bounty.open_until
+    if bounty.scheme.payout is not None and clock is not None and clock.every is not None and open_until is not None:
+        end = by_time(clock, 1)
+        if end.moment < open_until:
+            warned.append(
+                f"epoch: epoch 1 ends at {end.text}, and until {instant_text(open_until)} something may be handed in; "
+                "a payout is final, so let the epoch end later"
+            )
     return warned
 
 

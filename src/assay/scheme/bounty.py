@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
@@ -217,6 +218,12 @@ class Bounty:
     problem: str | None
     problem_digest: str
     file: Path
+
+    @property
+    def open_until(self) -> datetime | None:
+        """Until when something may be committed or handed in; None if no deadline says it. A payout before it is too early."""
+        times = (self.terms.commitments_until, self.terms.submissions_until)
+        return max((time for time in times if time is not None), default=None)
 
     @property
     def terms(self) -> BountyTerms:

@@ -10,6 +10,7 @@ from typing import Any
 from assay import exact
 from assay import kind as kinds
 from assay.errors import BadInput, suggest
+from assay.scheme import clock
 from assay.scheme.model import Scheme
 from assay.scheme.reading import line_of, parse_toml, present, read_toml, validate
 
@@ -92,6 +93,8 @@ def warnings(scheme: Scheme) -> list[str]:
         warned.append(
             f"consensus: assign = {assign} draws fewer than min_validators = {least}, so nobody can have an agreed score"
         )
+    if scheme.epoch is not None and (late := clock.waits_too_long(scheme.epoch)):
+        warned.append(late)
     warned += scheme.kind.remarks(scheme.score)
     if scheme.decay is not None and scheme.decay.curve != "none" and scheme.decay.rate == 0:
         warned.append("decay.rate is 0, so nothing ever decays")

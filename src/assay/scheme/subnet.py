@@ -15,7 +15,7 @@ from assay.exact import NANO, text
 from assay.scheme.fields import Rao, Section, Share
 from assay.scheme.reading import read_toml, validate
 
-__all__ = ["Member", "SubnetFile", "read"]
+__all__ = ["Member", "SubnetFile", "places", "read"]
 
 VKEY = r"^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$"
 """The form of a log's public key, NAME+HEX+BASE64 (C2SP signed-note)."""
@@ -72,3 +72,13 @@ def read(path: Path) -> SubnetFile:
             raise BadInput(what, file=path, field=f"competitions[{number}].path", hint="keep one of the two entries")
         seen[folder] = member.path
     return found
+
+
+def places(place: Path) -> tuple[list[Path], Path | None, Path]:
+    """Return the folders of the competitions, the subnet file if there is one, and the folder of publish.toml.
+
+    place: a competition's folder, which need not exist, or a subnet file. Raises BadInput for a subnet file that is wrong.
+    """
+    if not place.is_file():
+        return [place], None, place
+    return [place.parent / member.path for member in read(place).competitions], place, place.parent

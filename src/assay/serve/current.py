@@ -52,10 +52,11 @@ def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
     shown = 1 if season is None else season.settlement.epoch
     at_work = {row.participant for row in judging}
     new = handed_in(served.folder, None if season is None else season.settlement)
+    epoch = shown if served.store is None else open_epoch(served.store)
     return LiveState(
-        shown if served.store is None else open_epoch(served.store),
+        epoch,
         judging,
-        closes_in(served.scheme),
+        closes_in(served.scheme, epoch),
         tuple(participant.key for participant in new if participant.key not in at_work),
     )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
-__all__ = ["api_address", "beside", "logs_page", "other_epochs", "participant_page", "task_page"]
+__all__ = ["api_address", "beside", "logs_page", "other_epochs", "participant_page", "segment", "task_page"]
 
 PLAIN = 64
 """A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
@@ -15,6 +15,11 @@ SLUG = 40
 DIGITS = 12
 _PLAIN = re.compile(rf"[A-Za-z0-9._-]{{1,{PLAIN}}}")
 _OTHER = re.compile(r"[^A-Za-z0-9._]+")
+
+
+def segment(name: str) -> str:
+    """A competition's part of an address, from its scheme's name: `/term-challenge/`."""
+    return quote(re.sub("[^A-Za-z0-9._~-]+", "-", name).strip("-.") or "competition", safe="")
 
 
 def participant_page(key: str) -> str:

@@ -42,7 +42,7 @@ class ServeOptions:
 
 
 def networks(proxies: Iterable[str]) -> list[Network]:
-    """The networks of proxies. Raises BadInput for what is no address."""
+    """Read the networks of proxies. Raises BadInput for what is no address."""
     parsed: list[Network] = []
     for proxy in proxies:
         try:
@@ -83,7 +83,7 @@ def _bracketed(host: str) -> str:
 
 
 def listen(options: ServeOptions) -> socket.socket:
-    """The listening socket. Raises Unreachable if the address cannot be used."""
+    """Open the listening socket. Raises Unreachable if the address cannot be used."""
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     # Only if the protocol is named does asyncio set TCP_NODELAY; without it an answer's body waits 40 ms for an ACK of its head.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from assay.records import Record, Rubric, Tests
+from assay.scheme.clock import by_time
 from assay.scheme.fields import instant_text
 from assay.scheme.model import Scheme
 from assay.serve.draw import seconds, when
@@ -71,13 +72,13 @@ class LiveState:
     finished: tuple[Finished, ...] = ()
 
 
-def closes_at(scheme: Scheme, now: datetime) -> datetime | None:
-    """When the next epoch begins; None where the scheme does not say when epochs begin."""
+def closes_at(scheme: Scheme, epoch: int, now: datetime) -> datetime | None:
+    """When an epoch that is open ends, as the operator's node closes it; None if the time does not say it, or is over. SPEC 6."""
     clock = scheme.epoch
-    if clock is None or clock.every is None or clock.start is None:
+    if clock is None or clock.every is None:
         return None
-    every = timedelta(seconds=clock.every)
-    return now + every - (now - clock.start) % every
+    end = by_time(clock, epoch).moment
+    return end if end > now else None
 
 
 def live(season: Season | None, state: LiveState, now: datetime | None = None) -> Json:

@@ -53,6 +53,7 @@ __all__ = [
     "ReleasedLogs",
     "ReleasedTrial",
     "hand_over",
+    "is_hidden",
     "is_said_hidden",
     "log_view",
     "object_file",
@@ -217,7 +218,7 @@ def _allowed(
             continue
         if rule == "after-epoch" and (settled is None or trial.about.epoch > settled):
             later = True
-        elif _is_hidden(served.folder, trial.about.task):
+        elif is_hidden(served.folder, trial.about.task):
             hidden += 1
         else:
             trials.append(trial)
@@ -374,7 +375,7 @@ def _shown(trial: ReleasedTrial, season: Season, files: str) -> Json:
 # Hidden tasks
 
 
-def _is_hidden(folder: Path, task: str) -> bool:
+def is_hidden(folder: Path, task: str) -> bool:
     """Whether a task is hidden. One whose files are not here, or whose id is no path, is."""
     if "/" in task or task in (".", ".."):
         return True
@@ -388,7 +389,7 @@ def is_said_hidden(folder: Path, task: str) -> bool:
     """Whether the files of a task say that it is hidden; False if they are not here: the name of a task is in tasks.txt."""
     if "/" in task:
         return True
-    return bool(task) and os.path.isdir(folder / "tasks" / task) and _is_hidden(folder, task)
+    return bool(task) and os.path.isdir(folder / "tasks" / task) and is_hidden(folder, task)
 
 
 def _says_hidden(place: Path) -> bool:

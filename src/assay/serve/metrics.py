@@ -6,7 +6,6 @@ in the ledger is the same for all.
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError
-from assay.folder.files import load
+from assay.folder.files import NODE_STATUS
+from assay.folder.strict import load_note
 from assay.serve.site import Site
 from assay.serve.tallies import Tallies
 
@@ -23,7 +23,6 @@ __all__ = ["Metrics", "RequestTally"]
 
 BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds of the histogram of seconds."""
-STATUS_BYTES = 10_000_000
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
@@ -142,9 +141,8 @@ class Metrics:
 def _standing(folder: Path) -> Counter[str]:
     """Code → how many alarms of it the node's status has; none if no node works here, or it cannot be read."""
     try:
-        content = json.loads(load(folder / "node" / "status.json", STATUS_BYTES, hint=""))
-        return Counter(str(row["code"]) for row in content.get("alarms", ()))
-    except (AssayError, ValueError, AttributeError, KeyError, TypeError):
+        return Counter(str(row["code"]) for row in load_note(folder / NODE_STATUS).get("alarms", ()))
+    except (KeyError, TypeError):
         return Counter()
 
 

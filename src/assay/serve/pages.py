@@ -289,7 +289,8 @@ def _closes(season: Season) -> Json | None:
     """When the epoch that is open closes, at a service: for programs, and for people. An earlier epoch's pages do not say it."""
     if season.address is None or season.root:
         return None
-    closes = closes_at(season.scheme, datetime.now(UTC))
+    shown = season.settlement.epoch
+    closes = closes_at(season.scheme, shown if season.proof is None else shown + 1, datetime.now(UTC))
     if closes is None:
         return None
     return {"iso": instant_text(closes), "text": when(closes.astimezone(UTC))}

@@ -13,7 +13,7 @@ from assay.exact import NANO, half_even, nanos
 from assay.scheme.model import Release
 from assay.serve.bounty import Money, money_of
 from assay.serve.draw import fraction, percent, share, when
-from assay.serve.links import logs_page, participant_page
+from assay.serve.links import participant_page
 from assay.serve.matrix import matrix, pass_rates
 from assay.serve.season import Json, Season
 from assay.serve.timeline import history, round_top
@@ -87,7 +87,7 @@ def _logs(season: Season, submission: str | None) -> Json | None:
     elif rule == "after-epoch":
         view["who"] = "Everybody may read what the trials of this submission printed once their epoch is settled."
         view["command"] = f"{command}--submission {submission}"
-        view["href"] = "" if season.address is None else f"{season.root}{logs_page(submission)}"
+        view["href"] = season.released_logs(submission)
     if rule != "never":
         view["who"] += " Trials of hidden tasks are never released."
     return view

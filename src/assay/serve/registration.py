@@ -19,9 +19,11 @@ from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
+from assay.characters import mixed_word, unmasked
 from assay.errors import BadInput, brief
 from assay.folder import csvs
 from assay.folder.files import alone
+from assay.folder.registry import PULLED_FILE
 from assay.judge import submitting
 from assay.ledger.intake import open_epoch
 from assay.ledger.keys import ED25519, PublicKey, hotkey
@@ -37,7 +39,6 @@ __all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "r
 
 NAMES_PER_EPOCH = 10
 """How often a participant may change its name in an epoch: each change is written, and pages are drawn again."""
-_PULLED = "registry.json"
 _FORMULA = ("=", "+", "-", "@")
 """How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
 
@@ -125,19 +126,23 @@ def _renamed(served: ServedCompetition, participant: str, name: str, asked: Sign
         epoch = open_epoch(store)
         if not notebook.attempt(f"{participant}\nname", epoch, NAMES_PER_EPOCH):
             what = f"the name was changed {NAMES_PER_EPOCH} times in epoch {epoch}, and no more is possible"
-            retry = seconds_to_wait(served.scheme)
+            retry = seconds_to_wait(served.scheme, epoch)
             raise HttpProblem(429, what, hint=f"wait for epoch {epoch + 1}", field="name", stage="quota", retry=retry)
         submitting.rename_participant(served.folder, participant, name)
     return RegistrationResult(participant, False, renamed=True)
 
 
 def _check_name(folder: Path, whose: str, name: str) -> None:
-    """Raises BadInput for a name of another participant, or a formula of a spreadsheet."""
+    """Raises BadInput for a name that looks like another participant's, or begins a formula of a spreadsheet."""
     file = folder / csvs.PARTICIPANTS.name
     if name.startswith(_FORMULA):
         raise BadInput(
             f"{brief(name, 80)} begins like a formula", field="name", hint=f"begin it with none of {' '.join(_FORMULA)}"
         )
+    if (mixed := mixed_word(unicodedata.normalize("NFKC", name))) is not None:
+        word, scripts = mixed
+        what = f"{brief(name, 80)} has {' and '.join(scripts)} letters in one word, {ascii(word)[:200]}"
+        raise BadInput(what, field="name", hint="letters that look the same hide who it is: write each word in one script")
     others = [row.fields for row in csvs.read(file, csvs.PARTICIPANTS) if row.fields["key"] != whose]
     if name and _folded(name) in {_folded(row.get(column, "")) for row in others for column in ("key", "name")}:
         raise BadInput(f"{brief(name, 80)} is the name of another participant", field="name", hint="choose another name")
@@ -161,8 +166,8 @@ def _about_what_was_sent(folder: Path) -> Iterator[None]:
 
 
 def _folded(name: str) -> str:
-    """A name as people see it: letters that look the same, or differ only in case, are the same."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    """A name as people see it: letters that look the same, of several scripts too, or differ only in case, are the same."""
+    return unicodedata.normalize("NFKC", unmasked(unicodedata.normalize("NFKC", name)).casefold())
 
 
 def _check_invited(served: ServedCompetition, notebook: Notebook, code: str) -> None:
@@ -175,7 +180,7 @@ def _check_invited(served: ServedCompetition, notebook: Notebook, code: str) -> 
         invitation = notebook.usable(code_digest(code), now())
     except BadInput as error:
         raise HttpProblem(403, error.what, hint=error.hint, stage="invitation") from None
-    if invitation.participant is None and present(served.folder / _PULLED):
+    if invitation.participant is None and present(served.folder / PULLED_FILE):
         what = f"the participants of {served.name!r} are those of a chain"
         raise HttpProblem(
             403, what, hint="register the hotkey on the chain; the operator then pulls the registry", stage="invitation"

@@ -20,9 +20,9 @@ from assay.errors import BadInput
 from assay.folder import csvs, registry
 from assay.folder.files import Place
 from assay.records import Evidence, Participant, Validator, record
-from assay.scheme.model import Scheme
+from assay.scheme.model import Release, Scheme
 from assay.serve.history import EpochRow, Past, rows_of
-from assay.serve.links import participant_page
+from assay.serve.links import logs_page, participant_page
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
 from assay.settle.score import holding
@@ -109,6 +109,11 @@ class Season:
     def below(self, others: Mapping[int, str]) -> Season:
         """The same epoch as the pages in a folder of its own show it. others: as in `Season.others`."""
         return self._as(waiting=(), others=others, root="../")
+
+    def released_logs(self, submission: str, task: str | None = None) -> str:
+        """Where everybody may read the logs of a submission, or of one of its tasks; empty if nobody but its participant may."""
+        public = (self.scheme.release or Release()).logs == "after-epoch" and self.address is not None
+        return f"{self.root}{logs_page(submission, task)}" if public and submission else ""
 
     def _as(self, **changes: Any) -> Season:
         """A copy with other fields, which shares what was computed: nothing of that depends on them."""

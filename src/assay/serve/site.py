@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -20,19 +19,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 from assay.competition import open_competition
 from assay.errors import BadInput, CannotSettle, brief
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
+from assay.ledger.closing_cost import next_epoch
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
 from assay.ledger.store import Store, Submission
 from assay.scheme import subnet
 from assay.scheme.model import Scheme
 from assay.serve.http import Hashed, HttpProblem
-from assay.serve.links import other_epochs
+from assay.serve.links import other_epochs, segment
 from assay.serve.live import closes_at
 from assay.serve.notebook import CACHE_KIB, Notebook
 from assay.serve.pages import page
@@ -116,7 +115,7 @@ class ServedCompetition:
     def __init__(self, folder: Path, base: str = "http://127.0.0.1:8400") -> None:
         self.folder = folder = folder.absolute()
         self.name = open_competition(folder).scheme.name
-        self.segment = quote(re.sub("[^A-Za-z0-9._~-]+", "-", self.name).strip("-.") or "competition", safe="")
+        self.segment = segment(self.name)
         """Its part of an address."""
         self.address = f"{base}/{self.segment}"
         """Its address, for people."""
@@ -254,6 +253,13 @@ class ServedCompetition:
         rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
         return (*files, *ledger), (*rest, *ledger)
 
+    def _open_epoch(self) -> int:
+        """The epoch that the operator's node closes next; 1 without a ledger."""
+        if self.store is None:
+            return 1
+        with self.store.reading() as view:
+            return next_epoch(view) or 1
+
     def _current(self) -> _Shelf:
         seen, shelf = self._seen_now(), self._shelf
         if seen is not None and shelf.seen == seen and shelf.holds(now()):
@@ -262,7 +268,7 @@ class ServedCompetition:
         with self._lock:
             shelf, moment = self._shelf, now()
             if shelf.state != state or not shelf.holds(moment):
-                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, moment))
+                shelf = self._shelf = shelf.following(state, settled, closes_at(self.scheme, self._open_epoch(), moment))
             shelf.seen = seen
             return shelf
 
@@ -435,9 +441,7 @@ def open_site(place: Path, addresses: list[str]) -> Site:
 
     Raises BadInput for a wrong folder, or two competitions that would have one address; StoreError.
     """
-    folders = [place]
-    if config.is_subnet(place):
-        folders = [place.parent / member.path for member in subnet.read(place).competitions]
+    folders, _, _ = subnet.places(place)
     with ExitStack() as stack:
         competitions: dict[str, ServedCompetition] = {}
         for folder in folders:

@@ -268,9 +268,21 @@ def _person(season: Season, name: str, key: str, wide: bool) -> Json:
         "status": agreed["status"],
         "score": agreed["score"] if agreed["status"] == "agreed" else "",
         "cells": cells,
+        "logs": _logs(season, name, key),
         "sum": f"{passed} of {runs_}" if runs_ else "–",
         "share": passed / runs_ if runs_ else 0.0,
     }
+
+
+def _logs(season: Season, name: str, key: str) -> str:
+    """Where everybody may read what a participant's trials of a task printed; empty if nobody but the participant may."""
+    person = season.participants.get(key)
+    page = "" if person is None else season.released_logs(person.submission or "", name)
+    if not page:
+        return ""
+    from assay.serve.logs import is_hidden  # it needs the database, as a service does; a report does not
+
+    return "" if is_hidden(season.folder, name) else page
 
 
 def _separates(season: Season, name: str) -> Json:

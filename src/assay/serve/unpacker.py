@@ -447,6 +447,7 @@ def main() -> int:
             raise
         answer = {"refused": f"cannot be read: {str(error)[:200]}", "hint": "pack it again, as .tar.gz"}
     sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()  # the caller may end the process at once
     return 0
 
 

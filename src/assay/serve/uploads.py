@@ -111,7 +111,7 @@ def permit(served: ServedCompetition, participant: str, archive: str, *, sealed:
     if epoch < commitment.epoch + rules.reveal:
         what = f"the commitment was made in epoch {commitment.epoch}, and epoch {epoch} is open"
         hint = f"hand it in from epoch {commitment.epoch + rules.reveal} on"
-        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=seconds_to_wait(served.scheme))
+        raise HttpProblem(409, what, hint=hint, stage="commitment", retry=seconds_to_wait(served.scheme, epoch))
     return Permission(participant, archive, epoch, at=instant(commitment.at))
 
 
@@ -144,7 +144,9 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
     count = epochs.count(epoch)
     if count >= most:
         said = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
-        raise HttpProblem(429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme))
+        raise HttpProblem(
+            429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme, epoch)
+        )
 
 
 def count_attempt(served: ServedCompetition, permission: Permission) -> None:
@@ -157,7 +159,7 @@ def count_attempt(served: ServedCompetition, permission: Permission) -> None:
         hint = f"wait for epoch {permission.epoch + 1}"
         if issubclass(served.scheme.kind.record, Tests):
             hint += "; try what you hand in on your machine first: assay trial"
-        raise HttpProblem(429, what, hint=hint, stage="quota", retry=seconds_to_wait(served.scheme))
+        raise HttpProblem(429, what, hint=hint, stage="quota", retry=seconds_to_wait(served.scheme, permission.epoch))
 
 
 def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
@@ -166,16 +168,16 @@ def forgive_attempt(served: ServedCompetition, permission: Permission) -> None:
         served.books()[1].forgive(permission.participant, permission.epoch)
 
 
-def seconds_to_wait(scheme: Scheme) -> int:
-    """Seconds after which to try again what the next epoch allows."""
-    seconds = closes_in(scheme)
+def seconds_to_wait(scheme: Scheme, epoch: int) -> int:
+    """Seconds after which to try again what the epoch after the open one allows."""
+    seconds = closes_in(scheme, epoch)
     return _LATER if seconds is None else seconds
 
 
-def closes_in(scheme: Scheme) -> int | None:
-    """Seconds until the next epoch begins; None where the scheme does not say when epochs begin."""
+def closes_in(scheme: Scheme, epoch: int) -> int | None:
+    """Seconds until an epoch that is open ends; None if the time does not say it, or is over."""
     moment = now()
-    closes = closes_at(scheme, moment)
+    closes = closes_at(scheme, epoch, moment)
     return None if closes is None else max(1, ceil((closes - moment).total_seconds()))
 
 

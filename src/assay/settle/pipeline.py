@@ -42,7 +42,8 @@ def drawn(
     if epoch not in randomness:
         raise BadInput(
             f"there is no randomness of epoch {epoch}, in which the submission of {participant.key!r} was accepted",
-            hint="add the row to randomness.csv; `assign` draws the validators from it",
+            hint=f"add the line {epoch},HEX to randomness.csv, where HEX is the hash of the block at which that epoch ended, "
+            "64 digits without 0x; `assign` draws the validators from it",
         )
     return assigned(keys, eligible, participant.submission or participant.key, randomness[epoch], rules.assign)
 

@@ -1,7 +1,8 @@
 """A real subtensor runtime on this machine: chopsticks executes its WASM, from its genesis, block by block.
 
-`bash tools/runtime` installs chopsticks and polkadot.js. The runtime (spec 218, `../shared/data/subtensor/raonet.json`) runs a
-subnet's epoch in every block, whatever its tempo is, and a block is final as soon as it is there. It opens no commitments.
+`bash tools/runtime` installs chopsticks and polkadot.js. The runtime (spec 218, `raonet.json`: CONTRIBUTING.md says where that is
+from) runs a subnet's epoch in every block, whatever its tempo is, and a block is final as soon as it is there. It opens no
+commitments.
 """
 
 from __future__ import annotations

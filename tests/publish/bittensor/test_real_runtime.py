@@ -50,7 +50,7 @@ def chain(genesis: Path, tmp_path: Path) -> Iterator[RealChain]:
         yield made
 
 
-class Season:
+class RuntimeSeason:
     """A competition of that subnet, whose files, keys and ledger our commands made."""
 
     def __init__(self, place: Path, chain: RealChain) -> None:
@@ -125,9 +125,9 @@ class Season:
 
 
 @pytest.fixture
-def season(tmp_path: Path, chain: RealChain, monkeypatch: pytest.MonkeyPatch) -> Season:
+def season(tmp_path: Path, chain: RealChain, monkeypatch: pytest.MonkeyPatch) -> RuntimeSeason:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
-    return Season(tmp_path / "season", chain)
+    return RuntimeSeason(tmp_path / "season", chain)
 
 
 def until(what: str, holds: Callable[[], object]) -> None:
@@ -146,7 +146,7 @@ def weights(chain: RealChain, uid: int = ME) -> dict[int, int]:
 SCORES = {"//M1": "0.6", "//M2": "0.3", "//M3": "0.1"}
 
 
-def test_a_season_of_three_epochs(season: Season, chain: RealChain) -> None:
+def test_a_season_of_three_epochs(season: RuntimeSeason, chain: RealChain) -> None:
     registry = json.loads((season.place / "registry.json").read_bytes())
     assert (registry["spec_version"], registry["netuid"]) == (218, chain.netuid)
     assert [one["hotkey"] for one in registry["neurons"]] == [hotkey(uri) for uri in ("//Owner", *VALIDATORS, *MINERS)]
@@ -178,7 +178,7 @@ def test_a_season_of_three_epochs(season: Season, chain: RealChain) -> None:
     assert [states[-3:] for states in season.states()] == [["planned", "sent", "confirmed"]] * 3
 
 
-def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: Season, chain: RealChain) -> None:
+def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: RuntimeSeason, chain: RealChain) -> None:
     """Each rule is broken in turn: our check before sending and the runtime itself give the same name of the error."""
     settled = season.settled(1, SCORES)
     chain.fund("//Stranger")
@@ -217,7 +217,7 @@ def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: Season, cha
     assert weights(chain) == settled
 
 
-def test_a_rule_that_changes_while_the_weights_wait(season: Season, chain: RealChain) -> None:
+def test_a_rule_that_changes_while_the_weights_wait(season: RuntimeSeason, chain: RealChain) -> None:
     settled = season.settled(1, SCORES)
     chain.blocks(RATE)
     sending = season.started("--json")
@@ -233,7 +233,7 @@ def test_a_rule_that_changes_while_the_weights_wait(season: Season, chain: RealC
     assert weights(chain) == settled
 
 
-def test_a_uid_that_changes_hands_after_the_settlement(season: Season, chain: RealChain) -> None:
+def test_a_uid_that_changes_hands_after_the_settlement(season: RuntimeSeason, chain: RealChain) -> None:
     season.settled(1, SCORES)
     chain.blocks(RATE)
     now = str(chain.node.head().number)
@@ -252,7 +252,7 @@ def test_a_uid_that_changes_hands_after_the_settlement(season: Season, chain: Re
     assert f"{hotkey('//New')},{lost}" in (season.place / "participants.csv").read_text()
 
 
-def test_a_publisher_is_killed_and_begins_again(season: Season, chain: RealChain) -> None:
+def test_a_publisher_is_killed_and_begins_again(season: RuntimeSeason, chain: RealChain) -> None:
     """Killed when the pool has the extrinsic, then when a block has it; it is in the chain once."""
     settled = season.settled(1, SCORES)
     chain.blocks(RATE)
@@ -270,7 +270,7 @@ def test_a_publisher_is_killed_and_begins_again(season: Season, chain: RealChain
     assert len(season.states()) == 1
 
 
-def test_a_node_that_stops_in_the_middle(season: Season, chain: RealChain) -> None:
+def test_a_node_that_stops_in_the_middle(season: RuntimeSeason, chain: RealChain) -> None:
     settled = season.settled(1, SCORES)
     chain.blocks(RATE)
     season.target(rpc_seconds=2, wait_seconds=5)
@@ -289,7 +289,7 @@ def test_a_node_that_stops_in_the_middle(season: Season, chain: RealChain) -> No
 TEMPO = 12
 
 
-def test_the_operator_closes_and_publishes_three_epochs(season: Season, chain: RealChain) -> None:
+def test_the_operator_closes_and_publishes_three_epochs(season: RuntimeSeason, chain: RealChain) -> None:
     """By `[epoch] tempo`: each epoch ends so many blocks after the one before, and its receipt has that block's registry."""
     scheme = season.place / "scheme.toml"
     scheme.write_text(f"{scheme.read_text()}[epoch]\ntempo = {TEMPO}\n")
@@ -309,7 +309,7 @@ def test_the_operator_closes_and_publishes_three_epochs(season: Season, chain: R
             assert receipt_predicate(ledger.receipt(epoch))["registry"]["block"] == begun + epoch * TEMPO
 
 
-def test_an_operator_is_killed_and_begins_again(season: Season, chain: RealChain) -> None:
+def test_an_operator_is_killed_and_begins_again(season: RuntimeSeason, chain: RealChain) -> None:
     scheme = season.place / "scheme.toml"
     scheme.write_text(f"{scheme.read_text()}[epoch]\ntempo = {TEMPO}\n")
     season.judged(1, SCORES)

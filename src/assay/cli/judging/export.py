@@ -27,9 +27,7 @@ def _group() -> None:
 def harbor(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder for the jobs.", show_default=False)],
-    validator: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this validator's; can be said several times.")
-    ] = None,
+    validator: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this validator's. May be repeated.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Harbor job folders: one job a validator, of the trials about current submissions.

@@ -29,7 +29,7 @@ _Validator = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv; with --sign, the key's."),
 ]
-_Participant = Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only this participant; can be said several times.")]
+_Participant = Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only this participant. May be repeated.")]
 _Everybody = Annotated[
     bool, typer.Option("--all", help="Also submissions for which `assign` drew other validators; it counts for nothing.")
 ]
@@ -38,7 +38,7 @@ _Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", metavar="N", help="Trials at one time (1), or solutions (8).", min=1, show_default=False),
 ]
-_Attempts = Annotated[int, typer.Option(metavar="N", help="How often a trial that errs is begun.", min=1)]
+_Attempts = Annotated[int, typer.Option(metavar="N", help="Attempts for a trial that errs.", min=1)]
 _Sign = Annotated[
     str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
 ]

@@ -58,7 +58,7 @@ def trials(
     validator: Annotated[str | None, typer.Option(metavar="NAME", help="Only this validator's.")] = None,
     participant: Annotated[str | None, typer.Option(metavar="KEY", help="Only this participant's.")] = None,
     task: Annotated[str | None, typer.Option(metavar="ID", help="Only of this task.")] = None,
-    outcome: Annotated[list[Ended] | None, typer.Option(help="Only those; can be said several times.")] = None,
+    outcome: Annotated[list[Ended] | None, typer.Option(help="Only those. May be repeated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each trial.")] = False,
 ) -> None:
     """List trials: those that were judged here, and those known only from evidence.

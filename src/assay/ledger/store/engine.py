@@ -154,6 +154,8 @@ WAIT = 60.0
 CACHE_KIB = 65_536
 """KiB of an SQLite database that one connection keeps in memory."""
 CONNECT_SECONDS = 30
+_SILENT = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+"""When a server whose host or network went away without a word is given up: in a minute; the kernel takes up to two hours."""
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Query parameters of a URL that no message may show."""
@@ -230,7 +232,7 @@ def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
 
 
 def _postgresql(url: URL, *, wait: float) -> Engine:
-    options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay"}
+    options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay", **_SILENT}
     try:
         engine = create_engine(
             url, pool_pre_ping=True, connect_args={name: value for name, value in options.items() if name not in url.query}

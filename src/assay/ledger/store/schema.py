@@ -1,6 +1,6 @@
 """Manage a ledger's database beside its rows: where the ledger lives, who may write to it, and the version of its tables.
 
-**Home.** `meta` says under the key `home` where the ledger lives, so that a copy can be recognized:
+**Home.** `meta` says under the key `home` where the ledger lives, so that a copy can be recognised:
 
     {"file":"/srv/c/ledger.db","inode":"1234"}                    SQLite
     {"database":"ledger","number":"16384","server":"7391…","timeline":"00000001"}  PostgreSQL
