@@ -107,6 +107,20 @@ def test_an_epoch_in_which_nobody_has_a_score(tmp_path: Path, burns: bool) -> No
     assert hand.status["held"] is None
 
 
+def test_the_status_follows_while_several_epochs_are_closed(tmp_path: Path) -> None:
+    """Or an alarm says for as long as it takes that an epoch which is settled cannot be closed."""
+    place = season(tmp_path)
+    hand, seen = Hand(place), list[tuple[object, object]]()
+    hand.look(HOUR - 1)
+    hand.look(HOUR + 600)
+    assert hand.status["held"]["epoch"] == 1
+    status.note(place, trouble={"what": "the disk was full"})
+    ledger_kit.add(place, ledger_kit.records(epoch=1))
+    hand.closer.tell = lambda line: seen.append((hand.status["held"], hand.status["trouble"]))
+    assert hand.look(5 * HOUR) == [1, 2, 3, 4, 5]
+    assert seen == [(None, None)] * 5
+
+
 def test_after_a_day_away_every_epoch_is_closed_in_its_order_as_by_hand(tmp_path: Path) -> None:
     place = season(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=1))

@@ -304,6 +304,7 @@ class Closer:
                 return False
             empty = not drafted.closing.scored
             settled = settling.settle(ledger, season.signer, end.epoch, without_scores=empty, drafted=drafted)
+            self._note(season, "closing what has ended", held=None, silent=[], trouble=None)  # catching up may take long
             self._tell_closed(season, settled, drafted)
         if end.unit == "block":
             _write_note(season.folder, epoch=end.epoch, block=end.at)
