@@ -96,7 +96,7 @@ class JudgeRun(Generic[C, R]):
 
     def __init__(self, competition: Path, validator: str, options: RunOptions | None = None, on_event: Tell = quiet) -> None:
         self.competition, self.validator, self.tell = competition, validator, on_event
-        self._elsewhere: frozenset[Any] | set[Any] = frozenset()
+        self._in_ledger: frozenset[Any] | set[Any] = frozenset()
         self.options = options or RunOptions()
         self.options.check()
         self.summary = RunSummary(0, unit=self.unit, submission=self.submission)

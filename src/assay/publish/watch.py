@@ -309,7 +309,7 @@ def _row(sent: SendHistory) -> Sequence[str]:
 
 
 def _calm(report: WatchReport) -> str:
-    if not report.reachable:
+    if report.memory.away is not None:
         return note("wait", "The ledger or the node does not answer; the watch asks again. No alarm yet.")
     if report.facts.waiting is not None or report.pending:
         return note("wait", "Nothing is wrong; something is under way.")

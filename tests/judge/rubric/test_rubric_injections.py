@@ -168,6 +168,11 @@ def test_ordinary_text_has_no_signs(text: str) -> None:
     assert detect(Solution({"a.txt": text}), ("C1",)) == ()
 
 
+def test_letters_that_are_younger_than_the_tables_are_read_too() -> None:
+    """U+051B looks like q, and Unicode 3.2 does not have it."""
+    assert detect(Solution({"a.py": "# re\u051buire\n"}), ("C1",)) == detect(Solution({"a.py": "# require\n"}), ("C1",))
+
+
 def test_few_signs_in_ordinary_programs() -> None:
     """This package, which is about judges and their answers; left out is what has such answers in it."""
     source = Path(__file__).parents[3] / "src" / "assay"

@@ -225,7 +225,7 @@ def _alike() -> dict[int, str]:
     }
     for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):  # squared, circled, squared again, of flags
         letters |= {first + place: chr(ord("a") + place) for place in range(26)}
-    return letters | _ALIKE
+    return letters | {code: chr(letter) for code, letter in _ALIKE.items()}
 
 
 def _blobs(text: str) -> Iterator[str]:
