@@ -212,7 +212,7 @@ def by_hand(
     """Epoch → its settlement, computed from what was acknowledged, in a folder without a ledger for each epoch.
 
     Of the operator's folder only the scheme, the tasks, and the registry of validators of that epoch are used, and of the ledger
-    the settlement before the first of these epochs.
+    the settlement before the first of these epochs. Who has left the registry sent records that do not count any more.
     """
     found, there = dict[int, bytes](), settlements(place)
     for epoch in epochs:
@@ -220,10 +220,11 @@ def by_hand(
         (copy / "evidence").mkdir(parents=True)
         for name in ("scheme.toml", "tasks.txt"):
             shutil.copy(place / name, copy)
-        _write_validators(place, copy, epoch)
+        validators = _write_validators(place, copy, epoch)
         _write_participants(place, copy, people.latest(epoch))
-        records = [record for one in batches if one.statement.epoch <= epoch for record in one.records]
-        (copy / "evidence" / "all.jsonl").write_bytes(b"".join(map(_line, records)))
+        records = [record for sent in batches if sent.statement.epoch <= epoch for record in sent.records]
+        counted = [record for record in records if record.validator in validators]
+        (copy / "evidence" / "all.jsonl").write_bytes(b"".join(map(_line, counted)))
         before = found.get(epoch - 1, there.get(epoch - 1))
         previous = None if before is None else into / f"{epoch - 1}.json"
         if previous is not None and before is not None:
@@ -232,14 +233,15 @@ def by_hand(
     return found
 
 
-def _write_validators(place: Path, copy: Path, epoch: int) -> None:
-    """validators.csv as it was when an epoch was settled: validators leave and join."""
+def _write_validators(place: Path, copy: Path, epoch: int) -> set[str]:
+    """Write validators.csv as it was when an epoch was settled, for validators leave and join; returns their keys."""
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         rows = json.loads(stored_settlement(view, epoch)[1])["validators"]
     with (copy / "validators.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["key", "stake", "name"], extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
+    return {row["key"] for row in rows}
 
 
 def _line(record: Evidence) -> bytes:
