@@ -155,9 +155,14 @@ class Year:
     def lie(self) -> None:
         """The liar signs the opposite of what is true of a submission, and sends it until the service has it.
 
-        The first lie is about the participant who has stopped: that submission stands until the end.
+        The first lie is about the participant who has stopped: that submission stands until the end. About one submission it
+        lies once, whoever hands it in again: of two records of one trial only the first counts, which is another test's matter.
         """
-        told = self.people.acknowledged[-1] if self.lies else self.people.latest(LAST)[[*self.people.keys][-1]]
+        stopped = self.people.latest(LAST)[[*self.people.keys][-1]]
+        lied = {record.submission for sent in self.lies for record in sent.records}
+        told = next((row for row in [stopped, *reversed(self.people.acknowledged)] if row["submission"] not in lied), None)
+        if told is None:
+            return
         end = time.monotonic() + LONG
         outcome = "fail" if self.truth[told["submission"]] else "pass"
         while True:
