@@ -32,7 +32,7 @@ from assay.ledger import batch, intake
 from assay.ledger.access import open_ledger
 from assay.serve.archives import pack, unpack
 from bench import serving
-from bench.serving import Answer, Kept
+from bench.serving import BareAnswer, Kept
 
 TIMES = {"evidence": 150, "board": 200, "submission": 9}
 RECORDS = 100
@@ -126,7 +126,7 @@ def _needed(page: str) -> set[str]:
     return found | set(re.findall(r'<(?:script|img)\b[^>]*\bsrc="([^"]+)"', page))
 
 
-def _bytes(answer: Answer) -> int:
+def _bytes(answer: BareAnswer) -> int:
     """The bytes of an answer's head and body."""
     return len(answer.body) + sum(len(name) + len(value) + 4 for name, value in answer.headers.items()) + 17
 
