@@ -20,7 +20,7 @@ ORIGIN = "example.org/bench"
 
 
 @dataclass(frozen=True)
-class Epoch:
+class BenchEpoch:
     """The bundle, the log's key, and what a bare loop needs: (key, signature, signed bytes) of each batch."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Epoch:
         return self.folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet"
 
 
-def make(folder: Path, validators: int, participants: int) -> Epoch:
+def make(folder: Path, validators: int, participants: int) -> BenchEpoch:
     """Validators × participants × 89 tasks, each validator's records in batches of 11 runs, in a new folder."""
     judges = [keys.new() for _ in range(validators)]
     people = [f"miner-{number:03}" for number in range(participants)]
@@ -75,7 +75,7 @@ def make(folder: Path, validators: int, participants: int) -> Epoch:
                 signed.append((judge.public, parsed.signatures[0][1], check.pae(check.IN_TOTO, payload)))
     evidence.write_parquet(folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet", rows)
     key = _settle(folder, document, f"sha256:{merkle.root(leaves).hex()}", rows)
-    return Epoch(folder, key, len(rows), signed)
+    return BenchEpoch(folder, key, len(rows), signed)
 
 
 def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from assay.ledger.keys import PrivateKey
 from assay.node.validator import WAIT
 from bench import serving
-from bench.serving import Kept, Process
+from bench.serving import Kept, ServedProcess
 
 VALIDATORS, PARTICIPANTS, TASKS = 100, 64, 80
 SECONDS = 2.0 * WAIT
@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def follow(process: Process, signer: PrivateKey, delay: float, over: threading.Event, counted: list[int]) -> None:
+def follow(process: ServedProcess, signer: PrivateKey, delay: float, over: threading.Event, counted: list[int]) -> None:
     """Be one validator that waits, until it is over. counted: is appended the status of each poll."""
     seen = ""
     over.wait(delay)

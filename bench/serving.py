@@ -34,7 +34,7 @@ BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
 START_SECONDS = 120.0
 
 
-class Answer(NamedTuple):
+class BareAnswer(NamedTuple):
     """What the service answered, and the seconds until its first byte."""
 
     status: int
@@ -63,7 +63,7 @@ class Kept:
         assert self.key is not None
         return sign_request(self.key, method, f"{self.base}{path}", sha256(body).digest())
 
-    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> BareAnswer:
         """One request on the connection; signed if there are no headers and this has a key."""
         if headers is None:
             headers = self.signed(method, path, body or b"") if self.key is not None else {}
@@ -76,7 +76,7 @@ class Kept:
             self.sent = time.monotonic()
         given = self._connection.getresponse()
         first = time.perf_counter() - begun
-        answer = Answer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)
+        answer = BareAnswer(given.status, {name.lower(): value for name, value in given.getheaders()}, given.read(), first)
         self.used = time.monotonic()
         return answer
 
@@ -91,7 +91,7 @@ class Kept:
 
 
 @dataclass
-class Process:
+class ServedProcess:
     """A service in a process of its own."""
 
     process: subprocess.Popen[str]
@@ -133,7 +133,7 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def started(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Process]:
+def started(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[ServedProcess]:
     """A program that prints its address with the port; asked to end at the end, and killed if it does not."""
     with tempfile.TemporaryFile("w+") as told:
         process = subprocess.Popen(
@@ -145,7 +145,7 @@ def started(command: Sequence[str], environment: Mapping[str, str] | None = None
         )
         assert process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
-        running = Process(process, int(found[1]) if found else 0)
+        running = ServedProcess(process, int(found[1]) if found else 0)
         try:
             if found:
                 _wait(running.port)

@@ -42,7 +42,7 @@ from assay.ledger.settling import settle
 from assay.serve.archives import pack
 from assay.serve.notebook import Notebook
 from bench import serving
-from bench.serving import Answer, Kept, Process
+from bench.serving import BareAnswer, Kept, ServedProcess
 
 SEGMENT = "/v1/bench"
 PARTICIPANTS, VALIDATORS, TASKS, TRIALS = 20, 3, 10, 12
@@ -82,10 +82,10 @@ NEWEST = ("board", "records?limit=50", "receipt", "weights.csv")
 
 
 @dataclass
-class Load:
+class SoakLoad:
     """One run: when it ends, and everything that its clients noted. Threads share it."""
 
-    process: Process
+    process: ServedProcess
     until: float
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """For each kind of request, the seconds of its answers."""
@@ -116,13 +116,15 @@ class Load:
         return any(opened <= gone and failed >= begun for begun, gone in tuple(self.kills))
 
 
-class Client:
+class LoadClient:
     """One client of a run: it keeps a connection, and sends again what got no answer."""
 
-    def __init__(self, load: Load, key: PrivateKey | None = None) -> None:
+    def __init__(self, load: SoakLoad, key: PrivateKey | None = None) -> None:
         self.load, self._kept, self._left = load, Kept(load.process.port, key), KEPT
 
-    def ask(self, kind: str, method: str, path: str, body: bytes | None = None, *, good: Sequence[int] = (200,)) -> Answer | None:
+    def ask(
+        self, kind: str, method: str, path: str, body: bytes | None = None, *, good: Sequence[int] = (200,)
+    ) -> BareAnswer | None:
         """The answer to a request; None if there was none until the end of the run, or a wrong one, which is noted."""
         load = self.load
         while not load.over:
@@ -155,9 +157,9 @@ class Client:
         return None
 
 
-def validator(load: Load, rules: IntakeRules, signer: PrivateKey, seed: int) -> None:
+def validator(load: SoakLoad, rules: IntakeRules, signer: PrivateKey, seed: int) -> None:
     """Ask for work, and send what is missing of some submissions: every fifth batch twice, every fourth with a heartbeat."""
-    client, whose, chance, number = Client(load, signer), signer.public.raw.hex(), random.Random(seed), 0
+    client, whose, chance, number = LoadClient(load, signer), signer.public.raw.hex(), random.Random(seed), 0
     while not load.over:
         work = client.ask("work", "GET", f"{SEGMENT}/work")
         if work is None:
@@ -195,7 +197,7 @@ def _missing(trials: dict[str, list[int]]) -> int:
     return next((first for first in range(1, TRIALS, AT_ONCE) if first not in there), 0)
 
 
-def _send(load: Load, client: Client, judged: batch.Batch, times: int) -> bool:
+def _send(load: SoakLoad, client: LoadClient, judged: batch.Batch, times: int) -> bool:
     """Send a batch so many times. False if its epoch was settled meanwhile, or the run is over: then ask for work again."""
     for _ in range(times):
         answer = client.ask("evidence", "POST", f"{SEGMENT}/evidence", judged.data)
@@ -213,7 +215,7 @@ def _send(load: Load, client: Client, judged: batch.Batch, times: int) -> bool:
     return True
 
 
-def operator(load: Load, folder: Path, key: Path, every: float) -> None:
+def operator(load: SoakLoad, folder: Path, key: Path, every: float) -> None:
     """Settle the open epoch again and again, with the command that an operator uses."""
     due = time.monotonic() + every
     while not load.over:
@@ -232,9 +234,9 @@ def operator(load: Load, folder: Path, key: Path, every: float) -> None:
         due = time.monotonic() + every
 
 
-def reader(load: Load, names: Sequence[str], seed: int) -> None:
+def reader(load: SoakLoad, names: Sequence[str], seed: int) -> None:
     """Read the board, participants, records and documents, in an order of chance."""
-    client, chance = Client(load), random.Random(seed)
+    client, chance = LoadClient(load), random.Random(seed)
     persons = [f"{SEGMENT}/epochs/1/participants/{name}" for name in names[:5]]
     while not load.over:
         newest = (f"{SEGMENT}/epochs/{load.settled}/{name}" for name in NEWEST)
@@ -244,9 +246,9 @@ def reader(load: Load, names: Sequence[str], seed: int) -> None:
             load.wrong.append(f"read: {path}: an empty answer")
 
 
-def participants(load: Load, signers: Sequence[PrivateKey], folder: Path) -> None:
+def participants(load: SoakLoad, signers: Sequence[PrivateKey], folder: Path) -> None:
     """Hand in one archive after the other, in turns."""
-    clients = [(Client(load, signer), signer.public.raw.hex()) for signer in signers]
+    clients = [(LoadClient(load, signer), signer.public.raw.hex()) for signer in signers]
     folder.mkdir()
     (folder / "agent.toml").write_text('name = "soak"\ncommand = ["sh", "/agent/run.sh"]\n')
     number = 0
@@ -262,7 +264,7 @@ def participants(load: Load, signers: Sequence[PrivateKey], folder: Path) -> Non
         time.sleep(0.5)
 
 
-def keeper(load: Load, every: float) -> None:
+def keeper(load: SoakLoad, every: float) -> None:
     """Look at the memory of the workers, and kill the youngest every so many seconds."""
     due = time.monotonic() + every
     oldest: int | None = None
@@ -283,7 +285,7 @@ def keeper(load: Load, every: float) -> None:
         time.sleep(0.2)
 
 
-def kept(load: Load, folder: Path, place: str) -> Iterator[str]:
+def kept(load: SoakLoad, folder: Path, place: str) -> Iterator[str]:
     """What is missing, or there twice, after a run; and what `assay ledger check` says if it finds anything."""
     with open_ledger(folder) as ledger, ledger.store.reading() as view:
         stored = Counter(row.digest for row in view.batches(2))
@@ -312,7 +314,7 @@ def kept(load: Load, folder: Path, place: str) -> Iterator[str]:
         yield f"assay ledger check: {check.stdout}{check.stderr}"
 
 
-def report(load: Load, seconds: float) -> Iterator[str]:
+def report(load: SoakLoad, seconds: float) -> Iterator[str]:
     """Print how long answers took and how the memory was; what is wrong with that."""
     print(f"{'request':<12}{'answers':>9}{'p50':>11}{'p99':>11}{'longest':>11}")
     for kind, took in sorted(load.seconds.items()):
@@ -360,7 +362,7 @@ def soak(work: Path, seconds: float, every: float, workers: int, database: str |
     rules = intake.intake_rules(folder)
     key = keys.save(str(work / "log.key"), serving.SIGNER)
     with serving.served(folder, "--workers", str(workers)) as process:
-        load = Load(process, time.monotonic() + seconds)
+        load = SoakLoad(process, time.monotonic() + seconds)
         clients: list[Callable[[], None]] = [
             partial(keeper, load, every),
             *(partial(validator, load, rules, signer, seed) for seed, signer in enumerate((signers[0], *signers))),

@@ -60,7 +60,7 @@ class Costs:
         return self.by[TRIAL] - self.by[SCRIPTS]
 
 
-class Trials:
+class CellTrials:
     """Trials of one cell, each done as a run does it: read, judged, kept, its evidence flushed to the disk."""
 
     def __init__(self, folder: Path, sandbox: Bubblewrap) -> None:
@@ -110,9 +110,9 @@ class Rounds:
         sandbox, reusing = Bubblewrap(), Bubblewrap(reuse=True)
         stack.callback(sandbox.close)
         stack.callback(reusing.close)
-        self.trials = Trials(small.competition(folder, tasks=1, trials=1), sandbox)
+        self.trials = CellTrials(small.competition(folder, tasks=1, trials=1), sandbox)
         other = folder.with_name(f"{folder.name}-reusing")
-        self.reusing = Trials(small.competition(other, tasks=1, trials=1), reusing)
+        self.reusing = CellTrials(small.competition(other, tasks=1, trials=1), reusing)
         self.one()  # warms up
         self.taken.clear()
 
@@ -171,7 +171,7 @@ PLACES: tuple[tuple[str, tuple[tuple[Any, tuple[str, ...]], ...]], ...] = (
 REST = "the rest: reading the task, the record, renaming"
 
 
-def _parts(trials: Trials, rounds: int) -> dict[str, float]:
+def _parts(trials: CellTrials, rounds: int) -> dict[str, float]:
     """Medians of the seconds in each place, without those of places within it, which are counted there."""
     rows: dict[str, list[float]] = {name: [] for name in (*(name for name, _ in PLACES), REST)}
     for _round in range(rounds):

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 import assay
 from assay.ledger import bundle, evidence
 from bench import epoch
-from bench.epoch import Epoch
+from bench.epoch import BenchEpoch
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"
 VALIDATORS = 64
@@ -41,7 +41,7 @@ def seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def signatures(made: Epoch) -> float:
+def signatures(made: BenchEpoch) -> float:
     given = [(Ed25519PublicKey.from_public_bytes(key.raw), signature, message) for key, signature, message in made.signed]
 
     def loop() -> None:
@@ -55,7 +55,7 @@ def plain(one: object) -> bytes:
     return json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def hashes(made: Epoch) -> tuple[float, float]:
+def hashes(made: BenchEpoch) -> tuple[float, float]:
     """`hash` and `sha256`, some thousand records at a time, so that memory is none of it."""
     whole = alone = 0.0
     for _, bodies, _ in evidence.read_parquet(made.parquet):
@@ -76,7 +76,7 @@ def root(level: list[bytes]) -> bytes:
     return level[0]
 
 
-def trees(made: Epoch) -> float:
+def trees(made: BenchEpoch) -> float:
     digests = [sha256(body).digest() for _, bodies, _ in evidence.read_parquet(made.parquet) for body in bodies]
     sizes = [json.loads(line)["members"] for line in (made.folder / bundle.BATCHES).read_bytes().splitlines()]
     ranges = [(first - 1, last) for ((first, last),) in sizes]
@@ -89,7 +89,7 @@ def trees(made: Epoch) -> float:
     return seconds(both)
 
 
-def turn(made: Epoch) -> dict[str, float]:
+def turn(made: BenchEpoch) -> dict[str, float]:
     document = json.loads((made.folder / bundle.INPUTS).read_bytes())
     found = {"verify": seconds(lambda: assay.verify(made.folder, key=str(made.key)))}
     found["settle"] = seconds(lambda: epoch.settle(made.folder, document))

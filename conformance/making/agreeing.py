@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
 Vote = tuple[str, str, str]
@@ -44,7 +44,7 @@ def agreed(
     rules: Doc | None = None,
     bps: int | None = None,
     **expect: Any,
-) -> Draft:
+) -> CaseDraft:
     document = {"consensus": rules or {}, "votes": votes(*given)} | ({} if bps is None else {"bps": True})
     found = {"status": "agreed", "reason": None, "score": score, "bps": bps, "validators": rows(given, flagged, excluded, rules)}
     return case(name, document, found | expect)
@@ -52,7 +52,7 @@ def agreed(
 
 def short(
     name: str, given: list[Vote], reason: str, *, status: str = "no-quorum", rules: Doc | None = None, **expect: Any
-) -> Draft:
+) -> CaseDraft:
     document = {"consensus": rules or {}, "votes": votes(*given)}
     return case(name, document, {"status": status, "reason": reason, "score": None} | expect)
 
@@ -360,7 +360,9 @@ SEEDS = {"ones": "11" * 32, "zeros": "00" * 32, "abc": hashlib.sha256(b"abc").he
 NAMES = ["v1", "v10", "v2", "w～", "w😀", "über"]
 
 
-def drawn(name: str, k: int, seed: str, submission: str = "sha256:s", keys: list[str] | None = None, expect: Any = None) -> Draft:
+def drawn(
+    name: str, k: int, seed: str, submission: str = "sha256:s", keys: list[str] | None = None, expect: Any = None
+) -> CaseDraft:
     given = {"assign": k, "validators": keys or NAMES, "submission": submission, "randomness": SEEDS[seed]}
     return case(name, given, expect)
 

@@ -28,7 +28,7 @@ from . import (
     signed,
     splits,
 )
-from .case import Draft, File
+from .case import CaseDraft, File
 from .oracle_side import ANSWERS, digest_of
 
 Doc = dict[str, Any]
@@ -70,7 +70,7 @@ def made(file: File) -> str:
     return dumped({"schema": SCHEMA, "kind": file.kind, "about": file.about, "cases": cases})
 
 
-def drafted(file: File, draft: Draft) -> Doc:
+def drafted(file: File, draft: CaseDraft) -> Doc:
     head = {"name": draft.name, "input": draft.input}
     try:
         output = answer(file.kind, json.loads(json.dumps(draft.input)))
@@ -90,14 +90,14 @@ def drafted(file: File, draft: Draft) -> Doc:
     return head | {"output": output} | inner(file.kind, draft)
 
 
-def inner(kind: str, draft: Draft) -> Doc:
+def inner(kind: str, draft: CaseDraft) -> Doc:
     """What an output was made of, for the reader: the settlements of a split, of which it has the digests alone."""
     if kind != "emission":
         return {}
     return {"inner": [answer("settle", one["case"]) for one in json.loads(json.dumps(draft.input))["competitions"]]}
 
 
-def hold(file: File, draft: Draft, who: str, part: Any, output: Any) -> None:
+def hold(file: File, draft: CaseDraft, who: str, part: Any, output: Any) -> None:
     """Raises Disagreement unless everything in `part` is in the output."""
     found = None if part is None else next(missing(part, output), None)
     if found is not None:
@@ -119,7 +119,7 @@ def missing(part: Any, whole: Any, path: str = "") -> Any:
         yield from differences(part, whole, path)
 
 
-def held_digest(file: File, draft: Draft, output: Any) -> None:
+def held_digest(file: File, draft: CaseDraft, output: Any) -> None:
     """Digests are taken again, without the package."""
     if file.kind in ("settle", "emission"):
         hold(file, draft, "digest", {"digest": digest_of({k: v for k, v in output.items() if k != "digest"})}, output)

@@ -8,7 +8,7 @@ from typing import Any
 from oracle import receipts, trees
 from oracle.pipeline import task_set_digest
 
-from .case import Draft, File, case
+from .case import CaseDraft, File, case
 from .epochs import DEFAULTS, LOG, VALIDATORS, bundle, case_of, record, seen, story
 from .kept import redone
 from .proofs import NAME, ONE, TWO, fail
@@ -24,7 +24,7 @@ ONE_EPOCH, TWO_EPOCHS = bundle(STORY, 1), bundle(STORY)
 RECORDS = ONE_EPOCH["records"]["3"]
 
 
-def verified(name: str, whole: Doc) -> Draft:
+def verified(name: str, whole: Doc) -> CaseDraft:
     counts = {"receipts": len(whole["receipts"]), "batches": len(whole["batches"])}
     counts["records"] = sum(len(one) for one in whole["records"].values())
     said = whole["settlement"]
@@ -33,7 +33,7 @@ def verified(name: str, whole: Doc) -> Draft:
     )
 
 
-def refused(stage: str, name: str, whole: Doc, why: str) -> Draft:
+def refused(stage: str, name: str, whole: Doc, why: str) -> CaseDraft:
     return fail(name, whole, f"{stage}: {why}")
 
 

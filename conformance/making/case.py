@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Draft", "File", "case", "refused"]
+__all__ = ["CaseDraft", "File", "case", "refused"]
 
 
 @dataclass(frozen=True)
-class Draft:
+class CaseDraft:
     """A case to be made; `expect` is the part of the output that is written by hand (None: what package and oracle agree on)."""
 
     name: str
@@ -26,14 +26,14 @@ class File:
     name: str
     kind: str
     about: str
-    drafts: list[Draft] = field(default_factory=list)
+    drafts: list[CaseDraft] = field(default_factory=list)
 
 
-def case(name: str, given: Any, expect: Any = None) -> Draft:
+def case(name: str, given: Any, expect: Any = None) -> CaseDraft:
     """A case that has an output, which contains `expect`."""
-    return Draft(name, given, expect)
+    return CaseDraft(name, given, expect)
 
 
-def refused(name: str, given: Any, why: str) -> Draft:
+def refused(name: str, given: Any, why: str) -> CaseDraft:
     """A case that must be refused, and why."""
-    return Draft(name, given, refused=why)
+    return CaseDraft(name, given, refused=why)

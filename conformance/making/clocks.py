@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
 
 
-def decayed(name: str, last: int | None, epoch: int, stale: int, kept: str, **rules: Any) -> Draft:
+def decayed(name: str, last: int | None, epoch: int, stale: int, kept: str, **rules: Any) -> CaseDraft:
     return case(name, {"decay": rules, "last": last, "epoch": epoch}, {"stale": stale, "kept": kept})
 
 
@@ -73,7 +73,7 @@ def ticks(
     *,
     previous: Doc | None = None,
     **more: Any,
-) -> Draft:
+) -> CaseDraft:
     rules = more.pop("decay", {})
     names = ("participant", "submission", "score", "last_reset_epoch")
     rows = [dict(zip(names, one, strict=False)) for one in agreed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 from .oracle_side import digest_of
 from .worlds import ALONE, CHECKS, MET, SEEDED, Doc, agreed, evidence, given, record, settled, status, tests, workflow
 
@@ -125,7 +125,7 @@ WHO_COUNTS = [
 ]
 
 
-def warm(name: str, why: str, window: int, warm_up: int, **more: Any) -> Draft:
+def warm(name: str, why: str, window: int, warm_up: int, **more: Any) -> CaseDraft:
     tasks = workflow([{"task": "t"}], score={"window": window, "warm_up": warm_up}, **more)
     return refused(name, tasks, why) if why else case(name, tasks)
 

@@ -15,7 +15,7 @@ import oracle
 from assay.conformance import answer
 from oracle import envelopes, receipts, trees
 
-from .case import Draft, File, case
+from .case import CaseDraft, File, case
 from .epochs import LOG, text
 from .proofs import ONE, TWO, fail
 from .splits import X, Y, split
@@ -96,7 +96,7 @@ def signed(said: Doc, key: Ed25519PrivateKey = LOG, kind: str = "assay:emission/
 GOOD = signed(stated())
 
 
-def holds(name: str, document: Doc = GOOD, **more: Any) -> Draft:
+def holds(name: str, document: Doc = GOOD, **more: Any) -> CaseDraft:
     payload = base64.b64decode(document["envelope"]["payload"])
     said = json.loads(payload)["predicate"]
     expect = {name: said[name] for name in ("subnet", "epoch")} | {"split": said["split"]["digest"]}
@@ -105,11 +105,11 @@ def holds(name: str, document: Doc = GOOD, **more: Any) -> Draft:
     return case(name, {"receipt": text(document), "key": KEY, **more}, expect)
 
 
-def refuses(name: str, why: str, document: Doc = GOOD, **more: Any) -> Draft:
+def refuses(name: str, why: str, document: Doc = GOOD, **more: Any) -> CaseDraft:
     return fail(name, {"receipt": text(document), "key": KEY, **more}, why)
 
 
-def forged(name: str, why: str, change: Change, **more: Any) -> Draft:
+def forged(name: str, why: str, change: Change, **more: Any) -> CaseDraft:
     """What the subnet's own key signed, and does not hold together, or does not follow."""
     return refuses(name, why, signed(stated(change)), **more)
 

@@ -16,7 +16,7 @@ from oracle import envelopes, receipts, trees
 from .defaults import CONSENSUS, DECAY, REWARD
 from .proofs import NAME, ONE, TWO
 
-__all__ = ["EPOCHS", "LOG", "SCHEME", "VALIDATORS", "VKEY", "Epoch", "Story", "bundle", "case_of", "record", "story", "text"]
+__all__ = ["EPOCHS", "LOG", "SCHEME", "VALIDATORS", "VKEY", "Story", "StoryEpoch", "bundle", "case_of", "record", "story", "text"]
 
 Doc = dict[str, Any]
 LOG = Ed25519PrivateKey.from_private_bytes(bytes([3]) * 32)
@@ -65,7 +65,7 @@ def case_of(epoch: int, **changes: Any) -> Doc:
 
 
 @dataclass
-class Epoch:
+class StoryEpoch:
     """What there is of an epoch before its receipt."""
 
     epoch: int
@@ -80,7 +80,7 @@ class Epoch:
 class Story:
     """The epochs, and their receipts."""
 
-    epochs: list[Epoch]
+    epochs: list[StoryEpoch]
     receipts: list[Doc]
     entries: list[tuple[Doc, bytes]]
 
@@ -109,7 +109,7 @@ def story(
 ) -> Story:
     """The epochs settled one after another; lie: what the operator signs instead of what his receipt ought to state."""
     given = evidence or [seen(3, 1, ("0.5", "0.25", "0.5", "0.3")), seen(5, 5, ("0.75", "0.25", "0.75", "0.3"))]
-    found: list[Epoch] = []
+    found: list[StoryEpoch] = []
     signed: list[tuple[Doc, bytes]] = []
     for epoch, records in zip(epochs, given, strict=False):
         before = found[-1] if found else None
@@ -124,7 +124,7 @@ def story(
             for at in sorted({one["epoch"] for one in records})
             if (own := [one for one in records if one["validator"] == validator and one["epoch"] == at])
         ]
-        found.append(Epoch(epoch, list(records), document, settlement, batches, previous))
+        found.append(StoryEpoch(epoch, list(records), document, settlement, batches, previous))
         then = (before.epoch, signed[-1][1]) if before else None
         stated = receipts.statement(settlement, document, records, then, held if version > 1 else None)
         said = stated | {"competition": name, "epoch": epoch, "settlement": settlement["digest"]}

@@ -6,7 +6,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 from .defaults import CONSENSUS, DECAY, REWARD
 
 Doc = dict[str, Any]
@@ -50,11 +50,11 @@ def whole(**sections: Any) -> Doc:
     return base | {"consensus": CONSENSUS, "reward": REWARD, "decay": DECAY} | sections
 
 
-def scheme(name: str, content: Doc, document: Doc | None = None) -> Draft:
+def scheme(name: str, content: Doc, document: Doc | None = None) -> CaseDraft:
     return case(name, {"scheme": content}, None if document is None else {"document": document})
 
 
-def wrong(name: str, content: Any, why: str) -> Draft:
+def wrong(name: str, content: Any, why: str) -> CaseDraft:
     return refused(name, {"scheme": content}, why)
 
 
@@ -62,7 +62,7 @@ def rubric(*checks: Doc) -> Doc:
     return {"kind": "rubric", "checks": list(checks)}
 
 
-def presets() -> list[Draft]:
+def presets() -> list[CaseDraft]:
     """The schemes that ship with the package, as their TOML reads."""
     folder = resources.files("assay.scheme") / "presets"
     names = ["agonaut", "bounty-challenge", "cswon", "term-challenge"]
@@ -191,14 +191,14 @@ RAN: Doc = {
 ZEROS: Doc = {"retries": 0, "declared_retries": 0, "timeouts": 0, "hard_failures": 0, "outcome": "ran"}
 
 
-def kept(name: str, kind: str, fields: Doc, told: Doc | None = None) -> Draft:
+def kept(name: str, kind: str, fields: Doc, told: Doc | None = None) -> CaseDraft:
     """A record, and its document: head and fields as given, and what is told of it."""
     content = HEAD | {"kind": kind} | fields
     document = {field: value for field, value in content.items() if field != "seq"}
     return case(name, {"record": content}, {"document": document | (told or {})})
 
 
-def bad(name: str, kind: str, fields: Doc, why: str, without: str = "") -> Draft:
+def bad(name: str, kind: str, fields: Doc, why: str, without: str = "") -> CaseDraft:
     content = {field: value for field, value in (HEAD | {"kind": kind} | fields).items() if field != without}
     return refused(name, {"record": content}, why)
 

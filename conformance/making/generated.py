@@ -13,7 +13,7 @@ from assay.conformance import answer
 from oracle.cases import case_of, chain_of, emission_of
 from oracle.random_scheme import KINDS
 
-from .case import Draft, File, case
+from .case import CaseDraft, File, case
 from .shows import shows
 
 Doc = dict[str, Any]
@@ -28,10 +28,10 @@ def names(found: set[str]) -> str:
     return ", ".join(sorted(found)[:4])
 
 
-def single(kind: str) -> list[Draft]:
+def single(kind: str) -> list[CaseDraft]:
     """Cases without an earlier settlement."""
     seen: Counter[str] = Counter()
-    drafts: list[Draft] = []
+    drafts: list[CaseDraft] = []
     for seed in range(10_000):
         given = case_of(seed, kind, 1 + seed % SMALL)
         found = shows(given, answer("settle", given))
@@ -44,7 +44,7 @@ def single(kind: str) -> list[Draft]:
     return drafts
 
 
-def chained(kind: str) -> list[Draft]:
+def chained(kind: str) -> list[CaseDraft]:
     """Cases that follow a settlement."""
     drafts = []
     for seed in range(CHAINS):
@@ -61,7 +61,7 @@ def chained(kind: str) -> list[Draft]:
     return drafts
 
 
-def splits() -> list[Draft]:
+def splits() -> list[CaseDraft]:
     """Emission splits."""
     drafts = []
     for seed in range(SPLITS):

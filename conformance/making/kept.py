@@ -10,7 +10,7 @@ from typing import Any
 
 from oracle import envelopes, receipts, trees
 
-from .case import Draft, File, case
+from .case import CaseDraft, File, case
 from .epochs import DEFAULTS as FILLED
 from .epochs import LOG, SCHEME, VALIDATORS, VKEY, case_of, record, story, text
 from .proofs import NAME, ONE, TWO, fail, flipped
@@ -24,11 +24,11 @@ FIRST, LAST = STORY.epochs
 RECORDS = FIRST.records
 
 
-def root(name: str, records: list[Doc], expect: Doc | None = None) -> Draft:
+def root(name: str, records: list[Doc], expect: Doc | None = None) -> CaseDraft:
     return case(name, {"records": records}, expect or receipts.evidence_root(records))
 
 
-def no_root(name: str, records: list[Any], why: str) -> Draft:
+def no_root(name: str, records: list[Any], why: str) -> CaseDraft:
     return fail(name, {"records": records}, why)
 
 
@@ -56,11 +56,11 @@ EVIDENCE_ROOT = [
 ]
 
 
-def document(name: str, given: Doc, expect: Doc) -> Draft:
+def document(name: str, given: Doc, expect: Doc) -> CaseDraft:
     return case(name, {"case": given}, {"document": expect, "digest": receipts.digest(expect)})
 
 
-def no_document(name: str, why: str, **changes: Any) -> Draft:
+def no_document(name: str, why: str, **changes: Any) -> CaseDraft:
     return fail(name, {"case": case_of(3, evidence=[], **changes)}, why)
 
 
@@ -147,13 +147,13 @@ def stated(receipt: Doc, **more: Any) -> Doc:
     return {name: said[name] for name in ("competition", "epoch", "settlement")} | more
 
 
-def held(name: str, given: Doc | str, index: int, size: int, **more: Any) -> Draft:
+def held(name: str, given: Doc | str, index: int, size: int, **more: Any) -> CaseDraft:
     told = given if isinstance(given, str) else text(given)
     expect = stated(json.loads(told), index=str(index), size=str(size))
     return case(name, {"receipt": told, "key": VKEY} | more, expect)
 
 
-def refused(name: str, given: Doc | str, why: str, **more: Any) -> Draft:
+def refused(name: str, given: Doc | str, why: str, **more: Any) -> CaseDraft:
     return fail(name, {"receipt": given if isinstance(given, str) else text(given), "key": VKEY} | more, why)
 
 
@@ -165,7 +165,7 @@ def payload(change: Callable[[Doc], Any]) -> Doc:
     return GOOD | {"envelope": GOOD["envelope"] | {"payload": data}}
 
 
-def bits() -> list[Draft]:
+def bits() -> list[CaseDraft]:
     """Each field of the statement, one character another, the signature as it was."""
     found = []
     said = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
@@ -334,13 +334,13 @@ PROOF = receipts.own_proof("m1", SETTLEMENT, PROVEN[1], {3: RECORDS, 5: LAST.rec
 OTHERS = receipts.own_proof("m2", SETTLEMENT, PROVEN[1], {3: RECORDS, 5: LAST.records}, PROVEN[:1])
 
 
-def own(name: str, document: Doc, participant: str, records: int) -> Draft:
+def own(name: str, document: Doc, participant: str, records: int) -> CaseDraft:
     expect = stated(document["receipt"], participant=participant, records=records)
     del expect["settlement"]
     return case(name, {"proof": text(document), "key": VKEY}, expect)
 
 
-def not_own(name: str, document: Doc | str, why: str, **more: Any) -> Draft:
+def not_own(name: str, document: Doc | str, why: str, **more: Any) -> CaseDraft:
     return fail(name, {"proof": document if isinstance(document, str) else text(document), "key": VKEY} | more, why)
 
 

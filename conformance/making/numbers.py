@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 U63 = str(2**63 - 1)
 WEI = str(2**256 - 1)
 
 
-def number(name: str, read_as: str, value: Any, text: str, count: int | str) -> Draft:
+def number(name: str, read_as: str, value: Any, text: str, count: int | str) -> CaseDraft:
     return case(name, {"as": read_as, "value": value}, {"text": text, "count": str(count)})
 
 
-def no_number(name: str, read_as: str, value: Any, why: str) -> Draft:
+def no_number(name: str, read_as: str, value: Any, why: str) -> CaseDraft:
     return refused(name, {"as": read_as, "value": value}, why)
 
 
@@ -73,7 +73,7 @@ DECIMAL = [
 ]
 
 
-def time(name: str, text: Any, utc: str) -> Draft:
+def time(name: str, text: Any, utc: str) -> CaseDraft:
     return case(name, {"text": text}, {"utc": utc})
 
 
@@ -105,11 +105,11 @@ INSTANT = [
 ]
 
 
-def canon(name: str, text: str, canonical: str) -> Draft:
+def canon(name: str, text: str, canonical: str) -> CaseDraft:
     return case(name, {"json": text}, {"text": canonical})
 
 
-def no_json(name: str, text: str, why: str) -> Draft:
+def no_json(name: str, text: str, why: str) -> CaseDraft:
     return refused(name, {"json": text}, why)
 
 
@@ -157,7 +157,7 @@ CANONICAL = [
 ]
 
 
-def out(name: str, amount: str, parts: list[str], amounts: list[int]) -> Draft:
+def out(name: str, amount: str, parts: list[str], amounts: list[int]) -> CaseDraft:
     return case(name, {"amount": amount, "parts": parts}, {"amounts": [str(each) for each in amounts]})
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
 
 
-def paid(name: str, scores: list[str], expect: Doc, **payout: Any) -> Draft:
+def paid(name: str, scores: list[str], expect: Doc, **payout: Any) -> CaseDraft:
     return case(name, {"payout": {"deposit": "1000000000000000000"} | payout, "scores": scores}, expect)
 
 

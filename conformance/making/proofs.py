@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from oracle import trees
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 __all__ = ["ENTRIES", "FILES", "KEY", "LEAVES", "NAME", "ONE", "TWO", "fail", "flipped", "note"]
 
@@ -23,7 +23,7 @@ LEAVES = [trees.leaf(one) for one in ENTRIES]
 SIZES = (1, 2, 3, 5, 7, 8, 9)
 
 
-def fail(name: str, given: Doc, why: str) -> Draft:
+def fail(name: str, given: Doc, why: str) -> CaseDraft:
     return refused(f"{name}_fail", given, why)
 
 
@@ -36,7 +36,7 @@ def hexed(hashes: list[bytes]) -> list[str]:
     return [one.hex() for one in hashes]
 
 
-def tree(name: str, entries: list[bytes], root: str | None = None, **more: int) -> Draft:
+def tree(name: str, entries: list[bytes], root: str | None = None, **more: int) -> CaseDraft:
     return case(name, {"entries": hexed(entries), **more}, None if root is None else {"root": root})
 
 
@@ -156,11 +156,11 @@ WITNESS = trees.signature(f"{TEXT}\n", "witness.example/w", TWO)
 SAYS = {"origin": NAME, "size": "5", "root": trees.tree_of(LEAVES[:5]).hex()}
 
 
-def read(name: str, text: str, *keys: str) -> Draft:
+def read(name: str, text: str, *keys: str) -> CaseDraft:
     return case(name, {"note": text, "keys": list(keys or [KEY])}, SAYS)
 
 
-def no_note(name: str, text: str, why: str, *keys: str) -> Draft:
+def no_note(name: str, text: str, why: str, *keys: str) -> CaseDraft:
     return fail(name, {"note": text, "keys": list(keys or [KEY])}, why)
 
 

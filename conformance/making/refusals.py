@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.conformance import answer
 
-from .case import Draft, File, refused
+from .case import CaseDraft, File, refused
 from .oracle_side import digest_of
 from .worlds import ALONE, Doc, given, record, settled, tests
 
@@ -17,7 +17,7 @@ BEFORE = answer("settle", copy.deepcopy(WORLD))
 LATER = WORLD | {"epoch": 6}
 
 
-def changed(name: str, why: str, *path: Any, to: Any, world: Doc = WORLD) -> Draft:
+def changed(name: str, why: str, *path: Any, to: Any, world: Doc = WORLD) -> CaseDraft:
     """The world with one thing changed."""
     document = copy.deepcopy(world)
     place: Any = document
@@ -27,15 +27,15 @@ def changed(name: str, why: str, *path: Any, to: Any, world: Doc = WORLD) -> Dra
     return refused(name, document, why)
 
 
-def rated(name: str, why: str, score: Any) -> Draft:
+def rated(name: str, why: str, score: Any) -> CaseDraft:
     return changed(name, why, "evidence", 0, "score", to=score)
 
 
-def earlier(name: str, why: str, **change: Any) -> Draft:
+def earlier(name: str, why: str, **change: Any) -> CaseDraft:
     return refused(name, LATER | {"previous": copy.deepcopy(BEFORE) | change}, why)
 
 
-def again(name: str, why: str, change: Callable[[Doc], Doc]) -> Draft:
+def again(name: str, why: str, change: Callable[[Doc], Doc]) -> CaseDraft:
     """The settlement before with something changed, and rightly digested."""
     said = change({key: value for key, value in copy.deepcopy(BEFORE).items() if key != "digest"})
     return refused(name, LATER | {"previous": said | {"digest": digest_of(said)}}, why)

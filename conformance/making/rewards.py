@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
 
@@ -13,7 +13,7 @@ WHOLE = {"cap": "100%"}
 PEER = ["0.95", "0.8", "0.6"]
 
 
-def shared(name: str, scores: list[str], shares: list[str] | None = None, burn: str = "0/1", **reward: Any) -> Draft:
+def shared(name: str, scores: list[str], shares: list[str] | None = None, burn: str = "0/1", **reward: Any) -> CaseDraft:
     expect = {"burn": burn} | ({} if shares is None else {"shares": shares})
     return case(name, {"reward": reward, "scores": scores}, expect)
 
@@ -71,7 +71,7 @@ def limited(
     burn: str = "0/1",
     unallocated: str = "0/1",
     excess: str = "redistribute",
-) -> Draft:
+) -> CaseDraft:
     given = {"reward": {"cap": cap, "excess": excess}, "shares": shares}
     return case(name, given, {"shares": to, "burn": burn, "unallocated": unallocated})
 
@@ -112,7 +112,7 @@ CAP = [
 
 def u16(
     name: str, encoding: str, shares: list[str], burn: str, to: list[int], burnt: int, chain: list[int], chain_burnt: int
-) -> Draft:
+) -> CaseDraft:
     given = {"encoding": encoding, "shares": shares, "burn": burn}
     return case(name, given, {"u16": to, "burn_u16": burnt, "chain_u16": chain, "burn_chain_u16": chain_burnt})
 
@@ -152,7 +152,7 @@ ENCODING = [
 ]
 
 
-def weighed(name: str, people: list[Any], expect: Doc | None = None, **reward: Any) -> Draft:
+def weighed(name: str, people: list[Any], expect: Doc | None = None, **reward: Any) -> CaseDraft:
     """People: a score, or (score, kept), or (score, kept, False) for one that is not registered."""
     names = ("score", "kept", "registered")
     rows = [dict(zip(names, one if isinstance(one, tuple) else (one,), strict=False)) for one in people]

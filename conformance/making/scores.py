@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .case import Draft, File, case, refused
+from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
 
 
-def rate(passed: int, trials: int, score: str, note: str = "") -> Draft:
+def rate(passed: int, trials: int, score: str, note: str = "") -> CaseDraft:
     return case(note or f"{passed} of {trials}", {"passed": passed, "trials": trials}, {"score": score})
 
 
@@ -40,12 +40,12 @@ RAN: Doc = {
 }
 
 
-def ran(name: str, score: str, expect: Doc | None = None, rules: Doc | None = None, **task: Any) -> Draft:
+def ran(name: str, score: str, expect: Doc | None = None, rules: Doc | None = None, **task: Any) -> CaseDraft:
     given = {"score": {"kind": "workflow", **(rules or {})}, "task": RAN | task}
     return case(name, given, {"score": score} | (expect or {}))
 
 
-def not_run(name: str, why: str, rules: Doc | None = None, **task: Any) -> Draft:
+def not_run(name: str, why: str, rules: Doc | None = None, **task: Any) -> CaseDraft:
     return refused(name, {"score": {"kind": "workflow", **(rules or {})}, "task": RAN | task}, why)
 
 
@@ -129,17 +129,17 @@ TABLE: list[tuple[str, list[str], list[int]]] = [
 ]
 
 
-def judged(name: str, expect: Doc, rubric: Any = SEED, *, failed: list[str] | None = None, **judgement: Any) -> Draft:
+def judged(name: str, expect: Doc, rubric: Any = SEED, *, failed: list[str] | None = None, **judgement: Any) -> CaseDraft:
     answers = {check["id"]: check["id"] not in (failed or []) for check in rubric}
     given = {"score": {"kind": "rubric", "checks": rubric}, "baseline": MET, "checks": answers, "verdict": "COHERENT"}
     return case(name, given | judgement, expect)
 
 
-def malformed(name: str, **judgement: Any) -> Draft:
+def malformed(name: str, **judgement: Any) -> CaseDraft:
     return judged(name, {"malformed": True}, **judgement)
 
 
-def no_rubric(name: str, checks: list[Doc], why: str) -> Draft:
+def no_rubric(name: str, checks: list[Doc], why: str) -> CaseDraft:
     given = {"score": {"kind": "rubric", "checks": checks}, "baseline": MET, "checks": {}, "verdict": "COHERENT"}
     return refused(name, given, why)
 
@@ -215,7 +215,7 @@ FIVE = {f"org/{n}": "5" for n in "abcdef"}
 
 def issues(
     name: str, points: str, score: str, valid: Doc, invalid: int = 0, starred: int = 0, table: Doc | None = None, **rules: Any
-) -> Draft:
+) -> CaseDraft:
     section = {"kind": "points", "repositories": table or ONE, **rules}
     given = {"score": section, "valid": valid, "invalid": invalid, "starred": starred}
     return case(name, given, {"points": points, "score": score})
@@ -256,7 +256,7 @@ ANSWER = '{"verdict": "COHERENT"}'
 FENCE, THOUGHT = f"```json\n{ANSWER}\n```", f"<think>Is it?</think>{ANSWER}"
 
 
-def answered(name: str, form: str, content: str, text: str | None = None) -> Draft:
+def answered(name: str, form: str, content: str, text: str | None = None) -> CaseDraft:
     return case(name, {"format": form, "content": content}, {"text": content if text is None else text})
 
 

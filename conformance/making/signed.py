@@ -9,7 +9,7 @@ from typing import Any
 
 from oracle import envelopes, trees
 
-from .case import Draft, File, case
+from .case import CaseDraft, File, case
 from .proofs import ENTRIES, KEY, LEAVES, NAME, ONE, TWO, fail, flipped, note
 
 __all__ = ["FILES"]
@@ -19,12 +19,12 @@ Doc = dict[str, Any]
 PROOF = trees.proof(2, trees.inclusion(2, LEAVES[:5]), note())
 
 
-def proof(name: str, text: str, index: int = 2, size: int = 5) -> Draft:
+def proof(name: str, text: str, index: int = 2, size: int = 5) -> CaseDraft:
     given = {"proof": text, "entry": ENTRIES[index].hex(), "keys": [KEY]}
     return case(name, given, {"origin": NAME, "index": str(index), "size": str(size)})
 
 
-def no_proof(name: str, text: str, why: str, **change: Any) -> Draft:
+def no_proof(name: str, text: str, why: str, **change: Any) -> CaseDraft:
     return fail(name, {"proof": text, "entry": ENTRIES[2].hex(), "keys": [KEY]} | change, why)
 
 
@@ -75,13 +75,13 @@ def signatures(*changes: Doc) -> Doc:
     return ENVELOPE | {"signatures": [ENVELOPE["signatures"][0] | one for one in changes]}
 
 
-def envelope(name: str, document: Doc | str, keys: list[str], signed_by: list[str], threshold: int = 1) -> Draft:
+def envelope(name: str, document: Doc | str, keys: list[str], signed_by: list[str], threshold: int = 1) -> CaseDraft:
     text = document if isinstance(document, str) else json.dumps(document)
     given = {"json": text, "keys": keys} | ({"threshold": threshold} if threshold > 1 else {})
     return case(name, given, {"payload": BODY.hex(), "signed_by": signed_by})
 
 
-def no_envelope(name: str, document: Doc | str, why: str, keys: list[str] | None = None, threshold: int = 1) -> Draft:
+def no_envelope(name: str, document: Doc | str, why: str, keys: list[str] | None = None, threshold: int = 1) -> CaseDraft:
     text = document if isinstance(document, str) else json.dumps(document)
     return fail(
         name, {"json": text, "keys": [FIRST] if keys is None else keys} | ({"threshold": threshold} if threshold > 1 else {}), why
@@ -168,7 +168,7 @@ DSSE = [
 ]
 
 
-def path(name: str, level: int | str, index: int, width: int, expect: str) -> Draft:
+def path(name: str, level: int | str, index: int, width: int, expect: str) -> CaseDraft:
     assert trees.tile_name(level, index, width) == expect
     return case(name, {"level": level, "index": index, "width": width}, {"path": expect})
 
@@ -284,12 +284,12 @@ SORTED = [row.decode() for row in ROWS]
 SIGNED = json.loads(BATCH.split("\n")[0])["signatures"][0]
 
 
-def batch(name: str, text: str, statement: Doc = STATED, **more: str) -> Draft:
+def batch(name: str, text: str, statement: Doc = STATED, **more: str) -> CaseDraft:
     digest = f"sha256:{hashlib.sha256(envelopes.plain(statement)).hexdigest()}"
     return case(name, {"text": text} | more, {"digest": digest, "statement": statement})
 
 
-def no_batch(name: str, text: str, why: str, **more: str) -> Draft:
+def no_batch(name: str, text: str, why: str, **more: str) -> CaseDraft:
     return fail(name, {"text": text} | more, why)
 
 

@@ -31,7 +31,7 @@ PATIENCE = 60.0
 Json = dict[str, Any]
 
 
-class Answer(Exception):
+class HttpAnswer(Exception):
     """Any other answer than 200."""
 
     def __init__(self, status: int, message: str = "", **headers: str) -> None:
@@ -40,7 +40,7 @@ class Answer(Exception):
         self.body = {"message": message, "documentation_url": "https://docs.github.com/rest", "status": str(status)}
 
 
-class World:
+class GitHubFacts:
     """The facts, and what the API says of them."""
 
     def __init__(self, facts: Json) -> None:
@@ -53,7 +53,7 @@ class World:
         return None if found is None else {"type": "User", "site_admin": False, **found}
 
     def answer(self, path: str, accept: str) -> Any:
-        """What stands at a path; raises Answer for anything but 200."""
+        """What stands at a path; raises HttpAnswer for anything but 200."""
         if found := re.fullmatch(r"/(repositories/\d+|repos/[^/]+/[^/]+)(?:/(.+))?", path):
             return self._within(found[1], found[2] or "", accept)
         if found := re.fullmatch(r"/users/([^/]+)", path):
@@ -63,7 +63,7 @@ class World:
             return self.account(int(found[1])) or _nothing()
         if found := re.fullmatch(r"/gists/([0-9a-f]+)", path):
             return self._gist(found[1])
-        raise Answer(404, "Not Found")
+        raise HttpAnswer(404, "Not Found")
 
     def _gist(self, name: str) -> Any:
         found = next((one for one in self.facts["gists"] if one["id"] == name), None) or _nothing()
@@ -89,11 +89,11 @@ class World:
         if found := re.fullmatch(r"issues/(\d+)(/events)?", rest):
             one = next((one for one in repository["issues"] if one["number"] == int(found[1])), None) or _nothing()
             if one.get("gone") == "deleted":
-                raise Answer(410, "This issue was deleted")
+                raise HttpAnswer(410, "This issue was deleted")
             if to := one.get("gone"):
-                raise Answer(301, "Moved Permanently", location=f"{to}{found[2] or ''}")
+                raise HttpAnswer(301, "Moved Permanently", location=f"{to}{found[2] or ''}")
             return self._events(repository, one) if found[2] else self._issue(repository, one)
-        raise Answer(404, "Not Found")
+        raise HttpAnswer(404, "Not Found")
 
     def _comment(self, repository: Json, number: int) -> Json:
         every = [two for one in repository["issues"] for two in one.get("comments", ())]
@@ -107,8 +107,8 @@ class World:
             if (kind == "repositories" and str(one["id"]) == name) or one["name"].lower() == name.lower():
                 return dict(one)
             if name.lower() in (old.lower() for old in one.get("formerly", ())):
-                raise Answer(301, "Moved Permanently", location=f"/repositories/{one['id']}{f'/{rest}' if rest else ''}")
-        raise Answer(404, "Not Found")
+                raise HttpAnswer(301, "Moved Permanently", location=f"/repositories/{one['id']}{f'/{rest}' if rest else ''}")
+        raise HttpAnswer(404, "Not Found")
 
     def _issue(self, repository: Json, one: Json) -> Json:
         labels: list[str] = []
@@ -147,7 +147,7 @@ class World:
 
 
 def _nothing() -> Any:
-    raise Answer(404, "Not Found")
+    raise HttpAnswer(404, "Not Found")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             if isinstance(found, list):
                 found, headers = self._page(found, parts.path, asked)
             status, body = 200, found
-        except Answer as other:
+        except HttpAnswer as other:
             status, body, headers = other.status, other.body, dict(other.headers)
             if "location" in headers:
                 headers["location"] = f"{self.server.url}{headers['location']}"
@@ -180,7 +180,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.headers.get("If-None-Match") == headers["ETag"]:
                 status, data = 304, b""
         if status != 304 and not self.server.take():
-            status, data = 403, json.dumps(Answer(403, "API rate limit exceeded").body).encode()
+            status, data = 403, json.dumps(HttpAnswer(403, "API rate limit exceeded").body).encode()
         self.reply(status, data, headers)
 
     def reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
@@ -218,7 +218,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, facts: Json, port: int = 0, limit: int = 5000) -> None:
         super().__init__((HOST, port), Handler)
-        self.world, self.limit, self.left = World(facts), limit, limit
+        self.world, self.limit, self.left = GitHubFacts(facts), limit, limit
         self.asked: list[tuple[str, dict[str, str]]] = []
         self._lock = threading.Lock()
 

@@ -43,7 +43,7 @@ else:
 """
 
 
-class Refused(Exception):
+class NoSuchProgram(Exception):
     """What was asked cannot be done."""
 
 
@@ -92,7 +92,7 @@ def triage(params: dict[str, Any]) -> Any:
 def program(params: dict[str, Any]) -> Any:
     """A program for what is wanted."""
     if "median" not in params["wanted"]:
-        raise Refused("there is no program for that")
+        raise NoSuchProgram("there is no program for that")
     return MEDIAN
 
 
@@ -125,7 +125,7 @@ def handler(service: Callable[[str, dict[str, Any], int], tuple[int, Any]]) -> t
                     status, said = 200, {"output": "pong", "cost": "0"}
                 else:
                     status, said = service(asked["action"], asked["params"], int(self.headers["assay-attempt"]))
-            except (KeyError, IndexError, TypeError, ValueError, Refused) as error:
+            except (KeyError, IndexError, TypeError, ValueError, NoSuchProgram) as error:
                 status, said = 400, {"error": f"{type(error).__name__}: {error}"}
             data = json.dumps(said).encode()
             self.send_response(status)

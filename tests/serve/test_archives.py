@@ -9,12 +9,13 @@ import os
 import stat
 import struct
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -23,8 +24,10 @@ from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox import Bound, InfrastructureError, Ran
 from assay.judge.sandbox.bubblewrap import BubbleBox, Bubblewrap
-from assay.serve import archives, unpacker
-from assay.serve.archives import BOUNDS, ArchiveBounds, ComingArchive, Withdrawn, pack, unpack
+from assay.judge.sandbox.scratch import kill_named
+from assay.serve import unpacker, unpacking
+from assay.serve.archives import BOUNDS, ArchiveBounds, pack
+from assay.serve.unpacking import ComingArchive, SpareBoxes, UnpackerBox, Withdrawn, unpack
 
 scratch = pytest.fixture(scope="module")(boxes.scratch)
 sandbox = pytest.fixture(scope="module")(boxes.sandbox)
@@ -312,7 +315,7 @@ def test_the_memory_of_the_box_bounds_what_an_archive_may_take(
     sandbox: Bubblewrap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long name of 200 MB is read into memory at once."""
-    monkeypatch.setattr(archives, "_MEMORY", 64 << 20)
+    monkeypatch.setattr(unpacking, "_MEMORY", 64 << 20)
     name = bytes(200_000_000)
     bomb = gzip.compress(tar(entry("././@LongLink", name, tarfile.GNUTYPE_LONGNAME), entry("a"), format=tarfile.GNU_FORMAT), 1)
     (place / "archive").write_bytes(bomb)
@@ -394,3 +397,75 @@ def test_the_box_has_only_the_archive_and_no_network(sandbox: Bubblewrap, place:
         unpack(place / "archive", place / "out", sandbox=sandbox)
     assert "(['__pycache__', 'out', 'unpacker.py'], False, [], " in str(refused.value)
     assert "refused" in str(refused.value) or "unreachable" in str(refused.value)
+
+
+@pytest.fixture
+def spares() -> Iterator[SpareBoxes]:
+    made = SpareBoxes()
+    yield made
+    made.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def boxes_of(sandbox: Bubblewrap) -> list[Path]:
+    """The folders of boxes that are there."""
+    return [path for path in sandbox.scratch.folder.glob("run-*/box-*") if path.is_dir()]
+
+
+def unpack_all(sandbox: Bubblewrap, place: Path, spares: SpareBoxes, *data: bytes) -> list[str]:
+    """What is said of archives that come one after the other, "" of those that are unpacked; a box is begun ahead of each."""
+    said = []
+    for number, archive in enumerate(data):
+        spares.prepare(sandbox, BOUNDS)
+        (place / "archive").write_bytes(archive)
+        try:
+            unpack(place / "archive", place / f"out-{number}", sandbox=sandbox, spares=spares)
+            said.append("")
+        except BadInput as error:
+            said.append(error.what)
+    return said
+
+
+def test_a_box_that_waits_takes_one_archive_and_no_second(
+    sandbox: Bubblewrap, place: Path, spares: SpareBoxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = list[UnpackerBox]()
+    make = UnpackerBox.__init__
+
+    def noted(self: UnpackerBox, *args: Any) -> None:
+        begun.append(self)
+        make(self, *args)
+
+    monkeypatch.setattr(UnpackerBox, "__init__", noted)
+    evil = tar(entry("../evil", b"1"))
+    said = unpack_all(sandbox, place, spares, GOOD, evil, GOOD)
+    assert [bool(sentence) for sentence in said] == [False, True, False]
+    assert "leads out of the folder" in said[1]
+    assert len(begun) == 3  # each archive had the box that waited, and nobody had it before
+    assert tree.digest(place / "out-0") == tree.digest(place / "out-2")
+    spares.close()
+    assert not any(box.waits for box in begun)
+
+
+def test_a_box_for_which_no_archive_comes_is_removed(
+    sandbox: Bubblewrap, spares: SpareBoxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "KEEP_SECONDS", 0.05)
+    spares.prepare(sandbox, BOUNDS)
+    spares.prepare(sandbox, BOUNDS)
+    until(lambda: not spares.waiting)
+    until(lambda: not boxes_of(sandbox))
+
+
+def test_a_box_that_was_killed_while_it_waited_is_no_error(sandbox: Bubblewrap, place: Path, spares: SpareBoxes) -> None:
+    spares.prepare(sandbox, BOUNDS)
+    (box,) = spares.waiting
+    until(lambda: bool(boxes_of(sandbox)) and kill_named(boxes_of(sandbox)[0]) > 0)
+    until(lambda: not box.waits)
+    assert unpack_all(sandbox, place, spares, GOOD) == [""]

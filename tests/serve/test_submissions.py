@@ -26,9 +26,10 @@ from assay.judge.terminal import agent as agents
 from assay.ledger import keys, settling
 from assay.ledger.keys import PrivateKey
 from assay.serve import taking, uploads
-from assay.serve.archives import pack, unpack
+from assay.serve.archives import pack
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.signed import sign_request
+from assay.serve.unpacking import unpack
 from service_kit import Answer, Running, listing, running
 
 ONE, TWO, STRANGER = (keys.read(f"{number}".encode() * 32) for number in (44, 55, 66))

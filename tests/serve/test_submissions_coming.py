@@ -14,7 +14,7 @@ import pytest
 
 from assay.judge import submitting, tree
 from assay.serve import taking, uploads
-from assay.serve.archives import ComingArchive, unpack
+from assay.serve.unpacking import ComingArchive, unpack
 from service_kit import Running
 from test_submissions import ONE, PUT, agent, evil, folder_of, headers, packed, patient, served, state
 

@@ -31,8 +31,8 @@ What it is not faithful to
 
 from .epochs import Contents
 from .faults import NODE, WIRE
-from .pool import RpcError
-from .server import Node
+from .pool import RpcFault
+from .server import SimulatedNode
 from .simulator import Simulator, files
 
-__all__ = ["NODE", "WIRE", "Contents", "Node", "RpcError", "Simulator", "files"]
+__all__ = ["NODE", "WIRE", "Contents", "RpcFault", "SimulatedNode", "Simulator", "files"]

@@ -11,7 +11,7 @@ from typing import Any
 from . import epochs, weights
 from .metadata import Metadata
 from .newer import PALLET
-from .pool import Pool, RpcError, Waiting
+from .pool import Pool, PooledExtrinsic, RpcFault
 from .storage import Storage
 
 BLOCK_MS = 12_000
@@ -22,7 +22,7 @@ INFO = {"weight": {"ref_time": 1_000_000, "proof_size": 0}, "class": "Normal", "
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SimulatedBlock:
     """A block. header: as JSON-RPC gives it."""
 
     number: int
@@ -31,7 +31,7 @@ class Block:
     extrinsics: tuple[bytes, ...]
 
 
-class Chain:
+class SimulatedChain:
     """One chain and its pool. All that changes it holds `lock`.
 
     finality: how many blocks the finalized one is behind the head. stalled: finality stays where it is. beacon: when
@@ -45,12 +45,12 @@ class Chain:
         self.finality, self.stalled = finality, False
         self.beacon = epochs.Beacon()
         self.opened: dict[bytes, epochs.Contents] = {}
-        self.blocks: list[Block] = []
-        self.by_hash: dict[bytes, Block] = {}
+        self.blocks: list[SimulatedBlock] = []
+        self.by_hash: dict[bytes, SimulatedBlock] = {}
         self.finalized = 0
         self.pool = Pool(self.state, self.hash_of)
-        self.listeners: list[Callable[[str, Block], None]] = []  # told "new" and "finalized"
-        self._included: dict[int, list[Waiting]] = {}  # not final yet, by block
+        self.listeners: list[Callable[[str, SimulatedBlock], None]] = []  # told "new" and "finalized"
+        self._included: dict[int, list[PooledExtrinsic]] = {}  # not final yet, by block
         if self.state.current:
             self.state.put("Drand.LastStoredRound", value=ROUND)
         # Clients keep metadata by the genesis and the spec: other metadata is another chain.
@@ -58,7 +58,7 @@ class Chain:
         self._append(bytes(32), ())
 
     @property
-    def head(self) -> Block:
+    def head(self) -> SimulatedBlock:
         """The newest block."""
         return self.blocks[-1]
 
@@ -91,7 +91,7 @@ class Chain:
         for one in taken:
             try:
                 self.pool.check(one.extrinsic, number)
-            except RpcError:
+            except RpcFault:
                 self.pool.drop(one, "invalid")
                 continue
             events += [({"ApplyExtrinsic": len(raw)}, event) for event in self._execute(one)]
@@ -112,7 +112,7 @@ class Chain:
         self.state.put("Timestamp.Now", value=self.began + number * BLOCK_MS)
         return epochs.step(self.state, self.opened, self.beacon)
 
-    def _execute(self, one: Waiting) -> list[weights.Event]:
+    def _execute(self, one: PooledExtrinsic) -> list[weights.Event]:
         """The events of an extrinsic, last whether it succeeded. A call that is not simulated does nothing and succeeds."""
         extrinsic, events = one.extrinsic, []
         account = self.state.get("System.Account", extrinsic.signer)
@@ -122,7 +122,7 @@ class Chain:
                 events = weights.set_weights(self.state, extrinsic.signer, extrinsic.args)
             elif extrinsic.pallet == PALLET and extrinsic.function in weights.COMMITS:
                 events = weights.commit_timelocked(self.state, extrinsic.signer, extrinsic.args)
-        except weights.Refused as e:
+        except weights.CallRefused as e:
             failed = {"dispatch_error": {"Module": self._error(str(e))}, "dispatch_info": INFO}
             return [("System.ExtrinsicFailed", failed)]
         return [*events, ("System.ExtrinsicSuccess", {"dispatch_info": INFO})]
@@ -177,7 +177,7 @@ class Chain:
             "extrinsicsRoot": "0x" + root.hex(),
             "digest": {"logs": []},
         }
-        block = Block(number, blake2b(encoded, digest_size=32).digest(), header, extrinsics)
+        block = SimulatedBlock(number, blake2b(encoded, digest_size=32).digest(), header, extrinsics)
         self.blocks.append(block)
         self.by_hash[block.hash] = block
 
@@ -185,7 +185,7 @@ class Chain:
         """An extrinsic that nobody signs."""
         return self.state.encode("Compact<u32>", len(call) + 1) + b"\x04" + call
 
-    def _tell(self, what: str, block: Block) -> None:
+    def _tell(self, what: str, block: SimulatedBlock) -> None:
         for listener in list(self.listeners):
             listener(what, block)
 

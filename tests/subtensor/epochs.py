@@ -92,7 +92,7 @@ def reveal(state: Storage, netuid: int, opened: dict[bytes, Contents], beacon: B
             uids, values = list(contents.weights), list(contents.weights.values())
             try:
                 events += weights.store_weights(state, who, netuid, mechanism, uids, values, contents.version_key)
-            except weights.Refused:
+            except weights.CallRefused:
                 continue
             events.append(("TimelockedWeightsRevealed", [at, who]))
     return events

@@ -19,7 +19,7 @@ ANCIENT = "Transaction has an ancient birth block"
 PAYMENT = "Inability to pay some fees (e.g. account balance too low)"
 
 
-class RpcError(Exception):
+class RpcFault(Exception):
     """What a node answers instead of a result."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -27,13 +27,13 @@ class RpcError(Exception):
         self.code, self.message, self.data = code, message, data
 
 
-def invalid(data: str) -> RpcError:
+def invalid(data: str) -> RpcFault:
     """An extrinsic that is not valid."""
-    return RpcError(1010, "Invalid Transaction", data)
+    return RpcFault(1010, "Invalid Transaction", data)
 
 
 @dataclass
-class Waiting:
+class PooledExtrinsic:
     """An extrinsic in the pool, and who is told what becomes of it. death: the first block that may not hold it any more."""
 
     extrinsic: Extrinsic
@@ -60,34 +60,34 @@ class Pool:
         self.hash_of = hash_of
         self.guards = True
         self.limit = LIMIT
-        self.waiting: dict[bytes, Waiting] = {}
+        self.waiting: dict[bytes, PooledExtrinsic] = {}
         self.banned: dict[bytes, int] = {}
 
     def submit(self, raw: bytes, watcher: Callable[[Any], None] | None = None) -> Extrinsic:
-        """Take an extrinsic in; RpcError where the node would refuse it. The watcher is told `ready` or `future` first."""
+        """Take an extrinsic in; RpcFault where the node would refuse it. The watcher is told `ready` or `future` first."""
         try:
             extrinsic = decode(self.state.runtime, raw)
         except Undecodable as e:
-            raise RpcError(1002, f"Verification Error: Runtime error: Execution failed: {e}", "RuntimeApi") from None
+            raise RpcFault(1002, f"Verification Error: Runtime error: Execution failed: {e}", "RuntimeApi") from None
         if not weights.fits(extrinsic.function, extrinsic.args):
-            raise RpcError(1002, "Verification Error: Runtime error: Execution failed: the commit is too long", "RuntimeApi")
+            raise RpcFault(1002, "Verification Error: Runtime error: Execution failed: the commit is too long", "RuntimeApi")
         if extrinsic.hash in self.waiting:
-            raise RpcError(1013, "Transaction Already Imported", f"[0x{extrinsic.hash.hex()}]")
+            raise RpcFault(1013, "Transaction Already Imported", f"[0x{extrinsic.hash.hex()}]")
         if self.banned.get(extrinsic.hash, 0) > self.state.block:
-            raise RpcError(1012, "Transaction is temporarily banned")
+            raise RpcFault(1012, "Transaction is temporarily banned")
         self.check(extrinsic, self.state.block + 1)
         self._admit(extrinsic, watcher)
         return extrinsic
 
     def _admit(self, extrinsic: Extrinsic, watcher: Callable[[Any], None] | None) -> None:
-        made = Waiting(extrinsic, self._tags(extrinsic), extrinsic.death(self.state.block + 1))
+        made = PooledExtrinsic(extrinsic, self._tags(extrinsic), extrinsic.death(self.state.block + 1))
         rivals = [one for one in self.waiting.values() if one.tags & made.tags]
         for rival in rivals:
             if rival.priority >= made.priority:
                 text = "The transaction has too low priority to replace another transaction already in the pool."
-                raise RpcError(1014, f"Priority is too low: ({rival.priority} vs {made.priority})", text)
+                raise RpcFault(1014, f"Priority is too low: ({rival.priority} vs {made.priority})", text)
         if len(self.waiting) - len(rivals) >= self.limit:
-            raise RpcError(1016, "Immediately Dropped", "The transaction couldn't enter the pool because of the limit")
+            raise RpcFault(1016, "Immediately Dropped", "The transaction couldn't enter the pool because of the limit")
         for rival in rivals:
             del self.waiting[rival.extrinsic.hash]
             rival.tell({"usurped": "0x" + extrinsic.hash.hex()})
@@ -101,7 +101,7 @@ class Pool:
             extrinsic = later.extrinsic
 
     def check(self, extrinsic: Extrinsic, block: int) -> None:
-        """Whether it may stand in a block of this number; RpcError with what the runtime says against it."""
+        """Whether it may stand in a block of this number; RpcFault with what the runtime says against it."""
         birth = extrinsic.birth(block)
         known = self.hash_of(birth) if birth < block else None
         if known is None:
@@ -120,7 +120,7 @@ class Pool:
             if custom is not None:
                 raise invalid(f"Custom error: {custom}")
 
-    def ready(self, who: bytes, nonce: int) -> Waiting | None:
+    def ready(self, who: bytes, nonce: int) -> PooledExtrinsic | None:
         """The extrinsic of an account with this nonce."""
         for one in self.waiting.values():
             if one.extrinsic.signer == who and one.extrinsic.nonce == nonce:
@@ -134,7 +134,7 @@ class Pool:
             nonce += 1
         return nonce
 
-    def take(self, block: int) -> list[Waiting]:
+    def take(self, block: int) -> list[PooledExtrinsic]:
         """What the next block may hold, by account and nonce; who no longer may is told `invalid` and put out."""
         for one in list(self.waiting.values()):
             if one.death is not None and block >= one.death:
@@ -147,7 +147,7 @@ class Pool:
                 nonce += 1
         return found
 
-    def drop(self, one: Waiting, status: Any, ban: bool = True) -> None:
+    def drop(self, one: PooledExtrinsic, status: Any, ban: bool = True) -> None:
         """Put an extrinsic out; the same bytes are turned away for a while."""
         self.waiting.pop(one.extrinsic.hash, None)
         if ban:

@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any, Protocol
 
 from . import runtime_api
-from .chain import Block, Chain
+from .chain import SimulatedBlock, SimulatedChain
 from .faults import Faults
-from .pool import RpcError
+from .pool import RpcFault
 from .subnets import public_key
 
 PAGE = 1000
@@ -27,7 +27,7 @@ class Session(Protocol):
 class Rpc:
     """What one node answers. Nodes on the same chain differ in their faults."""
 
-    def __init__(self, chain: Chain, faults: Faults) -> None:
+    def __init__(self, chain: SimulatedChain, faults: Faults) -> None:
         self.chain, self.faults = chain, faults
         self._ids = count(1)
         self.methods: dict[str, Callable[..., Any]] = {
@@ -36,32 +36,32 @@ class Rpc:
         self.methods |= {alias: self.methods[name] for alias, name in ALIASES.items()}
 
     def answer(self, session: Session, method: str, params: list[Any]) -> Any:
-        """The result; RpcError for what the node refuses."""
+        """The result; RpcFault for what the node refuses."""
         called = self.methods.get(method)
         if called is None:
-            raise RpcError(-32601, "Method not found")
+            raise RpcFault(-32601, "Method not found")
         with self.chain.lock:
             try:
                 return called(session, *params)
             except (TypeError, ValueError, KeyError) as e:
-                raise RpcError(-32602, "Invalid params", str(e)) from None
+                raise RpcFault(-32602, "Invalid params", str(e)) from None
 
-    def head(self) -> Block:
+    def head(self) -> SimulatedBlock:
         """The newest block this node knows of."""
         stale = self.faults.standing("stale")
         behind = int(stale.details.get("blocks", 1)) if stale else 0
         return self.chain.blocks[max(0, self.chain.head.number - behind)]
 
-    def finalized(self) -> Block:
+    def finalized(self) -> SimulatedBlock:
         """The newest final block this node knows of."""
         return self.chain.blocks[min(self.chain.finalized, self.head().number)]
 
-    def _block(self, block_hash: str | None) -> Block:
+    def _block(self, block_hash: str | None) -> SimulatedBlock:
         if block_hash is None:
             return self.head()
         found = self.chain.by_hash.get(bytes.fromhex(block_hash.removeprefix("0x")))
         if found is None or found.number > self.head().number:
-            raise RpcError(4003, "Client error: UnknownBlock: State already discarded for " + block_hash)
+            raise RpcFault(4003, "Client error: UnknownBlock: State already discarded for " + block_hash)
         return found
 
     # -- what the node is
@@ -93,13 +93,13 @@ class Rpc:
     def chain_getHeader(self, _: Session, block_hash: str | None = None) -> Any:  # noqa: N802
         try:
             return self._block(block_hash).header
-        except RpcError:
+        except RpcFault:
             return None
 
     def chain_getBlock(self, _: Session, block_hash: str | None = None) -> Any:  # noqa: N802
         try:
             block = self._block(block_hash)
-        except RpcError:
+        except RpcFault:
             return None
         extrinsics = ["0x" + raw.hex() for raw in block.extrinsics]
         return {"block": {"header": block.header, "extrinsics": extrinsics}, "justifications": None}
@@ -127,10 +127,10 @@ class Rpc:
             undo()
         return undo is not None
 
-    def _subscribe(self, session: Session, kind: str, method: str, first: Block) -> str:
+    def _subscribe(self, session: Session, kind: str, method: str, first: SimulatedBlock) -> str:
         ident = f"s{next(self._ids)}"
 
-        def tell(what: str, block: Block) -> None:
+        def tell(what: str, block: SimulatedBlock) -> None:
             if what == kind:
                 session.notify(method, ident, block.header)
 
@@ -172,7 +172,7 @@ class Rpc:
         self, _: Session, prefix: str, size: int, start: str | None = None, block_hash: str | None = None
     ) -> list[str]:
         if size > PAGE:
-            raise RpcError(4002, "count exceeds maximum value", f"value: {size}, max: {PAGE}")
+            raise RpcFault(4002, "count exceeds maximum value", f"value: {size}, max: {PAGE}")
         after = bytes.fromhex((start or "0x")[2:])
         keys = self.chain.state.keys(bytes.fromhex(prefix[2:]), self._block(block_hash).number)
         return ["0x" + key.hex() for key in keys if key > after][:size]

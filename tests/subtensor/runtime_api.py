@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .chain import Chain
+from .chain import SimulatedChain
 from .newer import STATE
-from .pool import RpcError
+from .pool import RpcFault
 from .storage import Storage
 from .subnets import exists, index, public_key, stake
 
 
-def call(chain: Chain, method: str, params: bytes, at: int) -> bytes:
+def call(chain: SimulatedChain, method: str, params: bytes, at: int) -> bytes:
     """What a runtime function answers, in SCALE, by the state of block `at`."""
     state = chain.state
     if method == "Metadata_metadata_at_version":
@@ -30,13 +30,13 @@ def call(chain: Chain, method: str, params: bytes, at: int) -> bytes:
     if method == "SubnetInfoRuntimeApi_get_subnet_state":
         found = subnet_state(state, int.from_bytes(params[:2], "little"), at)
         return found if state.current else state.encode("Compact<u32>", len(found)) + found
-    raise RpcError(4003, f"Client error: Execution failed: Other: Exported method {method} is not found")
+    raise RpcFault(4003, f"Client error: Execution failed: Other: Exported method {method} is not found")
 
 
 def oldest(state: Storage) -> bytes:
     """Metadata 14, which every node has, unless it was given to this one in another version only."""
     if 14 not in state.metadata.versions:
-        raise RpcError(4003, "Client error: this simulated node was given no metadata of version 14")
+        raise RpcFault(4003, "Client error: this simulated node was given no metadata of version 14")
     return state.metadata.versions[14]
 
 

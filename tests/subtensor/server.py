@@ -11,22 +11,22 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
-from .chain import Chain
+from .chain import SimulatedChain
 from .faults import WIRE, Faults
-from .pool import RpcError
+from .pool import RpcFault
 from .rpc import Rpc
 
 MAX_REQUEST = 16 * 2**20
 
 
-class Node:
+class SimulatedNode:
     """A node that answers on a socket of its own, from a chain that others may answer from too.
 
     fast: a block is made as soon as an extrinsic waits, after the answer. extra: further methods, by name.
     """
 
     def __init__(
-        self, chain: Chain, *, port: int = 0, fast: bool = False, extra: dict[str, Callable[..., Any]] | None = None
+        self, chain: SimulatedChain, *, port: int = 0, fast: bool = False, extra: dict[str, Callable[..., Any]] | None = None
     ) -> None:
         self.chain, self.fast = chain, fast
         self.faults = Faults()
@@ -84,7 +84,7 @@ class Node:
         try:
             asked = json.loads(message)
         except ValueError:
-            return session.send(_error(None, RpcError(-32700, "Parse error")))
+            return session.send(_error(None, RpcFault(-32700, "Parse error")))
         with session.answering():
             if isinstance(asked, list):
                 going = session.send([self._result(session, one) for one in asked])
@@ -96,7 +96,7 @@ class Node:
 
     def _one(self, session: _Session, asked: Any) -> bool:
         if not isinstance(asked, dict):
-            return session.send(_error(None, RpcError(-32600, "Invalid request")))
+            return session.send(_error(None, RpcFault(-32600, "Invalid request")))
         method = str(asked.get("method"))
         fault = None if method.startswith("simulator_") else self.faults.next(WIRE, method)
         kind, details = (fault.kind, fault.details) if fault else ("", {})
@@ -108,7 +108,7 @@ class Node:
         if kind == "slow":
             self.stopping.wait(float(details.get("seconds", 1)))
         if kind == "error":
-            return session.send(_error(asked.get("id"), RpcError(details["code"], details["message"], details.get("data"))))
+            return session.send(_error(asked.get("id"), RpcFault(details["code"], details["message"], details.get("data"))))
         answer = self._result(session, asked)
         if kind == "drop-after":
             session.end()
@@ -134,17 +134,17 @@ class Node:
 
     def _result(self, session: _Session, asked: Any) -> dict[str, Any]:
         if not isinstance(asked, dict) or not isinstance(asked.get("method"), str):
-            return _error(None, RpcError(-32600, "Invalid request"))
+            return _error(None, RpcFault(-32600, "Invalid request"))
         params = asked.get("params") or []
         try:
             if asked["method"] in self.extra:
                 named = params if isinstance(params, dict) else params[0] if params else {}
                 if not isinstance(named, dict):
-                    raise RpcError(-32602, "Invalid params", "by name, in one object")
+                    raise RpcFault(-32602, "Invalid params", "by name, in one object")
                 result = self._control(asked["method"], named)
             else:
                 result = self.rpc.answer(session, asked["method"], params)
-        except RpcError as e:
+        except RpcFault as e:
             return _error(asked.get("id"), e)
         return {"jsonrpc": "2.0", "id": asked.get("id"), "result": result}
 
@@ -156,10 +156,10 @@ class Node:
             with self.chain.lock:
                 return self.extra[method](*places, **named)
         except (TypeError, ValueError, KeyError, IndexError) as e:
-            raise RpcError(-32602, "Invalid params", str(e)) from None
+            raise RpcFault(-32602, "Invalid params", str(e)) from None
 
 
-def _error(ident: Any, error: RpcError) -> dict[str, Any]:
+def _error(ident: Any, error: RpcFault) -> dict[str, Any]:
     body = {"code": error.code, "message": error.message} | ({} if error.data is None else {"data": error.data})
     return {"jsonrpc": "2.0", "id": ident, "error": body}
 
@@ -212,7 +212,7 @@ class _Session:
         except OSError:
             return
 
-    def undo_all(self, chain: Chain) -> None:
+    def undo_all(self, chain: SimulatedChain) -> None:
         with chain.lock:
             for undo in self.undo.values():
                 undo()

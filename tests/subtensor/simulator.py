@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from . import metadata, subnets
-from .chain import GENESIS_MS, Block, Chain
+from .chain import GENESIS_MS, SimulatedBlock, SimulatedChain
 from .epochs import Contents
-from .server import Node
+from .server import SimulatedNode
 from .weights import as_bytes, digest
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "subtensor"
@@ -47,10 +47,10 @@ class Simulator:
         name: str = "simulated",
         began: int = GENESIS_MS,
     ) -> None:
-        self.chain = Chain(metadata.load(paths or files(), extended), finality=finality, name=name, began=began)
+        self.chain = SimulatedChain(metadata.load(paths or files(), extended), finality=finality, name=name, began=began)
         self.state = self.chain.state
         extra = {f"simulator_{one}": getattr(self, one) for one in CONTROL} if control else {}
-        self.node = Node(self.chain, port=port, fast=fast, extra=extra)
+        self.node = SimulatedNode(self.chain, port=port, fast=fast, extra=extra)
         self.url, self.faults = self.node.url, self.node.faults
         self.nodes = [self.node]
         self._stop = Event()
@@ -89,9 +89,9 @@ class Simulator:
         while not self._stop.wait(seconds):
             self.chain.produce()
 
-    def another(self, **kwargs: Any) -> Node:
+    def another(self, **kwargs: Any) -> SimulatedNode:
         """One more node of the same chain, with faults of its own."""
-        self.nodes.append(Node(self.chain, **kwargs))
+        self.nodes.append(SimulatedNode(self.chain, **kwargs))
         return self.nodes[-1]
 
     # -- what may be done from outside; each is also a method of JSON-RPC with --control, with the same arguments by name
@@ -192,7 +192,7 @@ class Simulator:
                 "weights": {str(uid): [list(one) for one in found] for uid, found in self.state.under("Weights", at)},
             }
 
-    def included(self, function: str | None = None) -> list[tuple[Block, dict[str, Any]]]:
+    def included(self, function: str | None = None) -> list[tuple[SimulatedBlock, dict[str, Any]]]:
         """The signed extrinsics of the chain's blocks, decoded, of one call or of all."""
         found = []
         with self.chain.lock:

@@ -22,13 +22,13 @@ STAKE_TOO_LOW, RATE_LIMIT, BAD_ROUND = 1, 6, 15  # Custom error: N
 Event = tuple[str, Any]
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A check that failed: the name of the module's error."""
 
 
 def _need(held: bool, error: str) -> None:
     if not held:
-        raise Refused(error)
+        raise CallRefused(error)
 
 
 def pool_check(state: Storage, who: bytes, function: str, args: dict[str, Any]) -> int | None:
@@ -49,7 +49,7 @@ def pool_check(state: Storage, who: bytes, function: str, args: dict[str, Any]) 
 
 
 def set_weights(state: Storage, who: bytes, args: dict[str, Any]) -> list[Event]:
-    """`set_weights` and `set_mechanism_weights`; Refused with the first check that fails."""
+    """`set_weights` and `set_mechanism_weights`; CallRefused with the first check that fails."""
     _need(not state.get("CommitRevealWeightsEnabled", args["netuid"]), "CommitRevealEnabled")
     return store_weights(state, who, args["netuid"], args.get("mecid", 0), args["dests"], args["weights"], args["version_key"])
 
@@ -67,7 +67,7 @@ def store_weights(
     _need(len(uids) <= count, "UidsLengthExceedUidsInSubNet")
     uid = uid_of(state, netuid, who)
     if uid is None:
-        raise Refused("HotKeyNotRegisteredInSubNet")
+        raise CallRefused("HotKeyNotRegisteredInSubNet")
     _need(enough_stake(state, netuid, who), "NotEnoughStakeToSetWeights")
     asked = state.get("WeightsVersionKey", netuid)
     _need(asked == 0 or version_key >= asked, "IncorrectWeightVersionKey")
@@ -87,7 +87,7 @@ def store_weights(
 
 
 def commit_timelocked(state: Storage, who: bytes, args: dict[str, Any]) -> list[Event]:
-    """`commit_timelocked_weights` and `commit_timelocked_mechanism_weights`; Refused with the first check that fails."""
+    """`commit_timelocked_weights` and `commit_timelocked_mechanism_weights`; CallRefused with the first check that fails."""
     netuid, mechanism = args["netuid"], args.get("mecid", 0)
     commit = as_bytes(args["commit"])
     _need(exists(state, netuid) and mechanism < mechanisms(state, netuid), "MechanismDoesNotExist")
@@ -95,7 +95,7 @@ def commit_timelocked(state: Storage, who: bytes, args: dict[str, Any]) -> list[
     _need(args["commit_reveal_version"] == state.get("CommitRevealWeightsVersion"), "IncorrectCommitRevealVersion")
     uid = uid_of(state, netuid, who)
     if uid is None:
-        raise Refused("HotKeyNotRegisteredInSubNet")
+        raise CallRefused("HotKeyNotRegisteredInSubNet")
     _need(_in_time(state, netuid, mechanism, uid), "CommittingWeightsTooFast")
     epoch = index_ahead(state, netuid, state.block)
     place = ("TimelockedWeightCommits", index(netuid, mechanism), epoch)

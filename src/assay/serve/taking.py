@@ -23,11 +23,11 @@ from starlette.concurrency import run_in_threadpool
 from assay.judge import submitting
 from assay.ledger.store import StoreError
 from assay.serve import uploads
-from assay.serve.archives import ComingArchive, Withdrawn
 from assay.serve.bodies import declared, receive
 from assay.serve.http import HttpProblem
 from assay.serve.notebook import Notebook, Upload
 from assay.serve.site import ServedCompetition, now
+from assay.serve.unpacking import ComingArchive, Withdrawn
 
 __all__ = ["BOXES", "take_archive", "turn"]
 
@@ -39,6 +39,9 @@ POLL_SECONDS = 0.25
 """After so many seconds a waiting archive looks again whether it is its turn."""
 KEEP_SECONDS = 10.0
 """A worker says so often that it still needs the turns that it holds."""
+
+PREPARE_SECONDS = 0.1
+"""So long after an upload the box of the next one is begun: the answer is on its way by then."""
 
 EARLY_BYTES = 2**18
 """Bytes of a body from which on a box begins while the body comes."""
@@ -67,7 +70,10 @@ async def take_archive(
             if early is None or not await early.finish():
                 async with _box(served, waiting):
                     await _to_end(uploads.unpacked, served, body.path(), files)
-        return await _to_end(uploads.store, served, permission, files)
+        upload = await _to_end(uploads.store, served, permission, files)
+    loop = asyncio.get_running_loop()
+    loop.call_later(PREPARE_SECONDS, loop.run_in_executor, None, uploads.prepare, served)
+    return upload
 
 
 @asynccontextmanager
@@ -118,16 +124,13 @@ class _Early:
 
     async def _unpack(self, served: ServedCompetition, files: Path) -> None:
         """Raises Withdrawn if no box is free, and what `uploads.unpacked` raises."""
-        loop, (_, notebook) = asyncio.get_running_loop(), served.books()
-
-        def done() -> None:
-            loop.call_soon_threadsafe(self._done.set)
-
+        _, notebook = served.books()
         try:
             async with turn(notebook, _names("early box")) as mine:
                 if not mine:
                     raise Withdrawn
-                await run_in_threadpool(uploads.unpacked, served, self.archive, files, done)
+                await run_in_threadpool(uploads.unpacked, served, self.archive, files)
+                self._done.set()
         finally:
             self.archive.close()
 
@@ -142,7 +145,7 @@ class _Early:
             await asyncio.wait([self._unpacking, unpacked], return_when=asyncio.FIRST_COMPLETED)
         finally:
             unpacked.cancel()
-        if not self._done.is_set():  # else the box may still be removed meanwhile
+        if not self._done.is_set():  # else its turn may still be ending
             try:
                 self._unpacking.result()
             except Withdrawn:

@@ -1,10 +1,11 @@
 """Unpacks an archive that a stranger handed in: a program of its own, which runs in a box with the standard library alone.
 
-    python3 -I unpacker.py SPOOL FOLDER REQUEST < archive
+    python3 -I unpacker.py SPOOL FOLDER < request and archive
 
-The request is JSON: `{"size": 1024, "bounds": {…}, "refused": "a regular expression of characters"}`. The answer is one line of
-JSON on stdout: `{"files": 3, "bytes": 120}`, or `{"refused": "what is wrong", "hint": "what to do"}`. Both end with exit code 0.
-Any other exit code means that the program did not work: nothing follows from it about the archive.
+The request is one line of JSON: `{"size": 1024, "bounds": {…}, "refused": "a regular expression of characters"}`; the program
+may wait for it, and ends if nothing comes. The archive follows. The answer is one line of JSON on stdout: `{"files": 3, "bytes":
+120}`, or `{"refused": "what is wrong", "hint": "what to do"}`. Both end with exit code 0. Any other exit code means that the
+program did not work: nothing follows from it about the archive.
 
 - The archive is read once, while it comes. Each name, type and size is checked before the first byte of its file is written. Of
   a refused archive the caller takes nothing, so it does not matter what was written before. Only a zip is kept in SPOOL first,
@@ -13,7 +14,7 @@ Any other exit code means that the program did not work: nothing follows from it
 - A file that several readers could understand in different ways is refused: data after the end, entries that overlap, two names
   for one place.
 
-`archives` starts this program, and checks the names once more outside of the box with `EntryNames`. The Python of the box may be
+`unpacking` starts this program, and checks the names once more outside of the box with `EntryNames`. The Python of the box may be
 older than Assay's, so this file uses nothing newer than Python 3.8. An upload waits for its start, so it imports little.
 """
 
@@ -29,6 +30,7 @@ import sys
 import tarfile
 import unicodedata
 import zlib
+from itertools import chain
 from types import SimpleNamespace
 
 TYPE_CHECKING = False
@@ -429,12 +431,27 @@ def _damaged() -> tuple[type[Exception], ...]:
 _OF_NAMES = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 
 
+def _line(chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """The first line, and what has come after it; no line if the stream ends without one."""
+    seen = b""
+    for chunk in chunks:
+        seen += chunk
+        line, newline, ahead = seen.partition(b"\n")
+        if newline:
+            return line, ahead
+    return b"", b""
+
+
 def main() -> int:
     """Answers the request; returns the exit code."""
-    spool, folder, request = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    spool, folder, chunks = sys.argv[1], sys.argv[2], iter(lambda: os.read(0, _CHUNK), b"")
+    line, ahead = _line(chunks)
+    if not line:
+        return 0
+    request = json.loads(line)
     bounds: Any = SimpleNamespace(**request["bounds"])
     try:
-        names = unpack(iter(lambda: os.read(0, _CHUNK), b""), request["size"], spool, folder, bounds, request["refused"])
+        names = unpack(chain([ahead] if ahead else [], chunks), request["size"], spool, folder, bounds, request["refused"])
         answer: dict[str, object] = {"files": names.files, "bytes": names.bytes}
     except RefusedEntry as error:
         answer = {"refused": error.what, "hint": error.hint}

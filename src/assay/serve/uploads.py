@@ -12,7 +12,7 @@ later. Its time is the time of the commitment, so nobody gains by copying what o
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,12 +30,13 @@ from assay.records import Tests
 from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme, SubmissionRules
-from assay.serve.archives import BOUNDS, ArchiveBounds, ComingArchive, unpack
+from assay.serve.archives import BOUNDS, ArchiveBounds
 from assay.serve.bodies import Received
 from assay.serve.http import HttpProblem
 from assay.serve.live import closes_at
 from assay.serve.notebook import SubmissionCommitment, Upload
 from assay.serve.site import ServedCompetition, now
+from assay.serve.unpacking import ComingArchive, SpareBoxes, unpack
 
 __all__ = [
     "PER_EPOCH",
@@ -47,6 +48,7 @@ __all__ = [
     "forgive_attempt",
     "is_duplicate",
     "permit",
+    "prepare",
     "seal",
     "seconds_to_wait",
     "store",
@@ -211,22 +213,30 @@ def _boxes() -> Sandbox:
     return choose()
 
 
+@cache
+def _spares() -> SpareBoxes:
+    """The boxes of this process that are begun ahead."""
+    return SpareBoxes()
+
+
 _FIRST = threading.Lock()
 
 
-def unpacked(
-    served: ServedCompetition, archive: Path | ComingArchive, files: Path, done: Callable[[], None] = lambda: None
-) -> None:
-    """Unpacks an archive in a box into a folder of `submitting.staging`. Nothing of the competition has changed.
+def prepare(served: ServedCompetition) -> None:
+    """Begin the box of the next upload ahead. A sandbox that does not work is told to whoever uploads."""
+    with suppress(InfrastructureError):
+        _spares().prepare(_boxes(), archive_bounds(served.scheme))
 
-    done: is called when the files are there and were checked; then only the box is removed.
+
+def unpacked(served: ServedCompetition, archive: Path | ComingArchive, files: Path) -> None:
+    """Unpacks an archive in a box into a folder of `submitting.staging`. Nothing of the competition has changed.
 
     Raises BadInput for an archive that is refused, Withdrawn, and HttpProblem (503).
     """
     try:
         with _FIRST:
             boxes = _boxes()
-        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes, done=done)
+        unpack(archive, files, archive_bounds(served.scheme), sandbox=boxes, spares=_spares())
     except InfrastructureError as error:
         what = f"the archive could not be unpacked: {error.what}"
         raise HttpProblem(503, what, hint="nothing was accepted; send it again later", stage="sandbox", retry=30) from error

@@ -11,7 +11,7 @@ import bittensor_core
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from subtensor import RpcError, Simulator, files
+from subtensor import RpcFault, Simulator, files
 
 PATIENCE = 60.0  # seconds until a test gives an answer up; silence is asked for with less
 SILENCE = 0.2
@@ -46,12 +46,12 @@ class RpcLine:
         return json.loads(self.socket.recv(timeout))
 
     def ask(self, method: str, *params: Any, **named: Any) -> Any:
-        """The result; RpcError where the node answers with an error."""
+        """The result; RpcFault where the node answers with an error."""
         ident = self.send(method, *params, **named)
         while (answer := self.receive()).get("id") != ident:
             self.news.append(answer["params"]["result"])
         if "error" in answer:
-            raise RpcError(answer["error"]["code"], answer["error"]["message"], answer["error"].get("data"))
+            raise RpcFault(answer["error"]["code"], answer["error"]["message"], answer["error"].get("data"))
         return answer["result"]
 
     def status(self) -> Any:

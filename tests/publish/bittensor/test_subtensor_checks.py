@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from subtensor import RpcError, Simulator
+from subtensor import RpcFault, Simulator
 from subtensor_kit import CallSigner, RpcLine, events, line, metadata, outcome
 
 __all__ = ["metadata"]
@@ -153,7 +153,7 @@ def test_a_uid_that_changes_hands_leaves_nothing_behind(simulator: Simulator, as
 
 def refused(asked: RpcLine, raw: str, code: int, data: str | None = None) -> None:
     """See a submission refused with this code, and this in its data."""
-    with pytest.raises(RpcError) as caught:
+    with pytest.raises(RpcFault) as caught:
         asked.ask("author_submitExtrinsic", raw)
     assert caught.value.code == code
     assert data is None or data in str(caught.value.data)

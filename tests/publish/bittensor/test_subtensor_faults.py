@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from subtensor import NODE, WIRE, RpcError, Simulator
+from subtensor import NODE, WIRE, RpcFault, Simulator
 from subtensor_kit import CallSigner, RpcLine, line, metadata, outcome
 
 __all__ = ["metadata"]
@@ -83,7 +83,7 @@ def test_an_answer_comes_late_twice_or_as_something_else(simulator: Simulator, a
     simulator.fault("huge", bytes=2**21)
     assert len(asked.ask("system_chain")) == 2**21 + 2
     simulator.fault("error", code=-32000, message="busy", data="later")
-    with pytest.raises(RpcError, match="-32000 busy: later"):
+    with pytest.raises(RpcFault, match="-32000 busy: later"):
         asked.ask("system_chain")
 
 
@@ -91,7 +91,7 @@ def test_a_fault_happens_as_often_as_asked_or_until_it_is_cleared(simulator: Sim
     def fails() -> bool:
         try:
             asked.ask("system_chain")
-        except RpcError:
+        except RpcFault:
             return True
         return False
 
@@ -228,7 +228,7 @@ def test_what_was_signed_upon_a_block_that_is_gone_is_signed_for_nothing(simulat
     simulator.step(2)
     upon_head = CallSigner(simulator, "//Alice").weights([0], [1], period=4, at=simulator.chain.head.number - 1)
     simulator.reorg(3)
-    with pytest.raises(RpcError, match="bad signature"):
+    with pytest.raises(RpcFault, match="bad signature"):
         asked.ask(SUBMIT, upon_head)
 
 

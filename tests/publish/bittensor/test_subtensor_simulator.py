@@ -15,7 +15,7 @@ import pytest
 from async_substrate_interface.errors import SubstrateRequestException
 from async_substrate_interface.sync_substrate import SubstrateInterface
 
-from subtensor import RpcError, Simulator, files
+from subtensor import RpcFault, Simulator, files
 from subtensor_kit import line, metadata
 
 __all__ = ["metadata"]
@@ -140,7 +140,7 @@ def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
     with Simulator.with_subnet(1, "//Alice", paths=(file,)) as again, line(again.url) as asked:
         assert again.state.metadata.versions == {15: raw}
         assert asked.ask("state_getRuntimeVersion")["specVersion"] == 1218
-        with pytest.raises(RpcError, match="no metadata of version 14"):
+        with pytest.raises(RpcFault, match="no metadata of version 14"):
             asked.ask("state_getMetadata")
 
 

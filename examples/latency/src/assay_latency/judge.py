@@ -13,7 +13,7 @@ from assay.records import Participant
 
 
 @dataclass(frozen=True)
-class Round:
+class LatencyRound:
     """One round of one participant."""
 
     participant: str
@@ -31,17 +31,17 @@ class Round:
         return self.submission, self.round
 
 
-class LatencyRun(JudgeRun[Round, Judged]):
+class LatencyRun(JudgeRun[LatencyRound, Judged]):
     """A service that cannot be reached is an infrastructure error: it is tried again, and no record is written."""
 
     unit, submission = "round", "service"
 
-    def cells(self, wanted: Sequence[Participant]) -> list[Round]:
+    def cells(self, wanted: Sequence[Participant]) -> list[LatencyRound]:
         """Round after round, so that all are asked at about the same time."""
         score: Any = self.seen.scheme.score  # this kind's rules
-        return [Round(one.key, one.submission, at) for at in range(1, score.rounds + 1) for one in wanted]
+        return [LatencyRound(one.key, one.submission, at) for at in range(1, score.rounds + 1) for one in wanted]
 
-    def judge(self, cell: Round) -> Judged:
+    def judge(self, cell: LatencyRound) -> Judged:
         """Ask once."""
         began = time.perf_counter_ns()
         with urlopen(cell.submission, timeout=self.options.own["timeout"]) as answer:
