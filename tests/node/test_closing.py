@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import bounty_kit
 import ledger_kit
 import small_folder
 from assay.errors import BadInput, CannotSettle
@@ -85,6 +86,27 @@ def test_what_comes_in_the_grace_time_closes_it(tmp_path: Path) -> None:
     assert hand.look(HOUR + 1) == []
     ledger_kit.add(place, found)
     assert hand.look(HOUR + 2) == [1]
+
+
+def test_a_bounty_is_paid_when_nothing_can_be_handed_in_any_more(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    until = 'name = "haiku"\ncommitments_until = 2026-11-01T02:00:00Z\nsubmissions_until = 2026-11-01T03:00:00Z\n'
+    bounty = bounty_kit.make_bounty(tmp_path / "bounty", ('name = "haiku"\n', until))
+    rules = (bounty / "scheme.toml").read_text() + CLOCK
+    ledger_kit.made(place, "rubric", scheme_toml=rules, bounty_toml=(bounty / "bounty.toml").read_text())
+    hand = Hand(place)
+    found = ledger_kit.records("rubric", epoch=1, checks={"C1": True, "C2": True})
+    ledger_kit.add(place, found)
+    assert hand.look(HOUR + 600) == hand.look(3 * HOUR - 1) == []
+    assert hand.due.at == START.timestamp() + 3 * HOUR
+    assert hand.status["state"] == "waiting for the deadline of the bounty, 2026-11-01T03:00:00Z"
+    assert hand.said == [
+        "epoch 1: submissions are taken until 2026-11-01T03:00:00Z, and a payout is final: it is settled after that"
+    ], "it is told once"
+    rewrite(place / "participants.csv", "s2", "s3")
+    assert hand.look(3 * HOUR) == [], "what came at the last moment is judged in the grace time after it"
+    assert "m2 has no agreed score" in hand.said[-1]
+    assert hand.look(3 * HOUR + 600)[:1] == [1]
 
 
 @pytest.mark.parametrize("burns", [False, True])

@@ -30,7 +30,10 @@ from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
 from assay.node import CLOCK, FOLDER, status
 from assay.node.chain import EpochRegistry
+from assay.scheme.bounty import read_bounty
 from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time, ends_late
+from assay.scheme.fields import instant_text
+from assay.scheme.load import BOUNTY
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.settle import Settlement
@@ -80,6 +83,16 @@ class _Season:
         if self._scheme is None or self._scheme[0] != stamp:
             self._scheme = stamp, read_scheme(file)
         return self._scheme[1]
+
+    @property
+    def takes_until(self) -> float:
+        """Until when a bounty that pays out takes submissions, in seconds since 1970: to pay before would shut out whoever comes
+        later. 0 if no deadline says it. Raises BadInput.
+        """
+        if self.scheme.payout is None or not (self.folder / BOUNTY).exists():
+            return 0.0
+        until = read_bounty(self.folder).open_until
+        return 0.0 if until is None else until.timestamp()
 
     @property
     def ledger(self) -> Ledger:
@@ -162,6 +175,8 @@ class Closer:
                 if season.end is not None:
                     self._check_clock(season, season.end, self._now(season.end, head))
                 if season.end is not None and self._now(season.end, head) >= season.end.at:
+                    if self._still_taking(season, season.end):
+                        continue
                     ended.append(season)
                 else:
                     self._note(season, "waiting for the end of the epoch", held=None, silent=[])
@@ -170,6 +185,18 @@ class Closer:
         if ended and self._registry is not None:
             self._pull_for(ended, self._registry)
         return ended, wrong
+
+    def _still_taking(self, season: _Season, end: EpochEnd) -> bool:
+        """Whether an epoch that has ended waits for the deadline of its bounty; then it is told."""
+        if season.takes_until <= self.clock():
+            return False
+        until = instant_text(datetime.fromtimestamp(season.takes_until, UTC))
+        waits = f"submissions are taken until {until}, and a payout is final: it is settled after that"
+        if season.waits != waits:
+            season.waits = waits
+            self._tell(season.folder, f"epoch {end.epoch}: {waits}")
+        self._note(season, f"waiting for the deadline of the bounty, {until}", held=None, silent=[])
+        return True
 
     def _wrong(self, season: _Season, error: AssayError) -> AssayError:
         """Note what is wrong with one competition: it does not hold up the others."""
@@ -251,16 +278,16 @@ class Closer:
 
     def _due(self) -> Due:
         """When the next epoch ends; for blocks, when they will have passed if each takes its time."""
-        ends = [season.end for season in self._seasons if season.end is not None]
+        ends = [(season.end, season.takes_until) for season in self._seasons if season.end is not None]
         if not ends:
             return Due(None)
         if not self._counts_blocks():
-            return Due(min(end.at for end in ends))
+            return Due(min(max(end.at, until) for end, until in ends))
         head, now = self._head(), self.clock()
         before, then = (head, now) if self.before is None else self.before
         measured = head > before and now > then
         seconds = (now - then) / (head - before) if measured else BLOCK_SECONDS
-        at = min(end.at if end.unit == "time" else now + (end.at - head) * seconds for end in ends)
+        at = min(max(end.at if end.unit == "time" else now + (end.at - head) * seconds, until) for end, until in ends)
         return Due(at if measured else min(at, now + BLOCK_SECONDS), (head, now))
 
     def _rest(self) -> None:
@@ -288,7 +315,8 @@ class Closer:
         payout = season.scheme.payout
         judged_until = None if payout is None else payout.scoring_deadline
         over = self._now(end, self._head() if end.unit == "block" else None) >= end.until
-        over = over and (end.unit == "block" or self.clock() >= self.since + end.until - end.at)
+        grace = (end.until - end.at) * (BLOCK_SECONDS if end.unit == "block" else 1)
+        over = over and (end.unit == "block" or self.clock() >= self.since + grace) and self.clock() >= season.takes_until + grace
         over = over and (judged_until is None or judged_until.timestamp() <= self.clock())
         ledger = season.ledger
         with ledger.store.reading() as view:

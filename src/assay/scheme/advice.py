@@ -60,7 +60,7 @@ def _times(bounty: Bounty, now: datetime) -> list[str]:
         if end.moment < open_until:
             warned.append(
                 f"epoch: epoch 1 ends at {end.text}, and until {instant_text(open_until)} something may be handed in; "
-                "a payout is final, so let the epoch end later"
+                "a payout is final: an operator's node settles after that, and `assay settle` whenever it is asked to"
             )
     return warned
 
