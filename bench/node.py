@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def waiting(work: Path) -> tuple[float, int, float]:
-    """The part of a core and the bytes of a node that waits, and the seconds from a hand-in to its first trial."""
+    """The part of a core and the bytes of a node that waits, all its processes together, and the seconds from a hand-in to a trial."""
     (signer,) = serving.signers(1)
     key = work / "val.key"
     key.write_text(serving.seed(0))
@@ -60,9 +60,11 @@ def waiting(work: Path) -> tuple[float, int, float]:
         try:
             _until(lambda: len(_begun(mine)) == 2, "it judges what is there")
             time.sleep(10)
-            before, begun = cpu_seconds(node.pid), time.monotonic()
+            family, begun = serving.family(node.pid), time.monotonic()
+            before = sum(map(cpu_seconds, family))
             time.sleep(IDLE_SECONDS)
-            idle, memory = (cpu_seconds(node.pid) - before) / (time.monotonic() - begun), serving.resident(node.pid)
+            idle = (sum(map(cpu_seconds, family)) - before) / (time.monotonic() - begun)
+            memory = serving.occupied(serving.family(node.pid))
             source = small.agent(work / "new", "echo hello > out.txt; true\n")
             first = time.monotonic()
             submit_agent(theirs, small.SOLVER, str(source))

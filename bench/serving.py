@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -130,6 +130,30 @@ def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def family(pid: int) -> list[int]:
+    """A process and everything that it began and that runs."""
+    children = dict[int, list[int]]()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it ended meanwhile
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = [pid]
+    for member in found:
+        found += children.get(member, [])
+    return found
+
+
+def occupied(pids: Sequence[int]) -> int:
+    """Bytes that processes occupy together: what several share counts once (PSS)."""
+    total = 0
+    for pid in pids:
+        with suppress(OSError):
+            rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            total += sum(1024 * int(row.split()[1]) for row in rows if row.startswith("Pss:"))
+    return total
 
 
 @contextmanager
