@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def waiting(work: Path) -> tuple[float, int, float]:
-    """The part of a core and the bytes of a node that waits, all its processes together, and the seconds from a hand-in to a trial."""
+    """The part of a core and the bytes of a node that waits, all its processes together; seconds from a hand-in to a trial."""
     (signer,) = serving.signers(1)
     key = work / "val.key"
     key.write_text(serving.seed(0))

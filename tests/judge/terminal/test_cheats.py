@@ -16,9 +16,14 @@ from depth import depth
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 
 
-ALIKE = frozenset({"reward-1x", "reward-json", "reward-nan", "reward-ten", "ten-thousand-files"})
-"""In short these are not tried in containers: the judge reads a reward's text alike in every sandbox, and that files are bounded
-there has a test of its own, in test_containers_commands.py."""
+IN_BOTH = frozenset(
+    {
+        "abstract-socket", "control-groups", "daemon", "engine-socket", "fifo", "kill-all", "link-by-proc", "loopback",
+        "memory-bomb", "privilege", "read-host", "replace-bash", "reward-before", "tests-mount",
+    }
+)  # fmt: skip
+"""In short these are tried in containers too: each reaches for the sandbox itself, or for what it lends, in another way. The
+others go by files, which the judge reads alike in every sandbox; `make full` tries all of them in both."""
 
 
 def grounds(request: pytest.FixtureRequest) -> Iterator[Ground]:
@@ -45,13 +50,13 @@ def in_containers(cheat: Cheat) -> tuple[str, ...]:
     return depth((weaker,), ("separate", "shared"))
 
 
-@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name not in ALIKE], ids=lambda cheat: cheat.name)
+@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name in IN_BOTH], ids=lambda cheat: cheat.name)
 def test_a_cheat(made: Ground, cheat: Cheat) -> None:
     wins_nothing(made, cheat)
 
 
-@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name in ALIKE], ids=lambda cheat: cheat.name)
-def test_a_cheat_that_is_alike_in_every_sandbox(mostly_bubblewrap: Ground, cheat: Cheat) -> None:
+@pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name not in IN_BOTH], ids=lambda cheat: cheat.name)
+def test_a_cheat_that_goes_by_files(mostly_bubblewrap: Ground, cheat: Cheat) -> None:
     wins_nothing(mostly_bubblewrap, cheat)
 
 
@@ -72,7 +77,7 @@ def test_an_honest_agent_passes_beside_them(made: Ground) -> None:
 
 
 def test_nothing_is_known_to_pass_in_separate() -> None:
-    assert {cheat.name for cheat in CHEATS} > ALIKE
+    assert {cheat.name for cheat in CHEATS} > IN_BOTH
     assert len(CHEATS) >= 40
     assert all("separate" not in cheat.known | cheat.in_containers for cheat in CHEATS)
 
