@@ -49,6 +49,18 @@ BOTH_DATABASES = (
 )
 """Where the database matters: there the twins on PostgreSQL run in `make test` too; elsewhere only in `make full`."""
 
+LONGEST = (
+    "node/test_season.py::test_a_season_end_to_end",
+    "node/test_node_kinds.py::test_scores_that_are_given_are_signed_and_sent_when_they_appear",
+    "node/test_validator.py::test_a_season_of_kills_loses_nothing_and_judges_nothing_twice",
+    "judge/test_plugin.py::test_a_package_adds_a_kind_and_a_publisher",
+    "node/test_network_page.py::test_the_page_leads_from_the_rules_to_weights_that_verify",
+    "docs/test_demo.py::test_the_demo_is_four_screens",
+    "docs/test_docs.py::test_no_page_is_out_of_date",
+    "docs/test_example_workflows.py::test_three_validators_carry_out_four_planners_plans",
+)
+"""They take 20 seconds and more, and begin first: one that begins last keeps all other workers waiting."""
+
 UNTRACED = (
     "ground/test_reports.py::test_a_failure_that_pytest_cannot_show_keeps_its_name",
     "ledger/test_ledger_attacks.py::test_an_operator_signs_another_settlement",
@@ -98,7 +110,7 @@ because tracing nearly doubles their time. A file of such tests alone has the ma
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make full` alone runs on the other database, and what coverage does not trace."""
+    """Mark what `make full` alone runs on the other database, and what coverage does not trace; put the longest first."""
     for item in items:
         call = getattr(item, "callspec", None)
         elsewhere = call is not None and call.params.get("database") == "postgresql"
@@ -106,6 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("full")
         if item.nodeid.removeprefix("tests/").partition("[")[0] in UNTRACED:
             item.add_marker("no_cover")
+    items.sort(key=lambda item: item.nodeid.removeprefix("tests/") not in LONGEST)
 
 
 def pytest_collection_finish() -> None:
