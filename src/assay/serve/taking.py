@@ -71,9 +71,13 @@ async def take_archive(
                 async with _box(served, waiting):
                     await _to_end(uploads.unpacked, served, body.path(), files)
         upload = await _to_end(uploads.store, served, permission, files)
-    loop = asyncio.get_running_loop()
-    loop.call_later(PREPARE_SECONDS, loop.run_in_executor, None, uploads.prepare, served)
+    asyncio.get_running_loop().call_later(PREPARE_SECONDS, _prepare, served)
     return upload
+
+
+def _prepare(served: ServedCompetition) -> None:
+    with suppress(RuntimeError):  # the service is ending
+        asyncio.get_running_loop().run_in_executor(None, uploads.prepare, served)
 
 
 @asynccontextmanager

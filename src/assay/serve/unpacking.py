@@ -147,7 +147,7 @@ class UnpackerBox:
 
     @property
     def waits(self) -> bool:
-        """Whether it did not end."""
+        """Whether the unpacker has not ended."""
         return not self._ran.done()
 
     def run(self, archive: ComingArchive) -> tuple[object, object]:
@@ -196,7 +196,7 @@ class UnpackerBox:
     def _pump(self, archive: ComingArchive, request: bytes) -> None:
         with suppress(OSError):
             _widen(self._into)
-            os.write(self._into, request + b"\n")  # a new pipe has room for it
+            os.write(self._into, request + b"\n")  # blocks until there is room, or nobody reads any more
             archive.pump(self._into)
         os.close(self._into)
         self._into = -1
@@ -243,7 +243,10 @@ class SpareBoxes:
         """The box that waits, or a new one; it is removed soon after the context ends."""
         with self._lock:
             spare = self._spare.pop(bounds, None)
-        box = spare if spare is not None and spare.waits else UnpackerBox(sandbox, bounds)
+        if spare is not None and not spare.waits:
+            _closed(spare)
+            spare = None
+        box = spare or UnpackerBox(sandbox, bounds)
         try:
             yield box
         finally:
@@ -264,13 +267,17 @@ class SpareBoxes:
             if self._spare.get(spare.bounds) is not spare:
                 return
             del self._spare[spare.bounds]
-        with suppress(InfrastructureError):  # the next sweep of the sandbox removes what is left
-            spare.close()
+        _closed(spare)
 
     def close(self) -> None:
         """End all boxes that wait."""
         for spare in self.waiting:
             self._end(spare)
+
+
+def _closed(box: UnpackerBox) -> None:
+    with suppress(InfrastructureError):  # the next sweep of the sandbox removes what is left
+        box.close()
 
 
 def unpack(
