@@ -10,7 +10,7 @@ import postgres
 import small_folder
 from assay.ledger import batch, intake
 from assay.ledger.batch import Batch
-from assay.ledger.store import Meta, Store, StoredReceipt, StoredSettlement, Submission
+from assay.ledger.store import Meta, Store, StoredCheckpoint, StoredReceipt, StoredSettlement, Submission
 from assay.records import record
 from ledger_kit import V1, VALIDATORS
 
@@ -56,6 +56,7 @@ def fill(store: Store) -> None:
         tx.add_submission(Submission("m1", "s1", 3, "2026-11-02T09:00:00Z"))
         tx.add_settled(*settled(3))
         tx.add_checked(2, b"{}")
+        tx.add_witnessed(StoredCheckpoint(1, b"note"))
         for target, entries in ATTEMPTS.items():
             tx.add_attempts(target, *entries)
 

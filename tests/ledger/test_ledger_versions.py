@@ -15,7 +15,7 @@ from assay.ledger import store
 from assay.ledger.audit import Audited, audit
 from assay.ledger.store import schema
 
-STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4)}
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4, 5)}
 LAST = schema.schema_version()
 Sql = Callable[[str], str]
 
@@ -94,6 +94,13 @@ def test_what_version_3_or_4_wrote_is_read(version: int, database: str, sql: Sql
         assert (view.checked(), view.unnamed()) == ([(2, b"{}")], 0)
 
 
+def test_what_version_5_wrote_is_read(database: str, sql: Sql) -> None:
+    sql(stored(database, 5))
+    check_content(database)
+    with store.open(database) as ledger, ledger.reading() as view:
+        assert view.witnessed() == store.StoredCheckpoint(1, b"note")
+
+
 def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sql: Sql) -> None:
     sql(stored(database, 2))
     store.migrate(database)
@@ -124,7 +131,7 @@ COLUMNS = (
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 5; .*migrate"):
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 6; .*migrate"):
         store.open(old)
     assert store.migrate(old) == (1, LAST + 1)
     assert store.migrate(old) == (LAST + 1, LAST + 1)
@@ -153,7 +160,7 @@ def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> No
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 5, this one knows 4; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 6, this one knows 5; upgrade"):
             use(old)
 
 

@@ -28,7 +28,7 @@ from assay.ledger.counting import CountedView
 from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.statements import receipt_document
-from assay.ledger.store import Damaged, Meta, Store, StoredReceipt, StoredSettlement, View
+from assay.ledger.store import Damaged, Meta, Store, StoredCheckpoint, StoredReceipt, StoredSettlement, View
 from assay.ledger.store.engine import CACHE_KIB, RESTORE
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
@@ -45,6 +45,7 @@ class Ledger:
 
     def __init__(self, settings: Config, database: Store, log: Log) -> None:
         self.folder, self.config, self.store, self.log = settings.folder, settings, database, log
+        self._shown = b""
         self.judged: dict[tuple[object, ...], str] = {}
         """The verdicts on batches, as `CountedView` keeps them; who opens a ledger again may hand them on."""
 
@@ -71,8 +72,17 @@ class Ledger:
             if size and self._root(view, size - 1) != self.log.checkpoint.root:
                 what = f"differs from the database {self.store.name} in the first {size} receipts"
                 raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
-            if last is not None and size < count:
-                self.log.publish(last.checkpoint, size, [_entry(receipt.digest) for receipt in view.receipts(size)])
+            if last is None:
+                return
+            waits = self.config.policy.exists()
+            if size < count:
+                entries = [_entry(receipt.digest) for receipt in view.receipts(size)]
+                self.log.publish(last.checkpoint, size, entries, waits=waits)
+            cosigned = view.witnessed()
+            shown = last.checkpoint if not waits else None if cosigned is None else cosigned.checkpoint
+            if shown is not None and shown != self._shown:
+                self.log.show(shown)
+                self._shown = shown
 
     def _root(self, view: View, position: int) -> bytes:
         receipt = view.receipt_at(position)
@@ -104,9 +114,18 @@ class Ledger:
         return receipt
 
     def document(self, receipt: StoredReceipt, within: StoredReceipt | None = None) -> dict[str, Any]:
-        """A receipt as its file has it: signed statement, and proof in the log as it was when it, or `within`, was signed."""
-        then = within or receipt
-        return receipt_document(receipt.envelope, self.log.inclusion(receipt.position, then.position + 1), then.checkpoint)
+        """A receipt as its file has it: signed statement, and proof in the log as `proven_in` says for it, or for `within`."""
+        with self.store.reading() as view:
+            then = proven_in(view, within or receipt)
+        return receipt_document(receipt.envelope, self.log.inclusion(receipt.position, then.size), then.checkpoint)
+
+    def cosigned(self, note: bytes, size: int) -> None:
+        """Store a checkpoint that a quorum of witnesses has cosigned, and show it to everybody. Raises BadInput, StoreError."""
+        with self.store.writing() as tx:
+            newest = tx.witnessed()
+            if newest is None or newest.size < size:
+                tx.add_witnessed(StoredCheckpoint(size, note))
+        self.bring_up()
 
     def close(self) -> None:
         """Close the database."""
@@ -117,6 +136,24 @@ class Ledger:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def proven_in(view: View, receipt: StoredReceipt, *, exact: bool = False) -> StoredCheckpoint:
+    """The checkpoint in which a receipt is proven: the first that witnesses cosigned with it in the log; without one, its own.
+
+    exact: only of the log that ends with this receipt, as a bundle has it.
+    """
+    size = receipt.position + 1
+    cosigned = view.witnessed(size)
+    if cosigned is None or (exact and cosigned.size != size):
+        return StoredCheckpoint(size, receipt.checkpoint)
+    return cosigned
+
+
+def unwitnessed(view: View) -> StoredReceipt | None:
+    """The receipt whose checkpoint witnesses are asked to cosign next: one after the other, at first the newest. None if none."""
+    newest, last = view.witnessed(), view.last_receipt()
+    return last if newest is None or last is None else view.receipt_at(newest.size)
 
 
 def stored_settlement(view: View, epoch: int) -> tuple[StoredSettlement, bytes]:
@@ -180,7 +217,7 @@ def _log(settings: Config, key: LogKey, database: Store) -> Log:
     if last is None:
         return Log.absent(settings.tiles, key)
     with _undamaged(database):
-        return Log.anew(settings.tiles, key, last.checkpoint, entries)
+        return Log.anew(settings.tiles, key, last.checkpoint, entries, waits=settings.policy.exists())
 
 
 @contextmanager
@@ -214,7 +251,7 @@ def make_ledger(
     key = note.log_key(origin, signer.public)
     settings = Config(file.parent, origin, str(key), database, log, name, file.name)
     meta = Meta(whose, origin, settings.key)
-    new_log = not (settings.tiles / "checkpoint").exists()
+    new_log = not note.is_log(settings.tiles)
     new_database = not _is_there(settings.place, meta)
     if new_database and not new_log and Log(settings.tiles, key).size:
         raise BadInput(

@@ -99,10 +99,25 @@ def audit_receipts(ledger: Ledger) -> int:
                 expect(f"the place of the receipt of epoch {receipt.epoch}", count, receipt.position)
                 _check_receipt(ledger, view, receipt, before)
                 count, before = count + 1, receipt
+            _check_witnessed(ledger, view)
     except Damaged as error:
         error.at(file=ledger.store.name)
         raise
     return count
+
+
+def _check_witnessed(ledger: Ledger, view: View) -> None:
+    """Raise Damaged for a cosigned checkpoint that is not one of the log."""
+    cosigned = view.witnessed(0)
+    while cosigned is not None:
+        name = f"the cosigned checkpoint of {cosigned.size} receipts"
+        try:
+            note = cosigned.checkpoint if type(cosigned.checkpoint) is bytes else b""
+            parsed = check.check_checkpoint(note, [ledger.key])
+            expect(name, (parsed.size, parsed.root), (cosigned.size, ledger.log.root(cosigned.size)))
+        except (CheckError, ValueError) as error:
+            raise Damaged(f"{name} is damaged ({error})", hint=RESTORE) from None
+        cosigned = view.witnessed(cosigned.size + 1)
 
 
 def _check_receipt(ledger: Ledger, view: View, receipt: StoredReceipt, before: StoredReceipt | None) -> None:

@@ -38,7 +38,7 @@ from assay.ledger import check, config, intake, store
 from assay.ledger.access import open_store
 from assay.ledger.check import LogKey
 from assay.ledger.config import Config
-from assay.ledger.log import Log
+from assay.ledger.log import Log, is_log
 from assay.ledger.store import Damaged, Store
 
 __all__ = ["About", "back_up", "restore"]
@@ -197,7 +197,7 @@ def _check_against_folder(database: Store, about: About, settings: Config, file:
     """Raise BadInput for another history than the folder's log, and, unless `older`, for less than the folder's files have."""
     hint = "use a later backup; or add --older, and bring back what is missing: the page on the ledger says how"
     with database.reading() as view:
-        if (settings.tiles / "checkpoint").exists():
+        if is_log(settings.tiles):
             log, key = Log(settings.tiles, LogKey.parse(settings.key)), LogKey.parse(settings.key)
             if log.size > about.held.receipts and not older:
                 what = f"is older than the log in {settings.tiles}: it has {about.held.receipts} receipts, the log {log.size}"

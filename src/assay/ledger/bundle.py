@@ -8,8 +8,8 @@
     receipts/epoch-N.receipt  every receipt up to this one
     log/                      checkpoint and tiles, as they were with this receipt
 
-A bundle depends only on the database, so two exports of an epoch are the same. It is written to a temporary folder, flushed to
-the disk and renamed: it is complete, or not there at all.
+A bundle depends only on the database: two exports of an epoch are the same, unless its checkpoint was cosigned between them. It
+is written to a temporary folder, flushed to the disk and renamed: it is complete, or not there at all.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_parquet(ledger: Ledger, last: StoredReceipt) -> None:
 
 
 def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) -> None:
-    from assay.ledger.access import stored_settlement
+    from assay.ledger.access import proven_in, stored_settlement
 
     receipts = [receipt for receipt in view.receipts() if receipt.position <= last.position]
     settled, inputs = stored_settlement(view, last.epoch)
@@ -108,11 +108,12 @@ def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) ->
             evidence.write_parquet(place / EVIDENCE / f"{name}.parquet", rows)
         else:
             evidence.write_lines(place / EVIDENCE / f"{name}.jsonl", rows)
-        proof = tree.inclusion(receipt.position, receipt.position + 1)
-        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(receipt.envelope, proof, receipt.checkpoint)])
+        proof, then = tree.inclusion(receipt.position, receipt.position + 1), proven_in(view, receipt, exact=True)
+        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(receipt.envelope, proof, then.checkpoint)])
         first = receipt.epoch + 1
     _put(place / BATCHES, _lines(view, receipts))
-    for path, data in log_files([_entry(receipt) for receipt in receipts], last.checkpoint).items():
+    then = proven_in(view, last, exact=True)
+    for path, data in log_files([_entry(receipt) for receipt in receipts], then.checkpoint).items():
         (place / LOG / path).parent.mkdir(parents=True, exist_ok=True)
         _put(place / LOG / path, [data])
 

@@ -27,9 +27,11 @@ from assay.ledger.keys import as_bad_input
 from assay.scheme.fields import Section, refused
 from assay.scheme.reading import present, read_toml, validate
 
-__all__ = ["FILE", "Config", "exists", "file_of", "is_subnet", "load", "read", "write"]
+__all__ = ["FILE", "POLICY", "Config", "exists", "file_of", "is_subnet", "load", "read", "write"]
 
 FILE = "ledger.toml"
+POLICY = "witnesses.policy"
+"""The file that names the witnesses of a log; its operator makes it. See `assay.ledger.cosigning`."""
 _COMMENTS = {
     "origin": "the name of the log",
     "key": "its public key, which whoever checks receipts needs",
@@ -91,6 +93,11 @@ class Config:
     def tiles(self) -> Path:
         """The folder of the log."""
         return self.folder / self.log
+
+    @property
+    def policy(self) -> Path:
+        """The file that names the log's witnesses, if it has any; beside ledger.toml or NAME.ledger.toml."""
+        return self.folder / f"{self.name.removesuffix(FILE)}{POLICY}"
 
 
 def is_subnet(place: Path) -> bool:

@@ -1,6 +1,7 @@
 """Keep a Merkle log in a folder for any web server, sign its checkpoints, and prove its entries (C2SP tlog-tiles). SPEC 6.
 
-    checkpoint              the signed root
+    checkpoint              the signed root that everybody is shown
+    signed                  the newest signed root, while witnesses are asked to cosign it; nobody is shown it
     tile/0/x001/234         256 hashes of entries; tile/1/… the roots of 256 such tiles each; and so on
     tile/0/x001/235.p/17    the last tile of a level, with the 17 hashes it has so far
     tile/entries/x001/234   the entries themselves
@@ -9,6 +10,8 @@
   without a checkpoint, the next append writes them again.
 - An append writes the last tiles of the levels that grow, and removes unfinished files of a writer that died. A partial tile is
   removed when its full tile is there.
+- A log with witnesses publishes in two steps: `publish` writes tiles and `signed`; when enough witnesses have cosigned that,
+  `show` replaces the checkpoint. What is shown never becomes older.
 - A file is used only if it leads to the checkpoint's root; one that does not is named in the error. Only someone who saw a later
   checkpoint can see that the checkpoint itself was rolled back: `check_against`.
 """
@@ -124,6 +127,11 @@ def unbundle_entries(data: bytes) -> list[bytes]:
     return entries
 
 
+def is_log(folder: Path) -> bool:
+    """Whether there is a log in a folder: one of its checkpoints."""
+    return any((folder / name).exists() for name in (SHOWN, WAITING))
+
+
 def log_key(origin: str, key: PublicKey) -> LogKey:
     """The vkey of a log with this name; raises BadInput for a name that a log cannot have, or a key that is not Ed25519."""
     if key.kind != ED25519:
@@ -153,6 +161,8 @@ def proof_text(proof: Proof, checkpoint: bytes) -> str:
     return f"{PROOF}\nindex {proof.index}\n{hashes}\n{checkpoint.decode()}"
 
 
+SHOWN, WAITING = "checkpoint", "signed"
+"""The files of the checkpoint that everybody is shown, and of a newer one that waits for witnesses."""
 _ROOM = "check its place, its permissions and the free space"
 KEPT = 64
 """How many checked tiles stay in memory."""
@@ -177,7 +187,7 @@ class Log:
     @classmethod
     def create(cls, folder: Path, key: LogKey, note: bytes) -> Log:
         """A new log, from the signed checkpoint of the empty tree; raises BadInput if there is a log in the folder."""
-        if (folder / "checkpoint").exists():
+        if is_log(folder):
             raise BadInput("there is a log already", file=folder / "checkpoint", hint="choose another folder")
         with as_bad_input("sign it with the log's own key"):
             if check.check_checkpoint(note, [key]).size:
@@ -187,9 +197,10 @@ class Log:
         return cls(folder, key)
 
     @classmethod
-    def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes]) -> Log:
+    def anew(cls, folder: Path, key: LogKey, note: bytes, entries: list[bytes], *, waits: bool = False) -> Log:
         """A log made from a signed checkpoint and all its entries, in a new folder: complete, or not at all.
 
+        waits: witnesses must cosign the checkpoint before it is shown.
         Raises BadInput if it cannot be written, check.CheckError if the checkpoint is not one of these entries.
         """
         after, root = check.check_checkpoint(note, [key]), merkle.root(list(map(check.leaf_hash, entries)))
@@ -201,7 +212,7 @@ class Log:
             for path, data in log_files(entries).items():
                 _make_log((beside / path).parent)
                 write_bytes(beside / path, data)
-            write_bytes(beside / "checkpoint", note)
+            write_bytes(beside / (WAITING if waits else SHOWN), note)
             beside.rename(folder)
             flush_folder(folder.parent)
         except (BadInput, OSError) as error:
@@ -222,27 +233,36 @@ class Log:
     def reload(self) -> None:
         """Read the checkpoint and its partial tiles again: another process may have added to the log."""
         self._check_there()
-        path = self.folder / "checkpoint"
         while True:
-            self.note = self._note()
-            with as_bad_input(_COPY, file=path):
-                self.checkpoint = check.check_checkpoint(self.note, [self.key])
+            self.note, self.checkpoint = self._newest()
             try:
                 self._read_edge()
             except BadInput:
-                if self._note() == self.note:
+                if self._newest()[0] == self.note:
                     raise
             else:
                 return
+
+    def _newest(self) -> tuple[bytes, Checkpoint]:
+        """The newest signed checkpoint: the one that waits for witnesses, or the one that is shown."""
+        shown = self._signed(SHOWN) if (self.folder / SHOWN).exists() or not (self.folder / WAITING).exists() else None
+        waiting = self._signed(WAITING) if (self.folder / WAITING).exists() else None
+        return max((pair for pair in (shown, waiting) if pair is not None), key=lambda pair: pair[1].size)
+
+    def shown(self) -> Checkpoint | None:
+        """The checkpoint that everybody is shown; None if none was cosigned since the log's folder was made again."""
+        return self._signed(SHOWN)[1] if (self.folder / SHOWN).exists() else None
+
+    def _signed(self, name: str) -> tuple[bytes, Checkpoint]:
+        note = load(self.folder / name, check.NOTE_BYTES, hint=f"the folder of a log has one; {_COPY}")
+        with as_bad_input(_COPY, file=self.folder / name):
+            return note, check.check_checkpoint(note, [self.key])
 
     def _check_there(self) -> None:
         if not (self.folder.exists() or self.folder.is_symlink()):
             raise BadInput(
                 "the log's folder is missing, and there is no receipt from which to make it again", file=self.folder, hint=_ABSENT
             )
-
-    def _note(self) -> bytes:
-        return load(self.folder / "checkpoint", check.NOTE_BYTES, hint=f"the folder of a log has one; {_COPY}")
 
     def _read_edge(self) -> None:
         self._checked: dict[TilePlace, bytes] = {}
@@ -269,9 +289,10 @@ class Log:
         """The root that the log will have with these entries after its own; nothing is written."""
         return root_of_tiles(self._edge | grow_tiles(self._edge, self.size, entries), self.size + len(entries))
 
-    def publish(self, note: bytes, first: int, entries: Sequence[bytes]) -> None:
+    def publish(self, note: bytes, first: int, entries: Sequence[bytes], *, waits: bool = False) -> None:
         """Bring the folder up to a signed checkpoint; `entries` are those from number `first` up to its size.
 
+        waits: witnesses must cosign the checkpoint before it is shown.
         A folder that is as far or further is only checked against it. Raises BadInput, with nothing written, if the checkpoint
         does not fit this log with these entries.
         """
@@ -298,10 +319,26 @@ class Log:
                 clear((self.folder / path).parent)
                 write_bytes(self.folder / path, data)
             clear(self.folder)
-            write_bytes(self.folder / "checkpoint", note)
+            write_bytes(self.folder / (WAITING if waits else SHOWN), note)
             before = self.size
             self.reload()
             self._drop_partial(before)
+
+    def show(self, note: bytes) -> None:
+        """Show everybody a signed checkpoint of this log, with its cosignatures, unless a newer one is shown already.
+
+        Raises BadInput, with nothing written, if the checkpoint is not of this log.
+        """
+        with as_bad_input("sign it with the log's own key", file=self.folder):
+            after = check.check_checkpoint(note, [self.key])
+        with alone(self.folder):
+            self.reload()
+            self.check_against(after)
+            shown = self._signed(SHOWN) if (self.folder / SHOWN).exists() else None
+            if shown is None or after.size > shown[1].size or (after.size == shown[1].size and len(note) > len(shown[0])):
+                write_bytes(self.folder / SHOWN, note)
+            if (self.folder / WAITING).exists() and self._signed(WAITING)[1].size <= after.size:
+                (self.folder / WAITING).unlink()
 
     def inclusion(self, index: int, size: int | None = None) -> Proof:
         """The proof that entry `index` is among the first `size`, or all; ValueError if there is no such entry."""

@@ -20,7 +20,7 @@ from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical, digest
 from assay.folder.files import new_folder, write_bytes
 from assay.ledger import bundle, check, config, settling, statements
-from assay.ledger.access import Ledger, open_ledger
+from assay.ledger.access import Ledger, open_ledger, proven_in
 from assay.ledger.bundle import COMPETITIONS, EARLIER, LOG, SPLIT
 from assay.ledger.keys import PrivateKey
 from assay.ledger.statements import Split
@@ -225,12 +225,12 @@ def export(path: Path, epoch: int, target: Path) -> Emission:
 
 
 def _write(ledger: Ledger, view: View, receipt: StoredReceipt, place: Path) -> None:
-    proof = ledger.log.inclusion(receipt.position, receipt.position + 1)
-    write_bytes(place / SPLIT, canonical(statements.split_document(receipt.envelope, proof, receipt.checkpoint)) + b"\n")
+    proof, then = ledger.log.inclusion(receipt.position, receipt.position + 1), proven_in(view, receipt, exact=True)
+    write_bytes(place / SPLIT, canonical(statements.split_document(receipt.envelope, proof, then.checkpoint)) + b"\n")
     rows = [earlier for earlier in view.receipts() if earlier.position <= receipt.position]
     if rows[:-1]:
         write_bytes(place / EARLIER, b"".join(earlier.envelope + b"\n" for earlier in rows[:-1]))
     entries = [bytes.fromhex(earlier.digest.removeprefix("sha256:")) for earlier in rows]
-    for name, data in bundle.log_files(entries, receipt.checkpoint).items():
+    for name, data in bundle.log_files(entries, then.checkpoint).items():
         (place / LOG / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(place / LOG / name, data)

@@ -46,6 +46,7 @@ CODES = {
         "unjudged",
         "validator-tells",
         "ledger",
+        "unwitnessed",
         "disk",
         "not-told",
     ),
@@ -169,7 +170,7 @@ def of_operator(
     if facts is not None:
         alarms += _of_season(facts, now)
     if whole:
-        alarms += _of_targets(content, targets, now)
+        alarms += [*_of_witnesses(content), *_of_targets(content, targets, now)]
     return [*_few(alarms), *(_of_disk(free) if whole else ()), *_untold(content)]
 
 
@@ -182,6 +183,15 @@ def _of_parts(content: Mapping[str, Any]) -> Iterator[Alarm]:
         way = f"{abs(jumped)} seconds {'forward' if jumped > 0 else 'back'}"
         hint = "set it by the network: timedatectl set-ntp true; for ten minutes epochs end by the clock of before"
         yield Alarm("clock", f"this machine's clock jumped {way}", hint)
+
+
+def _of_witnesses(content: Mapping[str, Any]) -> Iterator[Alarm]:
+    """The logs whose newest checkpoint waits for its witnesses: nobody is shown it until then."""
+    for log, row in sorted((content.get("unwitnessed") or {}).items()):
+        hint = "they are asked again each minute; see who runs them, or change witnesses.policy"
+        if row.get("forked"):
+            hint = f"two histories of this log were signed: stop, and compare {', '.join(row['forked'][:SHOWN])}"
+        yield Alarm("unwitnessed", f"{log}: since {row.get('since')} {row.get('what')}", hint, log)
 
 
 def _of_targets(content: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[Alarm]:

@@ -1,12 +1,21 @@
-"""The time of day as an operator's node believes it. `scheme/clock.py` says when an epoch ends."""
+"""The time of day as an operator's node believes it, and its notes of epochs that ended; `scheme/clock.py` says when they do."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-__all__ = ["SteadyClock"]
+from assay.errors import BadInput
+from assay.exact import canonical
+from assay.folder.files import write_bytes
+from assay.folder.strict import load_note
+from assay.node import CLOCK, FOLDER
+
+__all__ = ["SteadyClock", "change_note", "read_note", "write_note"]
 
 JUMP_SECONDS = 60.0
 """A difference between two clocks that no correction by the network makes in a second."""
@@ -47,3 +56,20 @@ class SteadyClock:
         elif now - self._since >= HELD_SECONDS:
             self._offset, self._since, self.jumped = offset, None, 0.0
         return now + self._offset
+
+
+def write_note(folder: Path, **changes: Any) -> None:
+    """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
+    with suppress(BadInput, OSError):
+        change_note(folder, **changes)
+
+
+def change_note(folder: Path, **changes: Any) -> None:
+    """Change fields of what the clock notes. Raises BadInput, OSError."""
+    (folder / FOLDER).mkdir(exist_ok=True)
+    write_bytes(folder / FOLDER / CLOCK, canonical(read_note(folder) | changes) + b"\n")
+
+
+def read_note(folder: Path) -> dict[str, Any]:
+    """At which block which epoch was closed, and by which clock; empty if it is not known."""
+    return load_note(folder / FOLDER / CLOCK)

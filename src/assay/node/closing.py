@@ -13,23 +13,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError, BadInput, CannotSettle
-from assay.exact import canonical, digest
+from assay.exact import digest
 from assay.folder import registry
-from assay.folder.files import write_bytes
-from assay.folder.strict import load_note
 from assay.judge.running import Stop
-from assay.ledger import bundle, closing_cost, settling, subnet_bundle
+from assay.ledger import bundle, closing_cost, config, settling, subnet_bundle
 from assay.ledger.access import Ledger, open_ledger, receipt_predicate
 from assay.ledger.keys import PrivateKey
 from assay.ledger.store import StoredReceipt
-from assay.node import CLOCK, FOLDER, status
+from assay.node import status
 from assay.node.chain import EpochRegistry
+from assay.node.clock import change_note, read_note, write_note
+from assay.node.witnesses import AGAIN_SECONDS, SeasonWitnesses, is_shown
 from assay.scheme.bounty import read_bounty
 from assay.scheme.clock import BLOCK_SECONDS, EpochEnd, by_blocks, by_time, ends_late
 from assay.scheme.fields import instant_text
@@ -39,7 +39,7 @@ from assay.scheme.model import Scheme
 from assay.settle import Settlement
 from assay.settle.story.telling import named, plural
 
-__all__ = ["Closer", "Due", "note_due"]
+__all__ = ["Closer", "Due"]
 
 Tell = Callable[[str], None]
 LOOK_SECONDS = 1.0
@@ -57,6 +57,11 @@ class Due:
 
     at: float | None
     head: tuple[int, float] | None = None
+
+    def note(self, folder: Path) -> None:
+        """Note when to look again, and the head by which the next blocks are measured. Raises BadInput, OSError."""
+        head = None if self.head is None else [int(part) for part in self.head]
+        change_note(folder, due=None if self.at is None else int(self.at), head=head)
 
 
 @dataclass
@@ -135,6 +140,7 @@ class Closer:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
         self._pulled = dict[EpochEnd, list[Path]]()
         self._registry = None if self.target is None else EpochRegistry(self.target, self._tell)
+        self._witnesses = SeasonWitnesses(self.folders[0], self.tell)
 
     def carry_out(self, *, wait: bool = True) -> Due:
         """Close everything that has ended, and say when the next epoch ends. wait: for validators, for as long as it takes.
@@ -156,7 +162,10 @@ class Closer:
                         raise wrong
                     break
                 self._rest()
-            return self._due()
+            due = self._due()
+            if self._witnesses.waiting:
+                due = replace(due, at=min(self.clock() + AGAIN_SECONDS, due.at or float("inf")))
+            return due
         finally:
             for season in self._seasons:
                 season.close()
@@ -212,11 +221,11 @@ class Closer:
             folders = [season.folder for season in ended if season.end == end]
             if self._pulled.get(end) == folders:
                 continue
-            note = _read_note(self.folders[0]).get("pulled")
+            note = read_note(self.folders[0]).get("pulled")
             known = {int(epoch): int(block) for epoch, block in note.items()} if isinstance(note, dict) else {}
             known[end.epoch] = chain.pull(end, folders, known)
             kept = sorted(known.items())[-_PULLED:]
-            _write_note(self.folders[0], pulled={str(epoch): block for epoch, block in kept})
+            write_note(self.folders[0], pulled={str(epoch): block for epoch, block in kept})
             self._pulled[end] = folders
 
     def _head(self) -> int:
@@ -228,14 +237,14 @@ class Closer:
         clock = season.scheme.epoch
         assert clock is not None
         clock_digest = digest(clock.model_dump(mode="json", include={"every", "start", "tempo"}, exclude_none=True))
-        if _read_note(season.folder).get("clock") == clock_digest:
+        if read_note(season.folder).get("clock") == clock_digest:
             return
         due = 1 + int(now - end.at) // (clock.every or clock.tempo or 1)
         if due > 1 and not self.catch_up:
             what = f"epochs {end.epoch} to {end.epoch + due - 1} have ended by [epoch], and no node has closed one by it yet"
             hint = "correct start: epoch N ends at start + N · every; or close them all, now and for good: --catch-up"
             raise CannotSettle(what, file=season.folder / "scheme.toml", hint=hint)
-        _write_note(season.folder, clock=clock_digest)
+        write_note(season.folder, clock=clock_digest)
         if late := ends_late(clock, end.epoch, datetime.fromtimestamp(self.clock(), UTC)):
             self._tell(season.folder, late)
 
@@ -266,14 +275,14 @@ class Closer:
 
     def _ended_before(self, folder: Path, epoch: int, last: StoredReceipt | None) -> int:
         """The block at which the epoch before ended: as noted; else that of the last receipt's registry, or of the first pull."""
-        note = _read_note(folder)
+        note = read_note(folder)
         if note.get("epoch") == epoch - 1 and isinstance(note.get("block"), int):
             return int(note["block"])
         about = None if last is None else receipt_predicate(last).get("registry")
         pulled = registry.read_pulled(folder / registry.PULLED_FILE)
         assert pulled is not None  # `carry_out` pulled one
         block = pulled.block if about is None else int(about["block"])
-        _write_note(folder, epoch=epoch - 1, block=block)  # the registry may be pulled again before this epoch is closed
+        write_note(folder, epoch=epoch - 1, block=block)  # the registry may be pulled again before this epoch is closed
         return block
 
     def _due(self) -> Due:
@@ -335,7 +344,7 @@ class Closer:
             self._note(season, "closing what has ended", held=None, silent=[], trouble=None)  # catching up may take long
             self._tell_closed(season, settled, drafted)
         if end.unit == "block":
-            _write_note(season.folder, epoch=end.epoch, block=end.at)
+            write_note(season.folder, epoch=end.epoch, block=end.at)
         season.seen, season.waits = None, ""
         return True
 
@@ -363,13 +372,20 @@ class Closer:
     # Afterwards
 
     def _follow_up(self) -> AssayError | None:
-        """Sign the splits of epochs that all competitions have settled, and export what is not exported yet; the first error."""
+        """Ask the witnesses, sign the splits of epochs that all competitions have settled, and export; the first error."""
         wrong: AssayError | None = None
+        for season in self._seasons:
+            if not (config.read(season.folder).policy.exists() or self._witnesses.waiting):
+                continue
+            try:
+                self._witnesses.look(season.ledger, season.folder.name if len(self.folders) > 1 else "")
+            except AssayError as error:
+                wrong = wrong or error
         if self.subnet is not None:
             try:
                 self._sign_splits(self.subnet)
             except AssayError as error:
-                wrong = error
+                wrong = wrong or error
         for season in self._seasons if self.export is not None else ():
             assert self.export is not None
             name = season.folder.name if len(self.folders) > 1 else ""
@@ -383,13 +399,13 @@ class Closer:
         newest = subnet_bundle.last_epoch(self.folders)
         with open_ledger(subnet) as ledger, ledger.store.reading() as view:
             last = view.settled_epoch()
-        if newest is None or (last is not None and last >= newest):
-            return
-        first = newest if last is None else last + 1
-        for epoch in range(first, newest + 1):
+        first = 0 if newest is None else newest if last is None else last + 1
+        for epoch in range(first, 0 if newest is None else newest + 1):
             signed = subnet_bundle.sign(subnet, self.signers[subnet], epoch)
             if signed.new:
                 self.tell(f"{subnet.stem}: signed the split of epoch {epoch}")
+        with open_ledger(subnet) as ledger:
+            self._witnesses.look(ledger, subnet.stem)
 
     def _export(self, folder: Path, ledger: Ledger, place: Path) -> None:
         """Export each epoch after the newest one that is there; the first time, the newest that is settled."""
@@ -398,6 +414,8 @@ class Closer:
         exported = [epoch for epoch in epochs if (place / f"epoch-{epoch}").exists()]
         missing = [epoch for epoch in epochs if not exported or epoch > exported[-1]] if exported else epochs[-1:]
         for epoch in missing:
+            if not is_shown(ledger, ledger.receipt(epoch).position):
+                return
             try:
                 place.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -426,12 +444,6 @@ class _Why:
     what: str
     hint: str = ""
     held: bool = False
-
-
-def note_due(folder: Path, due: Due) -> None:
-    """Note when to look again, and the head by which the next blocks are measured. Raises BadInput, OSError."""
-    head = None if due.head is None else [int(part) for part in due.head]
-    _change_note(folder, due=None if due.at is None else int(due.at), head=head)
 
 
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
@@ -478,19 +490,3 @@ def _stamp(file: Path) -> object:
         state = file.stat()
         return state.st_mtime_ns, state.st_size, state.st_ino
     return None
-
-
-def _write_note(folder: Path, **changes: Any) -> None:
-    """Note at which block which epoch ended (if it is lost, the receipt has its registry's block), or by which clock."""
-    with suppress(BadInput, OSError):
-        _change_note(folder, **changes)
-
-
-def _change_note(folder: Path, **changes: Any) -> None:
-    (folder / FOLDER).mkdir(exist_ok=True)
-    write_bytes(folder / FOLDER / CLOCK, canonical(_read_note(folder) | changes) + b"\n")
-
-
-def _read_note(folder: Path) -> dict[str, Any]:
-    """At which block which epoch was closed, and by which clock; empty if it is not known."""
-    return load_note(folder / FOLDER / CLOCK)

@@ -308,7 +308,6 @@ class Operator:
     def _close_here(self) -> int:
         """Close what has ended, and note when to look again."""
         from assay.judge.running import stopping
-        from assay.node.closing import note_due
 
         closer = self._closer()
         match self._read_clock().get("head"):
@@ -325,7 +324,7 @@ class Operator:
             self._note(trouble=trouble, state="waiting")
             return TROUBLE
         try:
-            note_due(self.folders[0], due)
+            due.note(self.folders[0])
         except (BadInput, OSError) as error:  # a full disk: it is tried again, with pauses
             self._note(trouble=status.trouble_of(error, self._trouble))
             return TROUBLE

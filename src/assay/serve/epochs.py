@@ -19,7 +19,7 @@ from assay.exact import canonical
 from assay.folder import csvs, registry
 from assay.folder.files import Place
 from assay.ledger import bundle, check, evidence, statements
-from assay.ledger.access import stored_settlement
+from assay.ledger.access import proven_in, stored_settlement
 from assay.ledger.check import LogKey
 from assay.ledger.closing_cost import next_epoch
 from assay.ledger.counting import CountedView
@@ -189,9 +189,10 @@ class EpochReader:
         """The receipt of a settled epoch, as `assay receipt` prints it."""
         with self._ledgered().reading() as view:
             receipt = _receipt(view, epoch)
-            entries = [_entry(earlier) for earlier in view.receipts() if earlier.position <= receipt.position]
-        proof = Tree([check.leaf_hash(entry) for entry in entries]).inclusion(receipt.position, receipt.position + 1)
-        return statements.receipt_file(receipt.envelope, proof, receipt.checkpoint)
+            then = proven_in(view, receipt)
+            entries = [_entry(earlier) for earlier in view.receipts() if earlier.position < then.size]
+        proof = Tree([check.leaf_hash(entry) for entry in entries]).inclusion(receipt.position, then.size)
+        return statements.receipt_file(receipt.envelope, proof, then.checkpoint)
 
     def proof(self, epoch: int, key: str) -> bytes:
         """A participant's own proof, as `assay receipt --for` prints it. Raises HttpProblem (404) for a stranger."""

@@ -309,7 +309,7 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
 def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
     """The proof of a settled epoch, checked here: signature, place in the log, and the settlement, which was computed again."""
     from assay.ledger import settling
-    from assay.ledger.access import receipt_predicate
+    from assay.ledger.access import proven_in, receipt_predicate
     from assay.ledger.check import check_checkpoint
     from assay.ledger.evidence import evidence_root
 
@@ -317,7 +317,7 @@ def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
         receipt = view.receipt(settlement.epoch)
         if receipt is None:
             return None
-        links = [*view.receipts()]
+        links, note = [*view.receipts()], proven_in(view, receipt).checkpoint
         first = max((link.epoch + 1 for link in links if link.epoch < receipt.epoch), default=0)
         records = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
     settling.check_receipt(ledger, receipt)
@@ -331,7 +331,7 @@ def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
             what = f"the receipt of epoch {receipt.epoch} does not name the {name} that the ledger has"
             raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
     chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
-    checkpoint = check_checkpoint(receipt.checkpoint, [ledger.key])
+    checkpoint = check_checkpoint(note, [ledger.key])
     return EpochProof(
         chain,
         states,

@@ -9,6 +9,7 @@ import typer
 
 from assay.cli.errors import warn
 from assay.cli.ledger.upkeep import Folder, adopt, backup, grant, restore
+from assay.cli.ledger.witnesses import fork, witness
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
 
@@ -20,8 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for one in (backup, restore, adopt, grant):
-    app.command()(one)
+for command in (backup, restore, adopt, grant, witness, fork):
+    app.command()(command)
 
 
 @app.command()

@@ -38,6 +38,10 @@ def verify(
     subnet: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A subnet file that a signed split must follow.", show_default=False)
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Witnesses (C2SP tlog-policy): a quorum must have cosigned.", show_default=False),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Check a receipt, and compute its settlement again.
@@ -45,8 +49,7 @@ def verify(
     It works offline, without the ledger, on files from anybody. It prints what was checked, or the first stage that fails, with
     the participant, what was expected and what was found. It also says what could not be checked.
 
-    A subnet's signed split names the log of each competition, so the keys of these logs need not be given. A key of a log that is
-    not checked is refused.
+    A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
 
     The exit code is 0 if every check passes, 1 if one fails.
 
@@ -54,7 +57,7 @@ def verify(
     Examples:
       assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
-      assay verify miner-7-epoch-12.proof --key log.vkey
+      assay verify miner-7-epoch-12.proof --key log.vkey --policy witnesses.policy
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
     """
     from assay.cli.errors import refuse
@@ -65,11 +68,12 @@ def verify(
     keys = [log_key(text) for text in key or ()]
     try:
         with Working(f"verifying {receipt}"):
-            report = check(receipt, evidence=evidence, scheme=scheme, key=keys, checkpoint=checkpoint, log=log, subnet=subnet)
+            files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
+            report = check(receipt, key=keys, policy=policy, **files)
     except Refused as refused:
         refuse(refused, as_json=as_json)
     if not emit(report.document, as_json):
-        _show(report, own=not keys)
+        _show(report, own=not keys, alone=policy is None)
 
 
 def log_key(text: str) -> str:
@@ -89,7 +93,7 @@ def log_key(text: str) -> str:
         return str(LogKey.parse(content))
 
 
-def _show(report: Verified, *, own: bool) -> None:
+def _show(report: Verified, *, own: bool, alone: bool) -> None:
     from assay.cli.show import heading, note, sentence, show, stages
 
     predicate = report.receipt
@@ -103,4 +107,6 @@ def _show(report: Verified, *, own: bool) -> None:
     if own:
         what, whose = ("receipt", "log's") if joint is None else ("split", "subnet's")
         show(sentence(f"Who signed this {what} was not checked: give the {whose} public key with --key."), "")
+    if alone:
+        show(sentence("Not proven: that everybody is shown this same log. Witnesses of a policy prove it: --policy."), "")
     show(note(f"Digest {predicate['settlement']}" if joint is None else f"Emission {joint['digest']}"))

@@ -38,7 +38,19 @@ from sqlalchemy.exc import DBAPIError
 
 from assay.errors import BadInput, brief
 from assay.ledger.store.engine import RESTORE, Damaged, Elsewhere, NotALedger, OtherVersion
-from assay.ledger.store.tables import SCHEMA, Meta, append_only, attempts, batches, checked, fitting, meta, records, triggers
+from assay.ledger.store.tables import (
+    SCHEMA,
+    Meta,
+    append_only,
+    attempts,
+    batches,
+    checked,
+    fitting,
+    meta,
+    records,
+    triggers,
+    witnessed,
+)
 
 Home = dict[str, str]
 HOME = "home"
@@ -358,7 +370,14 @@ def _with_others(connection: Connection) -> None:
             connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked, _with_others)
+def _with_witnessed(connection: Connection) -> None:
+    """Version 5: the ledger stores the checkpoints that witnesses have cosigned."""
+    witnessed.create(connection)
+    for statement in append_only(witnessed, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked, _with_others, _with_witnessed)
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
 
 

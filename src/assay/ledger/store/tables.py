@@ -1,6 +1,6 @@
 """Define the tables of the ledger, the triggers that make them append-only, the types of their rows, and the slots of records.
 
-This is version 4 of the schema, for both databases.
+This is version 5 of the schema, for both databases.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
 - A record that counts is stored once. The same record has the same slot, so one index finds both. The key of the index begins
@@ -11,6 +11,7 @@ This is version 4 of the schema, for both databases.
 - `attempts` stores what was sent to the targets of publish.toml, numbered from 1 for each target: of two simultaneous writers,
   one fails.
 - `checked` stores the verdicts on batches that the log's key signed: see `assay.ledger.counting`.
+- `witnessed` stores the checkpoints that witnesses have cosigned: see `assay.ledger.cosigning`.
 - No row is ever changed or removed, except in `meta`, by a migration.
 
 In the rows, digests are `sha256:…`; the digests of records, of which there are many, are 32 bytes.
@@ -27,7 +28,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -44,6 +46,7 @@ from sqlalchemy import (
     Text,
 )
 
+from assay.exact import LARGEST
 from assay.ledger.batch import StoredRecord
 from assay.records import Evidence, record
 
@@ -132,7 +135,14 @@ checked = Table(
     Column("envelope", LargeBinary, nullable=False),
 )
 
-APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked)
+witnessed = Table(
+    "witnessed",
+    SCHEMA,
+    Column("size", _Number, primary_key=True, autoincrement=False),
+    Column("checkpoint", LargeBinary, nullable=False),
+)
+
+APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked, witnessed)
 _SAME = {
     "batches": "id = NEW.id",
     "records": "seq = NEW.seq",
@@ -142,6 +152,7 @@ _SAME = {
     "receipts": "epoch = NEW.epoch OR position = NEW.position",
     "attempts": "target = NEW.target AND number = NEW.number",
     "checked": "digest = NEW.digest",
+    "witnessed": "size = NEW.size",
 }
 """Table → when a new row has the key of an old one: SQLite's REPLACE would remove the old row without its triggers."""
 
@@ -305,6 +316,26 @@ class StoredReceipt:
     digest: str
     envelope: bytes
     checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCheckpoint:
+    """A signed checkpoint of the log: how many receipts it covers, and the note with its cosignatures."""
+
+    size: int
+    checkpoint: bytes
+
+
+def members_of(text: Any) -> tuple[tuple[int, int], ...]:
+    """The ranges of a batch's members; none if they are malformed or do not ascend: a batch without members does not count."""
+    try:
+        pairs = [(first, last) for first, last in json.loads(text)]
+    except (RecursionError, TypeError, ValueError):
+        return ()
+    ends = [end for pair in pairs for end in pair]
+    if any(type(end) is not int or not 1 <= end <= LARGEST for end in ends) or any(first > last for first, last in pairs):
+        return ()
+    return tuple(pairs) if all(end < other for (_, end), (other, _) in pairwise(pairs)) else ()
 
 
 AT_ONCE = 500

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from hashlib import sha256
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, and_, exists, func, or_, select
@@ -25,6 +25,7 @@ from assay.ledger.store.tables import (
     Conflict,
     RecordRow,
     StoredBatch,
+    StoredCheckpoint,
     StoredReceipt,
     StoredSettlement,
     Submission,
@@ -36,6 +37,7 @@ from assay.ledger.store.tables import (
     contradictions,
     first_of_slot,
     inputs,
+    members_of,
     meta,
     receipts,
     records,
@@ -43,6 +45,7 @@ from assay.ledger.store.tables import (
     settlements,
     slot_of,
     submissions,
+    witnessed,
 )
 from assay.records import Evidence
 
@@ -320,6 +323,13 @@ class View:
         query = select(receipts).where(receipts.c.position >= first).order_by(receipts.c.position)
         return (StoredReceipt(*tuple(row)) for row in self._rows(query))
 
+    def witnessed(self, size: int | None = None) -> StoredCheckpoint | None:
+        """The first cosigned checkpoint of at least so many receipts; without a size, the newest. None if there is none."""
+        order = witnessed.c.size.desc() if size is None else witnessed.c.size
+        query = select(witnessed).where(witnessed.c.size >= (size or 0)).order_by(order).limit(1)
+        row = self._connection.execute(query).first()
+        return None if row is None else StoredCheckpoint(*tuple(row))
+
     # What was sent to chains
 
     def targets(self) -> list[str]:
@@ -362,19 +372,7 @@ def _check_digest(row: StoredRecord) -> StoredRecord:
 
 def _batch(row: Found[Any]) -> StoredBatch:
     values = row._asdict()
-    return StoredBatch(**values | {"members": _members(values["members"])})
-
-
-def _members(text: Any) -> tuple[tuple[int, int], ...]:
-    """The ranges of a batch's members; none if they are malformed or do not ascend: a batch without members does not count."""
-    try:
-        pairs = [(first, last) for first, last in json.loads(text)]
-    except (RecursionError, TypeError, ValueError):
-        return ()
-    ends = [end for pair in pairs for end in pair]
-    if any(type(end) is not int or not 1 <= end <= LATEST for end in ends) or any(first > last for first, last in pairs):
-        return ()
-    return tuple(pairs) if all(end < other for (_, end), (other, _) in pairwise(pairs)) else ()
+    return StoredBatch(**values | {"members": members_of(values["members"])})
 
 
 def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
@@ -450,6 +448,10 @@ class Writer(View):
     def add_checked(self, count: int, envelope: bytes) -> None:
         """Store the verdict that the log's key signed on the first `count` batches."""
         self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
+
+    def add_witnessed(self, cosigned: StoredCheckpoint) -> None:
+        """Store a checkpoint that witnesses have cosigned."""
+        self._add(witnessed, astuple(cosigned))
 
     def add_attempts(self, target: str, *entries: bytes) -> None:
         """Store attempts to send to a target, or their outcomes, after those that are there."""

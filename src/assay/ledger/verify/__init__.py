@@ -1,11 +1,12 @@
 """Verify a receipt, a participant's proof or a bundle: check everything and compute the settlement again, offline and without the
 store. SPEC 6.
 
-    receipt → log → consistency → chain → evidence → signatures → inputs → settlement → results
+    receipt → log → consistency → witnesses → chain → evidence → signatures → inputs → settlement → results
 
 receipt       the statement has its shape, and the log's key signed it
 log           it is in the log: inclusion proof, signed checkpoint; the tiles, if they are given
 consistency   a checkpoint that was seen before is of the same log
+witnesses     a quorum of a policy cosigned the checkpoint, so everybody is shown this same log
 chain         the receipts from the first on, each naming the one before; the settlement before
 evidence      all records of every receipt, in order of acceptance
 signatures    every record is in a batch that its validator signed
@@ -31,7 +32,7 @@ from assay.errors import BadInput, Refused
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
-from assay.ledger.verify import claims, recompute, subnet_bundle
+from assay.ledger.verify import claims, recompute, subnet_bundle, witnesses
 from assay.ledger.verify.report import STAGES, Material, StageResult, Verified, gather_material, several
 
 __all__ = [
@@ -57,19 +58,22 @@ def verify(
     checkpoint: Path | str | None = None,
     log: Path | str | None = None,
     subnet: Path | str | None = None,
+    policy: Path | str | None = None,
 ) -> Verified:
     """Check a receipt, a participant's proof, or the bundle of an epoch or of a subnet, as far as the given files allow.
 
     evidence: the bundle, or a file of evidence. scheme: a scheme file that must be the receipt's. key: the log's public key
     (vkey); for a subnet, the key of its own log, and perhaps those of its competitions. Without a key, signatures are checked
     with the key that the receipt itself names. checkpoint: one that was seen before. log: the folder of the log's tiles, if it is
-    not in the bundle. subnet: a subnet file that a signed split must follow.
+    not in the bundle. subnet: a subnet file that a signed split must follow. policy: a policy file (C2SP tlog-policy); a quorum
+    of its witnesses must have cosigned the checkpoint of the receipt, or the one given as `checkpoint`.
 
     Raises Refused at the first stage that fails, and BadInput for wrong arguments. SPEC 6.
     """
     keys = list(dict.fromkeys(_key(text) for text in ([key] if isinstance(key, str) else key or ())))
     place, into = Path(receipt), Verified()
-    paths = {name: None if path is None else Path(path) for name, path in (("checkpoint", checkpoint), ("log", log))}
+    given = (("checkpoint", checkpoint), ("log", log), ("policy", policy))
+    paths = {name: None if path is None else Path(path) for name, path in given}
     if subnet_bundle.is_joint(place):
         if (evidence, scheme) != (None, None):
             what = "is of a subnet, but --evidence and --scheme are of a competition"
@@ -97,6 +101,7 @@ def _of_one(
     scheme: Path | None = None,
     checkpoint: Path | None = None,
     log: Path | None = None,
+    policy: Path | None = None,
 ) -> Verified:
     """`verify` for one competition; known: its log's key."""
     given = gather_material(receipt, evidence)
@@ -114,6 +119,7 @@ def _of_one(
         tiles = claims.log_of(log, used, now, into, whole=False)
     if checkpoint is not None:
         claims.consistency(checkpoint, used, now, tiles, into)
+    witnesses.verify_witnesses(policy, checkpoint, used, checked.proof.checkpoint, into)
     if not recompute.is_participant_proof(given.data):
         _rest(given, checked, used, now, into)
     if scheme is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from assay.settle import Settlement
 
 
-STAGES = ("receipt", "log", "consistency", "chain", "evidence", "signatures", "inputs", "settlement", "results")
+STAGES = ("receipt", "log", "consistency", "witnesses", "chain", "evidence", "signatures", "inputs", "settlement", "results")
 """In the order in which they are checked."""
 HINTED = ("chain", "evidence", "inputs")
 """Stages in which hints are shown; in the others, hints help only those who have the ledger."""

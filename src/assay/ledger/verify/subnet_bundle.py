@@ -14,7 +14,7 @@ from assay.ledger import check, statements
 from assay.ledger.bundle import COMPETITIONS, EARLIER, EMISSION, LOG, SPLIT
 from assay.ledger.check import Checkpoint, LogKey, Receipt
 from assay.ledger.statements import Split
-from assay.ledger.verify import claims
+from assay.ledger.verify import claims, witnesses
 from assay.ledger.verify.recompute import differs
 from assay.ledger.verify.report import StageResult, Verified, gather_material, or_null, several, stage
 from assay.scheme import subnet
@@ -45,6 +45,7 @@ def verified(
     announced: Path | None = None,
     checkpoint: Path | None = None,
     log: Path | None = None,
+    policy: Path | None = None,
 ) -> None:
     """Check the signed split and every competition's bundle, and that the split follows from the bundles. SPEC 4, 6.
 
@@ -65,6 +66,7 @@ def verified(
     into.right("receipt", f"{predicate['subnet']} epoch {predicate['epoch']}, signed by {whose}")
     into.right("log", f"entry {split.proof.index} of {now.size} in {now.origin}, by a signed checkpoint")
     _logs(root, key, now, into, split, checkpoint=checkpoint, log=log)
+    witnesses.verify_witnesses(policy, checkpoint, key, split.proof.checkpoint, into)
     if announced is not None:
         rules = subnet.read(announced)
         follows(split, rules, str(announced))
