@@ -18,6 +18,7 @@ WITHOUT = {
     "enclave collateral": "it prints a JSON document",
     "enclave develop": "it serves until it is stopped",
     "enclave serve": "it serves until it is stopped",
+    "ledger fork": "it prints a JSON document",
     "model scripted": "it serves until it is stopped",
     "node operator": "it works until it is stopped; `node status` says how it is",
     "node validator": "it works until it is stopped; `node status` says how it is",
@@ -25,6 +26,7 @@ WITHOUT = {
     "receipt": "it prints a JSON document",
     "scheme schema": "it prints a JSON schema",
     "serve": "it serves until it is stopped",
+    "witness serve": "it serves until it is stopped",
 }
 """The commands without --json, and why."""
 LATER = {"trial"}

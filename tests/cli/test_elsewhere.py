@@ -45,6 +45,7 @@ READING = {
     "verify": "verify {place}/epoch --key {key} --json",
     "ledger check": "ledger check {place}/small",
     "ledger replay": "ledger replay {place}/small",
+    "witness key": "witness key --name example.org/w --key somebody",
     "ledger consistency": "ledger consistency {place}/small 0",
     "evidence list": "evidence list {place}/small --json",
     "receipt": "receipt {place}/small 3",

@@ -11,7 +11,7 @@ import pytest
 from assay.errors import BadInput, Refused
 from assay.ledger import backup, bundle, check, config, cosigning, exchange, forks, keys, settling
 from assay.ledger import log as note
-from assay.ledger.access import Ledger, proven_in, unwitnessed
+from assay.ledger.access import Ledger, proven_in
 from assay.ledger.audit import audit_receipts
 from assay.ledger.check import CheckError, Checkpoint
 from assay.ledger.cosigning import ED25519, WitnessKey, merged
@@ -41,7 +41,7 @@ def witness(place: Path) -> None:
     """Have the next checkpoint cosigned."""
     with opened(place) as ledger:
         with ledger.store.reading() as view:
-            receipt = unwitnessed(view)
+            receipt = ledger.unwitnessed(view)
         assert receipt is not None
         ledger.cosigned(cosigned(receipt.checkpoint), receipt.position + 1)
 
@@ -89,7 +89,7 @@ def test_each_checkpoint_is_cosigned_one_after_the_other(two: Path) -> None:
         witness(two)
         assert shown(two) == size
     with opened(two) as ledger, ledger.store.reading() as view:
-        assert unwitnessed(view) is None
+        assert ledger.unwitnessed(view) is None
         assert [view.witnessed(size) and view.witnessed(size).size for size in (0, 1, 2, 3, 4)] == [1, 1, 2, 3, None]  # type: ignore[union-attr]
         assert audit_receipts(ledger) == 3
 
@@ -139,11 +139,15 @@ def test_what_is_shown_never_becomes_older(two: Path) -> None:
     with opened(two) as ledger:
         ledger.log.show(more)
     assert (two / "log/checkpoint").read_bytes() == more
+
+
+def test_only_a_checkpoint_of_this_log_is_shown(two: Path) -> None:
     other = note.sign_checkpoint(2, bytes(32), KEY, SIGNER)
     with opened(two) as ledger, pytest.raises(BadInput, match="forked"):
         ledger.log.show(other)
     with opened(two) as ledger, pytest.raises(BadInput):
         ledger.log.show(other.replace(b"\n2\n", b"\n1\n"))
+    assert shown(two) == 1
 
 
 def test_a_log_made_again_shows_what_was_cosigned(two: Path) -> None:

@@ -45,7 +45,6 @@ class Ledger:
 
     def __init__(self, settings: Config, database: Store, log: Log) -> None:
         self.folder, self.config, self.store, self.log = settings.folder, settings, database, log
-        self._shown = b""
         self.judged: dict[tuple[object, ...], str] = {}
         """The verdicts on batches, as `CountedView` keeps them; who opens a ledger again may hand them on."""
 
@@ -80,9 +79,8 @@ class Ledger:
                 self.log.publish(last.checkpoint, size, entries, waits=waits)
             cosigned = view.witnessed()
             shown = last.checkpoint if not waits else None if cosigned is None else cosigned.checkpoint
-            if shown is not None and shown != self._shown:
+            if shown is not None:
                 self.log.show(shown)
-                self._shown = shown
 
     def _root(self, view: View, position: int) -> bytes:
         receipt = view.receipt_at(position)
@@ -119,6 +117,16 @@ class Ledger:
             then = proven_in(view, within or receipt)
         return receipt_document(receipt.envelope, self.log.inclusion(receipt.position, then.size), then.checkpoint)
 
+    def unwitnessed(self, view: View) -> StoredReceipt | None:
+        """The receipt whose checkpoint witnesses are asked to cosign next, one after the other; None if there is none.
+
+        A log that gets witnesses later begins with the newest: what everybody was shown before is not signed again.
+        """
+        newest, shown = view.witnessed(), self.log.shown()
+        if newest is not None:
+            return view.receipt_at(newest.size)
+        return view.receipt_at(0 if shown is None else shown.size) or view.last_receipt()
+
     def cosigned(self, note: bytes, size: int) -> None:
         """Store a checkpoint that a quorum of witnesses has cosigned, and show it to everybody. Raises BadInput, StoreError."""
         with self.store.writing() as tx:
@@ -148,12 +156,6 @@ def proven_in(view: View, receipt: StoredReceipt, *, exact: bool = False) -> Sto
     if cosigned is None or (exact and cosigned.size != size):
         return StoredCheckpoint(size, receipt.checkpoint)
     return cosigned
-
-
-def unwitnessed(view: View) -> StoredReceipt | None:
-    """The receipt whose checkpoint witnesses are asked to cosign next: one after the other, at first the newest. None if none."""
-    newest, last = view.witnessed(), view.last_receipt()
-    return last if newest is None or last is None else view.receipt_at(newest.size)
 
 
 def stored_settlement(view: View, epoch: int) -> tuple[StoredSettlement, bytes]:

@@ -45,6 +45,7 @@ __all__ = [
     "SPLIT",
     "export",
     "log_files",
+    "receipt_now",
 ]
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
@@ -70,6 +71,17 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
         with ledger.counted() as view:
             _write(view, last, beside, as_parquet=as_parquet)
     return target
+
+
+def receipt_now(view: View, epoch: int) -> bytes:
+    """The file of a settled epoch's receipt, proven in the first checkpoint with it that witnesses cosigned; else in its own."""
+    from assay.ledger.access import proven_in
+
+    receipt = view.receipt(epoch)
+    assert receipt is not None
+    then = proven_in(view, receipt)
+    leaves = [check.leaf_hash(_entry(other)) for other in view.receipts() if other.position < then.size]
+    return statements.receipt_file(receipt.envelope, Tree(leaves).inclusion(receipt.position, then.size), then.checkpoint)
 
 
 def log_files(entries: list[bytes], checkpoint: bytes) -> dict[str, bytes]:

@@ -331,14 +331,26 @@ class Log:
         """
         with as_bad_input("sign it with the log's own key", file=self.folder):
             after = check.check_checkpoint(note, [self.key])
+        if not (self._is_newer(note, after) or self._waits_for(after)):
+            return  # without the lock: who only reads may not write here
         with alone(self.folder):
             self.reload()
             self.check_against(after)
-            shown = self._signed(SHOWN) if (self.folder / SHOWN).exists() else None
-            if shown is None or after.size > shown[1].size or (after.size == shown[1].size and len(note) > len(shown[0])):
+            if self._is_newer(note, after):
                 write_bytes(self.folder / SHOWN, note)
-            if (self.folder / WAITING).exists() and self._signed(WAITING)[1].size <= after.size:
+            if self._waits_for(after):
                 (self.folder / WAITING).unlink()
+
+    def _is_newer(self, note: bytes, after: Checkpoint) -> bool:
+        """Whether a checkpoint is newer than the one that is shown, or the same with more signatures."""
+        if not (self.folder / SHOWN).exists():
+            return True
+        data, shown = self._signed(SHOWN)
+        return after.size > shown.size or (after.size == shown.size and len(note) > len(data))
+
+    def _waits_for(self, after: Checkpoint) -> bool:
+        """Whether the checkpoint that waits for witnesses is not newer than this one."""
+        return (self.folder / WAITING).exists() and self._signed(WAITING)[1].size <= after.size
 
     def inclusion(self, index: int, size: int | None = None) -> Proof:
         """The proof that entry `index` is among the first `size`, or all; ValueError if there is no such entry."""

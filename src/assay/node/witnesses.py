@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError
-from assay.ledger.access import Ledger, unwitnessed
+from assay.ledger.access import Ledger
 from assay.node import status
 from assay.publish.witnesses import CosignedCheckpoint, LogWitnesses, policy_of
 
@@ -59,10 +59,9 @@ class SeasonWitnesses:
             row = {"size": 0, "what": str(error)}
         if row is not None:
             self._again[log] = time.monotonic() + AGAIN_SECONDS
+            if log not in self.waiting or row.get("forked") != self.waiting[log].get("forked"):
+                self.tell(f"{name}: {row['what']}" if name else str(row["what"]))
         self._note(log, row)
-        before = self.waiting.get(log, {})
-        if row is not None and before.get("told") != row["what"]:
-            self.tell(f"{name}: {row['what']}" if name else str(row["what"]))
 
     def _note(self, log: str, row: Mapping[str, Any] | None) -> None:
         before = self.waiting.get(log)
@@ -71,9 +70,7 @@ class SeasonWitnesses:
         if row is None:
             del self.waiting[log]
         else:
-            since = (before or {}).get("since") or status.now_text()
-            told = None if before is None else before.get("what")
-            self.waiting[log] = {**row, "since": since, "told": told}
+            self.waiting[log] = {**row, "since": (before or {}).get("since") or status.now_text()}
         status.note(self.folder, unwitnessed=self.waiting or None)
 
 
@@ -83,7 +80,7 @@ def is_shown(ledger: Ledger, position: int | None = None) -> bool:
         return True
     with ledger.store.reading() as view:
         if position is None:
-            return unwitnessed(view) is None
+            return ledger.unwitnessed(view) is None
         return view.witnessed(position + 1) is not None
 
 

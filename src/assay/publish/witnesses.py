@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from assay.errors import BadInput
 from assay.ledger import check, cosigning, forks
-from assay.ledger.access import Ledger, unwitnessed
+from assay.ledger.access import Ledger
 from assay.ledger.check import CheckError
 from assay.ledger.cosigning import Policy, PolicyWitness
 from assay.ledger.witness import SIZE_TYPE, request_body
@@ -91,7 +91,7 @@ class LogWitnesses:
         skipped = 0
         while True:
             with ledger.store.reading() as view:
-                receipt, last = unwitnessed(view), view.last_receipt()
+                receipt, last = ledger.unwitnessed(view), view.last_receipt()
                 if receipt is not None and skipped > receipt.position + 1:
                     receipt = view.receipt_at(skipped - 1)
             if receipt is None or last is None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from assay.exact import canonical
 from assay.folder import csvs
-from assay.serve.draw import size
+from assay.serve.draw import size, when
 from assay.serve.links import api_address, participant_page
 from assay.serve.published import published
 from assay.serve.season import Json, Link, Season
@@ -111,6 +111,7 @@ def epoch(season: Season) -> Json:
         ("Software", f"{states['software']['name']} {states['software']['version']}", ""),
     ]
     view["log"] = {"origin": proof.origin, "size": proof.size, "root": proof.root, "key": proof.key}
+    view["log"]["witnesses"] = [{"name": name, "at": when(at)} for name, at in proof.cosigned]
     return view
 
 

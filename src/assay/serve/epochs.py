@@ -18,13 +18,12 @@ from assay.errors import CannotSettle, brief
 from assay.exact import canonical
 from assay.folder import csvs, registry
 from assay.folder.files import Place
-from assay.ledger import bundle, check, evidence, statements
-from assay.ledger.access import proven_in, stored_settlement
+from assay.ledger import bundle, evidence
+from assay.ledger.access import stored_settlement
 from assay.ledger.check import LogKey
 from assay.ledger.closing_cost import next_epoch
 from assay.ledger.counting import CountedView
 from assay.ledger.exchange import proof_for
-from assay.ledger.merkle import Tree
 from assay.ledger.store import Store, StoredReceipt, View
 from assay.records import Participant, Validator
 from assay.scheme.fields import instant_text
@@ -188,11 +187,7 @@ class EpochReader:
     def receipt(self, epoch: int) -> bytes:
         """The receipt of a settled epoch, as `assay receipt` prints it."""
         with self._ledgered().reading() as view:
-            receipt = _receipt(view, epoch)
-            then = proven_in(view, receipt)
-            entries = [_entry(earlier) for earlier in view.receipts() if earlier.position < then.size]
-        proof = Tree([check.leaf_hash(entry) for entry in entries]).inclusion(receipt.position, then.size)
-        return statements.receipt_file(receipt.envelope, proof, then.checkpoint)
+            return bundle.receipt_now(view, _receipt(view, epoch).epoch)
 
     def proof(self, epoch: int, key: str) -> bytes:
         """A participant's own proof, as `assay receipt --for` prints it. Raises HttpProblem (404) for a stranger."""
@@ -275,7 +270,3 @@ def _unsettled(epoch: int, last: int | None) -> CannotSettle:
 
 def _stranger(key: str, epoch: int) -> HttpProblem:
     return HttpProblem(404, f"there is no participant {brief(key, 80)} in epoch {epoch}", hint="give the whole key")
-
-
-def _entry(receipt: StoredReceipt) -> bytes:
-    return bytes.fromhex(receipt.digest.removeprefix("sha256:"))

@@ -72,6 +72,8 @@ class EpochProof:
     """Of the log, when the receipt was signed: how many receipts, and the root as sha256:…"""
     receipt: Json
     """The receipt as its file has it."""
+    cosigned: tuple[tuple[str, datetime], ...] = ()
+    """The witnesses of the log's policy that have cosigned its checkpoint, each with the time."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ class Season:
     def with_waiting(self) -> Season:
         """The same epoch, with who handed in something since as participants.csv has it now. Raises BadInput."""
         return self._as(waiting=handed_in(self.folder, self.settlement))
+
+    def with_receipt(self, data: bytes) -> Season:
+        """The same epoch with its receipt as it is now: witnesses may have cosigned since. Raises BadInput."""
+        if self.proof is None:
+            return self
+        return self._as(proof=_proven(self.proof, self.folder, json.loads(data)))
 
     def below(self, others: Mapping[int, str]) -> Season:
         """The same epoch as the pages in a folder of its own show it. others: as in `Season.others`."""
@@ -309,15 +317,14 @@ def _from_ledger(competition: Competition, ledger: Ledger, epoch: int | None) ->
 def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
     """The proof of a settled epoch, checked here: signature, place in the log, and the settlement, which was computed again."""
     from assay.ledger import settling
-    from assay.ledger.access import proven_in, receipt_predicate
-    from assay.ledger.check import check_checkpoint
+    from assay.ledger.access import receipt_predicate
     from assay.ledger.evidence import evidence_root
 
     with ledger.counted() as view:
         receipt = view.receipt(settlement.epoch)
         if receipt is None:
             return None
-        links, note = [*view.receipts()], proven_in(view, receipt).checkpoint
+        links = [*view.receipts()]
         first = max((link.epoch + 1 for link in links if link.epoch < receipt.epoch), default=0)
         records = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
     settling.check_receipt(ledger, receipt)
@@ -331,13 +338,24 @@ def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
             what = f"the receipt of epoch {receipt.epoch} does not name the {name} that the ledger has"
             raise BadInput(what, file=ledger.store.name, hint="`assay ledger check` says what was changed")
     chain = tuple(Link(link.epoch, link.position, link.digest) for link in links)
-    checkpoint = check_checkpoint(note, [ledger.key])
-    return EpochProof(
-        chain,
-        states,
-        ledger.config.origin,
-        str(ledger.key),
-        checkpoint.size,
-        f"sha256:{checkpoint.root.hex()}",
-        ledger.document(receipt),
+    proof = EpochProof(chain, states, ledger.config.origin, str(ledger.key), 0, "", {})
+    return _proven(proof, ledger.folder, ledger.document(receipt))
+
+
+def _proven(proof: EpochProof, folder: Path, receipt: Json) -> EpochProof:
+    """The proof with this receipt: the checkpoint that it is in, and who cosigned that."""
+    from assay.ledger import config
+    from assay.ledger.check import LogKey, LogProof, check_checkpoint
+    from assay.ledger.cosigning import cosignatures, read_policy
+
+    note, path = LogProof.parse(receipt["proof"]).checkpoint, config.read(folder).policy
+    checkpoint = check_checkpoint(note, [LogKey.parse(proof.key)])
+    policy = read_policy(path) if path.exists() else None
+    times = {} if policy is None else cosignatures(note, policy.keys())
+    cosigned = (
+        ()
+        if policy is None
+        else tuple((name, datetime.fromtimestamp(times[policy.witnesses[name].key], UTC)) for name in policy.names(times))
     )
+    size, root = checkpoint.size, f"sha256:{checkpoint.root.hex()}"
+    return replace(proof, size=size, root=root, receipt=receipt, cosigned=cosigned)

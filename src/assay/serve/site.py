@@ -24,6 +24,7 @@ from assay.competition import open_competition
 from assay.errors import BadInput, CannotSettle, brief
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
+from assay.ledger.bundle import receipt_now
 from assay.ledger.closing_cost import next_epoch
 from assay.ledger.intake import IntakeRules, intake_rules
 from assay.ledger.keys import PublicKey, public
@@ -52,7 +53,7 @@ FAILED_SECONDS = 5.0
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
 _PARTICIPANTS = "participants.csv"
-_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml", "quotes")
+_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml", "quotes", config.POLICY)
 
 
 def now() -> datetime:
@@ -249,9 +250,9 @@ class ServedCompetition:
             settled = view.settled_epoch()
             if settled is None:
                 return (*files, settled, view.highest_epoch(), view.last_seq()), ()
-            ledger = (settled, view.highest_epoch())
+            ledger, newest = (settled, view.highest_epoch()), view.witnessed()
         rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
-        return (*files, *ledger), (*rest, *ledger)
+        return (*files, *ledger, newest and newest.size), (*rest, *ledger)
 
     def _open_epoch(self) -> int:
         """The epoch that the operator's node closes next; 1 without a ledger."""
@@ -350,12 +351,19 @@ class ServedCompetition:
 
         def draw() -> bytes:
             try:
-                return page(self.season(epoch), name, query)
+                return page(self._now(self.season(epoch)), name, query)
             except KeyError:
                 raise HttpProblem(404, f"there is no page {brief(name, 80)}", hint="begin at the board") from None
 
         key = _page_key(name, epoch, query)
         return draw() if key is None else self.drawn(key, draw)
+
+    def _now(self, season: Season) -> Season:
+        """The season with its receipt as it is now: witnesses may have cosigned it since."""
+        if self.store is None or season.proof is None:
+            return season
+        with self.store.reading() as view:
+            return season.with_receipt(receipt_now(view, season.settlement.epoch))
 
     def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
         """A page that was drawn since the competition last changed; None if it must be drawn.

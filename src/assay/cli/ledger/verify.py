@@ -107,6 +107,6 @@ def _show(report: Verified, *, own: bool, alone: bool) -> None:
     if own:
         what, whose = ("receipt", "log's") if joint is None else ("split", "subnet's")
         show(sentence(f"Who signed this {what} was not checked: give the {whose} public key with --key."), "")
-    if alone:
-        show(sentence("Not proven: that everybody is shown this same log. Witnesses of a policy prove it: --policy."), "")
     show(note(f"Digest {predicate['settlement']}" if joint is None else f"Emission {joint['digest']}"))
+    if alone:
+        show(sentence("Not proven: that everybody is shown this same log. Witnesses of a policy prove it: --policy."))
