@@ -18,7 +18,20 @@ from typing import TextIO
 
 from bench import page
 
-MEASUREMENTS = ("subnet", "startup", "bulk", "judging", "workflow", "ledger", "verify", "receipts", "serve", "polling", "node")
+MEASUREMENTS = (
+    "subnet",
+    "startup",
+    "bulk",
+    "judging",
+    "workflow",
+    "ledger",
+    "verify",
+    "receipts",
+    "serve",
+    "polling",
+    "node",
+    "witness",
+)
 LONG = frozenset({"bulk", "judging", "ledger", "verify", "receipts"})
 
 
