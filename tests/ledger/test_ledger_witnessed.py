@@ -433,6 +433,9 @@ def test_the_checkpoint_of_a_proof_is_the_first_cosigned(two: Path) -> None:
         assert [found.size for found in exact] == [1, 2, 3]
         assert [b"w1" in found.checkpoint for found in exact] == [True, False, True]
         assert _size_of(ledger, 4) == 3
+        with ledger.store.reading() as view:
+            for epoch in (3, 4, 5):  # without the log's folder, as a service does
+                assert json.loads(bundle.receipt_now(view, epoch)) == ledger.document(ledger.receipt(epoch))
 
 
 def _size_of(ledger: Ledger, epoch: int) -> int:

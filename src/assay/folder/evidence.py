@@ -16,7 +16,7 @@ from assay import kind as kinds
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, decode, unreadable
-from assay.records import Evidence, record
+from assay.records import Evidence, record, records
 from assay.scheme.reading import opened
 
 __all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse", "read"]
@@ -71,12 +71,45 @@ def read(paths: Iterable[Path], registry: Registry) -> Gathered:
     for path in paths:
         try:
             with opened(path) as file:
-                for number, line in lines(file, path):
-                    place = Place(path, number)
-                    _add(gathered, parse(line, place), place, registry)
+                for some in _several(lines(file, path)):
+                    _read_several(gathered, some, path, registry)
         except OSError as error:
             raise unreadable(path, error) from None
     return gathered
+
+
+TOGETHER, TOGETHER_BYTES = 500, 2**20
+"""Lines that are read together, at most, and how many bytes they may have."""
+
+
+def _several(numbered: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines in small lists. If one cannot be read, those before it come first: the first fault of a file is named."""
+    some, size, failed = list[tuple[int, bytes]](), 0, None
+    try:
+        for number, line in numbered:
+            some.append((number, line))
+            size += len(line)
+            if len(some) == TOGETHER or size > TOGETHER_BYTES:
+                yield some
+                some, size = [], 0
+    except (BadInput, OSError) as error:
+        failed = error
+    if some:
+        yield some
+    if failed is not None:
+        raise failed
+
+
+def _read_several(gathered: Gathered, some: Sequence[tuple[int, bytes]], path: Path, registry: Registry) -> None:
+    """Read some lines of a file: together, or one by one if something may be wrong with one of them. Raises BadInput."""
+    together = records([line.rstrip(b"\r\n") for _, line in some], registry.kind)
+    if together is None:
+        for number, line in some:
+            place = Place(path, number)
+            _add(gathered, parse(line, place), place, registry)
+        return
+    for (number, _), item in zip(some, together, strict=True):
+        _take(gathered, item, Place(path, number), registry)
 
 
 def gather(values: Iterable[object], place: Place, registry: Registry) -> Gathered:
@@ -129,6 +162,10 @@ def _add(gathered: Gathered, value: object, place: Place, registry: Registry) ->
         item = record(value)
     except BadInput as error:
         raise place.put(error) from None
+    _take(gathered, item, place, registry)
+
+
+def _take(gathered: Gathered, item: Evidence, place: Place, registry: Registry) -> None:
     registry.check(item, place)
     if len(gathered.records) == EVIDENCE_RECORDS:
         raise place.refuse(f"there are more than {EVIDENCE_RECORDS} records", hint="keep evidence of kind tests in Parquet")

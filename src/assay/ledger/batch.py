@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from assay.errors import BadInput, brief
 from assay.exact import canonical
@@ -33,6 +33,7 @@ from assay.ledger import check
 from assay.ledger.keys import PrivateKey, PublicKey, as_bad_input, public, sign_envelope
 from assay.ledger.merkle import Proof, Tree, root
 from assay.records import Evidence, record
+from assay.records import records as records_on
 
 plain_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 """Canonical JSON (RFC 8785) by Python's own encoder, for values without fractions and without keys beyond ASCII."""
@@ -81,19 +82,10 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 
 
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
-    """The records on lines, parsed and compared as one text; none if they must be read one by one.
-
-    The records of such a kind contain no objects, so "},{" can only stand between two records. If no line contains it and there
-    are as many records as lines, each line is one record.
-    """
-    if find(kind).record.holds_json or b"},{" in b"\n".join(lines):
-        return []
-    text = b"[" + b",".join(lines) + b"]"
-    try:
-        records = _records_adapter(kind).validate_json(text)
-    except ValidationError:
-        return []
-    return records if len(records) == len(lines) and plain_json(_documents(records, kind)).encode() == text else []
+    """The records on lines, parsed and compared as one text; none if they must be read one by one."""
+    found = records_on(lines, kind)
+    text = b"[%b]" % b",".join(lines)
+    return found if found is not None and plain_json(_documents(found, kind)).encode() == text else []
 
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:

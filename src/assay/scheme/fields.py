@@ -192,7 +192,10 @@ def _read(value: object) -> datetime:
         raise refused(error) from None
 
 
-Instant = Annotated[datetime, BeforeValidator(_read), PlainSerializer(instant_text, return_type=str)]
+READ_INSTANT = BeforeValidator(_read)
+CANONICAL_INSTANT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{6})?Z$"
+"""What `instant_text` writes: pydantic reads it as we do."""
+Instant = Annotated[datetime, READ_INSTANT, PlainSerializer(instant_text, return_type=str)]
 """A field that holds an instant."""
 
 

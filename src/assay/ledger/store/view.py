@@ -477,9 +477,9 @@ class Writer(View):
             self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
 
 
-def _differs(item: Evidence, stored: Iterable[Candidate]) -> bool:
+def _differs(item: Evidence, stored: Sequence[Candidate]) -> bool:
     """Whether the record contradicts the first accepted one of its slot."""
-    first = first_of_slot(item, stored)
+    first = first_of_slot(item, stored) if stored else None
     return first is not None and first.content != item.content
 
 
