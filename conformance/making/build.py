@@ -27,6 +27,7 @@ from . import (
     settlements,
     signed,
     splits,
+    witnesses,
 )
 from .case import CaseDraft, File
 from .oracle_side import ANSWERS, digest_of
@@ -53,6 +54,7 @@ MODULES = (
     kept,
     bundles,
     emissions,
+    witnesses,
 )
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 

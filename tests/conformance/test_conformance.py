@@ -56,7 +56,7 @@ def test_every_kind_has_cases_that_pass_and_cases_that_are_refused() -> None:
 
 
 PROVING = {"merkle-tree", "inclusion", "consistency", "checkpoint", "log-proof", "dsse", "tile-path", "tiled-log", "batch"}
-PROVING |= {"evidence-root", "inputs", "results-root", "receipt", "proof", "verify"}
+PROVING |= {"witnessed", "fork", "evidence-root", "inputs", "results-root", "receipt", "proof", "verify"}
 
 
 def test_the_names_of_the_ledger_say_what_is_refused() -> None:

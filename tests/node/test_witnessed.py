@@ -54,7 +54,7 @@ def test_epochs_close_while_the_witnesses_are_away(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "epochs").exists()
     assert hand.due.at == START.timestamp() + 2 * HOUR + 1 + witnesses.AGAIN_SECONDS
     row = hand.status["unwitnessed"][KEY.name]
-    assert row["what"].startswith("the log of 1 entries waits for its witnesses (w1: ")
+    assert row["what"].startswith("the log of 1 entry waits for its witnesses (w1: ")
     assert [line for line in hand.said if "waits for its witnesses" in line] == [row["what"]], "it is told once"
     assert "unwitnessed" in _alarms(place)
     monkeypatch.setattr(witnesses, "AGAIN_SECONDS", 0.0)
@@ -137,7 +137,7 @@ def test_a_subnet_has_witnesses_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     with serving(tmp_path, 1, [log]) as one:
         policy = write_policy(tmp_path / "subnet.witnesses.policy", 1, one, log=log)
         closer.carry_out(wait=False)
-    assert "subnet: w1 cosigned the log of 1 entries" in said
+    assert "subnet: w1 cosigned the log of 1 entry" in said
     output("export", "emission", subnet, "1", "-o", tmp_path / "emission")
     report = verify(tmp_path / "emission", key=str(log), policy=policy)
     assert "witnesses" in [stage.stage for stage in report.checked]

@@ -108,6 +108,21 @@ def note(name: str, size: int, top: bytes, key: Ed25519PrivateKey) -> str:
     return f"{text}\n{signature(text, name, key)}"
 
 
+def witness_vkey(name: str, key: Ed25519PrivateKey) -> str:
+    """The public key of a witness. C2SP tlog-cosignature."""
+    return f"{name}+{_witness(name, key).hex()}+{base64.b64encode(bytes([4]) + _raw(key)).decode()}"
+
+
+def _witness(name: str, key: Ed25519PrivateKey) -> bytes:
+    return _sha(name.encode() + b"\x0a\x04" + _raw(key))[:4]
+
+
+def cosignature(text: str, name: str, key: Ed25519PrivateKey, time: int) -> str:
+    """A line of a note with a cosignature. C2SP tlog-cosignature."""
+    signed = key.sign(f"cosignature/v1\ntime {time}\n{text}".encode())
+    return f"— {name} {base64.b64encode(_witness(name, key) + time.to_bytes(8, 'big') + signed).decode()}\n"
+
+
 def proof(index: int, hashes: Sequence[bytes], checkpoint: str) -> str:
     """A log proof. C2SP tlog-proof."""
     lines = "".join(f"{base64.b64encode(one).decode()}\n" for one in hashes)

@@ -426,6 +426,10 @@ OUTPUTS: Mapping[str, Json] = {
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),
     "checkpoint": closed({"origin": TEXT, "size": SIZE, "root": HEX}),
+    "witnessed": closed(
+        {"origin": TEXT, "size": SIZE, "root": HEX, "witnesses": {"type": "object", "additionalProperties": SIZE}}
+    ),
+    "fork": closed({"origin": TEXT, "first": SIZE, "second": SIZE}),
     "log-proof": closed({"origin": TEXT, "index": SIZE, "size": SIZE}),
     "dsse": closed({"payload": {"type": "string", "pattern": "^([0-9a-f]{2})*$"}, "signed_by": listed(TEXT)}),
     "tile-path": closed({"path": TEXT}),

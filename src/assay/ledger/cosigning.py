@@ -41,6 +41,7 @@ __all__ = [
     "cosign",
     "cosignatures",
     "merged",
+    "parse_policy",
     "read_policy",
     "signature_lines",
     "text_of",
@@ -249,7 +250,11 @@ class Policy:
 
 def read_policy(path: Path) -> Policy:
     """The policy in a file; raises BadInput, with the line."""
-    data = load(path, POLICY_BYTES, hint="give a policy file: lines with log, witness, group, and one quorum")
+    return parse_policy(load(path, POLICY_BYTES, hint="give a policy file: lines with log, witness, group, and one quorum"), path)
+
+
+def parse_policy(data: bytes, path: Path | None = None) -> Policy:
+    """The policy in the bytes of a file; raises BadInput, with the line."""
     reading = _PolicyReader(path)
     for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), start=1):
         reading.take(number, line)
@@ -260,7 +265,7 @@ def read_policy(path: Path) -> Policy:
 class _PolicyReader:
     """The lines of a policy file that were read so far."""
 
-    path: Path
+    path: Path | None
     number: int = 0
     logs: list[LogKey] = field(default_factory=list)
     urls: dict[str, str] = field(default_factory=dict)

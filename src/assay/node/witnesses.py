@@ -16,6 +16,7 @@ from assay.errors import AssayError
 from assay.ledger.access import Ledger
 from assay.node import status
 from assay.publish.witnesses import CosignedCheckpoint, LogWitnesses, policy_of
+from assay.settle.story.telling import plural
 
 __all__ = ["AGAIN_SECONDS", "SeasonWitnesses", "is_shown"]
 
@@ -52,7 +53,7 @@ class SeasonWitnesses:
             asked = None
             for asked in () if policy is None else LogWitnesses(policy, seconds=_ALL_SECONDS).bring_up(ledger):
                 if asked.reached:
-                    what = f"{', '.join(asked.cosigned)} cosigned the log of {asked.size} entries"
+                    what = f"{', '.join(asked.cosigned)} cosigned the log of {_entries_of(asked.size)}"
                     self.tell(f"{name}: {what}" if name else what)
             row = None if asked is None or asked.reached else _missing(asked)
         except AssayError as error:
@@ -84,7 +85,12 @@ def is_shown(ledger: Ledger, position: int | None = None) -> bool:
         return view.witnessed(position + 1) is not None
 
 
+def _entries_of(size: int) -> str:
+    """ "1 entry", "2 entries"."""
+    return plural(size, "entry", "entries")
+
+
 def _missing(asked: CosignedCheckpoint) -> dict[str, Any]:
     failed = "; ".join(f"{name}: {why}" for name, why in asked.failed.items())
-    what = f"the log of {asked.size} entries waits for its witnesses ({failed})"
+    what = f"the log of {_entries_of(asked.size)} waits for its witnesses ({failed})"
     return {"size": asked.size, "what": what[:2000], "forked": [str(path) for path in asked.evidence]}

@@ -204,7 +204,7 @@ class _Asked:
             if told > self.size:
                 self.ahead.append(told)
                 kept = self._keep(witness, connection) if told > self.log.size else ""
-                raise _Other(f"it has signed {told} entries of this log already{kept}")
+                raise _Other(f"it has signed {told} {'entry' if told == 1 else 'entries'} of this log already{kept}")
             self.witnesses.learn(name, told)
             old = told
         raise _Other(f"it names another size each time, now {old}")

@@ -46,11 +46,10 @@ def verify(
 ) -> None:
     """Check a receipt, and compute its settlement again.
 
-    It works offline, without the ledger, on files from anybody. It prints what was checked, or the first stage that fails, with
-    the participant, what was expected and what was found. It also says what could not be checked.
+    It works offline, on files from anybody. It prints what was checked, or the first stage that fails, with what was expected
+    and what was found; and what could not be checked.
 
     A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
-
     The exit code is 0 if every check passes, 1 if one fails.
 
     \b

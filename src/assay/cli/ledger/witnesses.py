@@ -130,8 +130,10 @@ def fork(
             proof = check_fork(load(first, RECEIPT_BYTES, hint="give two checkpoints, or a proof of a fork"))
             small, large = proof.checkpoints()
         from assay.cli.errors import printable
+        from assay.settle.story.telling import plural
 
-        sizes = f"{small.size} entries" if small.size == large.size else f"{small.size} and {large.size} entries"
+        last = plural(large.size, "entry", "entries")
+        sizes = last if small.size == large.size else f"{small.size} and {last}"
         typer.echo(printable(f"forked: {small.origin} signed two histories, of {sizes}, with the key {proof.key}"))
         return
     known = None if key is None else LogKey.parse(log_key(key))
@@ -199,6 +201,7 @@ def serve_witness(
     from assay.ledger import keys
     from assay.ledger.check import LogKey
     from assay.ledger.witness import Witness
+    from assay.settle.story.telling import plural
 
     options = options_of(folder, port, host, address, None, None, 1, proxy)
     from assay.serve.listening import addresses, listen
@@ -212,6 +215,8 @@ def serve_witness(
         typer.echo(printable(f"witness {name.rpartition('/')[2]} {known.key} {url}"))
         for origin in known.logs:
             last = known.last(origin)
-            typer.echo(printable(f"log {origin}: {'nothing cosigned yet' if last is None else f'{last.size} entries cosigned'}"))
+            typer.echo(
+                printable(f"log {origin}: {'nothing' if last is None else plural(last.size, 'entry', 'entries')} cosigned yet")
+            )
         typer.echo("Ctrl-C ends it.")
         run_witness(known, options, opened)

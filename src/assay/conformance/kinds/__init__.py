@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import proofs, rewards, stages
+from assay.conformance.kinds import proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -39,6 +39,8 @@ KINDS: Mapping[str, CaseKind] = {
         proofs.inclusion,
         proofs.consistency,
         proofs.checkpoint,
+        witnesses.witnessed,
+        witnesses.fork,
         proofs.log_proof,
         proofs.dsse,
         proofs.tile_path,
