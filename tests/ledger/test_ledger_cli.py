@@ -9,6 +9,7 @@ import pytest
 
 import ledger_kit
 import small_folder
+import witness_kit
 from assay.cli import errors
 from assay.cli.keys import validator_of
 from assay.ledger import check, keys
@@ -43,6 +44,48 @@ def test_settle_keeps_a_receipt_and_says_so(place: Path) -> None:
     assert "the ledger already has the previous settlement" in refused("settle", place, "--previous", place / "x.json")
     assert narrow(first, 200)
     assert narrow(output("settle", place).replace("Receipt sha256:", ""))
+
+
+def test_settle_says_that_witnesses_are_missing(place: Path) -> None:
+    """Then `assay ledger witness` says which, and ends with 1 as long as they are no quorum."""
+    (place / "witnesses.policy").write_text(f"witness w1 {witness_kit.vkey(1)} {witness_kit.dead(1).url}\nquorum w1\n")
+    assert "Nobody is shown it until its witnesses have cosigned" in output("settle", place, "--key", "small-log", columns=300)
+    told = run("ledger", "witness", place, columns=200, code=1).stdout
+    assert "The checkpoint of 1 entry waits: the quorum w1 is not reached." in told
+    assert json.loads(run("ledger", "witness", place, "--json", code=1).stdout)["shown"] == 0
+    with witness_kit.serving(place, 1, [ledger_kit.KEY]) as witness:
+        witness_kit.write_policy(place / "witnesses.policy", 1, witness)
+        told = output("ledger", "witness", place, columns=200)
+        assert "1 checkpoint is cosigned: everybody is shown the log with 1 entry." in told
+        assert "Nothing waits for its witnesses." in output("ledger", "witness", place, columns=200)
+    assert "witnesses" not in output("settle", place, columns=300)
+    (place / "witnesses.policy").unlink()
+    assert "docs/witnessing.md" in refused("ledger", "witness", place)
+
+
+def test_a_fork_is_proven_and_checked(place: Path, tmp_path: Path) -> None:
+    output("settle", place, "--key", "small-log")
+    other = ledger_kit.made(tmp_path / "other")
+    ledger_kit.add(other, ledger_kit.records(outcome="fail"))
+    output("settle", other, "--key", "small-log")
+    proof = tmp_path / "fork.json"
+    checkpoints = place / "log/checkpoint", other / "log/checkpoint"
+    output("ledger", "fork", *checkpoints, "--key", KEY, "-o", proof)
+    told = output("ledger", "fork", proof, columns=200)
+    assert told.startswith(f"forked: example.org/small signed two histories, of 1 entry, with the key {KEY}")
+    assert "there is no fork" in refused("ledger", "fork", checkpoints[0], checkpoints[0], "--key", KEY)
+    assert "--key" in refused("ledger", "fork", *checkpoints)
+    assert "give two checkpoints, or a proof" in refused("ledger", "fork", place / "scheme.toml")
+
+
+def test_the_key_of_a_witness_is_printed(place: Path) -> None:
+    vkey = output("witness", "key", "--name", "example.net/w", "--key", "small-log").strip()
+    assert json.loads(output("witness", "key", "--name", "example.net/w", "--key", "small-log", "--json")) == {
+        "name": "example.net/w",
+        "key": vkey,
+    }
+    keys.save("hotkey", keys.new(keys.SR25519))
+    assert "not an Ed25519 key" in refused("witness", "key", "--name", "example.net/w", "--key", "hotkey")
 
 
 def test_settle_with_the_signer_of_ledger_toml(place: Path) -> None:

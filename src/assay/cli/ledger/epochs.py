@@ -109,7 +109,12 @@ def _remark(ledger: Ledger, settled_epoch: EpochResult) -> str:
     if settled_epoch.receipt is None:  # pragma: no cover  (who is settled has a receipt)
         return ""
     before = "" if settled_epoch.new else ", as it was settled before"
-    return f"Receipt {settled_epoch.receipt.digest}, entry {settled_epoch.receipt.position} of {ledger.key.name}{before}"
+    waits = ""
+    if ledger.config.policy.exists():
+        with ledger.store.reading() as view:
+            if view.witnessed(settled_epoch.receipt.position + 1) is None:
+                waits = ". Nobody is shown it until its witnesses have cosigned: a node asks them, or assay ledger witness"
+    return f"Receipt {settled_epoch.receipt.digest}, entry {settled_epoch.receipt.position} of {ledger.key.name}{before}{waits}"
 
 
 def receipt(
