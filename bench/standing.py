@@ -1,0 +1,216 @@
+"""What an epoch costs in a ledger that already has a million records, beside one with ten thousand.
+
+    python bench/standing.py          10,000 and 1,000,000 records, in SQLite and PostgreSQL; 4 to 8 minutes
+
+Each ledger has a settled epoch with all its records. Then 100 new records come, in each of three further epochs; `assay settle`
+of such an epoch and `assay explain` of one participant are run as commands, each in a process of its own. Ten validators judge
+ten participants, so all settlements are of one size.
+
+- stands: every record still counts (100 tasks, with 100 trials each where there are a million records);
+- history: there are 100 submissions of each participant, and only the last of them counts.
+
+The records are signed, and go into the database in one transaction, without the intake.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from assay.ledger import batch, config, keys, log, settling, store
+from assay.ledger.access import open_ledger
+from assay.ledger.batch import Batch
+from assay.ledger.check import EMPTY_ROOT
+from assay.ledger.config import Config
+from assay.ledger.log import Log
+from assay.records import Tests
+from assay.scheme.load import read as read_scheme
+
+BUILD = Path(__file__).parents[1] / "build" / "bench"
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
+ORIGIN, NAME = "example.org/bench", "bench"
+WHEN = datetime(2026, 11, 2, tzinfo=UTC)
+VALIDATORS, PARTICIPANTS, TASKS, EPOCHS = 10, 10, 100, 3
+AIM = 2.0
+TASK_IDS = [f"task-{number:03}" for number in range(TASKS)]
+
+
+class Shape(NamedTuple):
+    """How many trials a task has, and how many submissions a participant had."""
+
+    name: str
+    trials: int
+    submissions: int
+
+    @property
+    def records(self) -> int:
+        return VALIDATORS * PARTICIPANTS * TASKS * self.trials * self.submissions
+
+
+SMALL = Shape("few", 1, 1)
+LARGE = (Shape("stands", 100, 1), Shape("history", 1, 100))
+
+
+class Cost(NamedTuple):
+    """Of a command: seconds, seconds of the processor, MiB."""
+
+    seconds: float
+    cpu: float
+    memory: float
+
+
+def submission(participant: int, number: int) -> str:
+    return "sha256:" + sha256(f"{participant} {number}".encode()).hexdigest()
+
+
+def run_of(signer: keys.PrivateKey, participant: int, number: int, epoch: int, trial: int, task_set: str) -> Batch:
+    """One trial of all tasks, by one validator."""
+    validator = signer.public.raw.hex()
+    trials = [
+        Tests(
+            kind="tests",
+            epoch=epoch,
+            validator=validator,
+            participant=f"miner-{participant:02}",
+            submission=submission(participant, number),
+            task=task,
+            trial=trial,
+            outcome="pass" if (at * 7 + trial * 3 + participant) % 10 < 6 else "fail",
+            observed_at=WHEN,
+        )
+        for at, task in enumerate(TASK_IDS)
+    ]
+    return batch.make(trials, origin=ORIGIN, competition=NAME, task_set=task_set, signer=signer, validator=validator)
+
+
+class Season:
+    """A competition with a ledger of this shape in a database, epoch 1 settled."""
+
+    def __init__(self, folder: Path, shape: Shape, database: str, signers: list[keys.PrivateKey]) -> None:
+        self.folder, self.shape, self.signers, self.log_key = folder, shape, signers, keys.read(b"77" * 32)
+        folder.mkdir()
+        scheme = f'[scheme]\nname = "{NAME}"\n[score]\nkind = "tests"\ntrials = {shape.trials}\n'
+        (folder / "scheme.toml").write_text(scheme)
+        (folder / "tasks.txt").write_text("".join(f"{task}\n" for task in TASK_IDS))
+        stakes = "".join(f"{signer.public.raw.hex()},{1000 + at},\n" for at, signer in enumerate(signers))
+        (folder / "validators.csv").write_text("key,stake,name\n" + stakes)
+        self.write({participant: shape.submissions - 1 for participant in range(PARTICIPANTS)})
+        key = log.log_key(ORIGIN, self.log_key.public)
+        settings = Config(folder, ORIGIN, str(key), database, "log", str(folder / "log.key"))
+        store.create(settings.place, store.Meta(read_scheme(folder / "scheme.toml").name, ORIGIN, str(key))).close()
+        Log.create(settings.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, self.log_key))
+        config.write(settings)
+
+    def write(self, submissions: dict[int, int]) -> None:
+        rows = [f"miner-{one:02},{one + 1},,{submission(one, number)},,,\n" for one, number in submissions.items()]
+        head = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n"
+        (self.folder / "participants.csv").write_text(head + "".join(rows))
+
+    def add(self, batches: Iterator[Batch]) -> None:
+        with store.open(config.read(self.folder).place) as ledger, ledger.writing() as tx:
+            for one in batches:
+                tx.add_batch(one)
+
+    def settle(self, epoch: int) -> float:
+        """Seconds of settling it in this process."""
+        begun = time.perf_counter()
+        with open_ledger(self.folder) as ledger:
+            settling.settle(ledger, self.log_key, epoch)
+        return time.perf_counter() - begun
+
+    @property
+    def task_set(self) -> str:
+        from assay.exact import digest
+
+        return digest(sorted(TASK_IDS))
+
+
+def batches_of(shape: Shape, signers: list[keys.PrivateKey], task_set: str) -> Iterator[Batch]:
+    """All records of the first epoch."""
+    for participant in range(PARTICIPANTS):
+        for number in range(shape.submissions):
+            for trial in range(1, shape.trials + 1):
+                for signer in signers:
+                    yield run_of(signer, participant, number, 1, trial, task_set)
+
+
+def command(*words: str) -> Cost:
+    """What a command of ours costs; it must succeed."""
+    begun = time.perf_counter()
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "assay", *words],
+        dict(os.environ),
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+    )
+    _, status, used = os.wait4(child, 0)
+    if status:
+        raise SystemExit(f"assay {' '.join(words)} failed")
+    return Cost(time.perf_counter() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def median(costs: list[Cost]) -> Cost:
+    return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
+
+
+def measure(season: Season) -> tuple[Cost, Cost]:
+    """`assay settle` of an epoch with 100 new records, and `assay explain`: medians over some epochs."""
+    (season.folder / "log.key").write_bytes(b"77" * 32 + b"\n")
+    (season.folder / "log.key").chmod(0o600)
+    settled, explained = [], []
+    for epoch in range(2, 2 + EPOCHS):
+        trial = season.shape.trials + epoch  # beyond what counts: the settlements stay of one size
+        last = season.shape.submissions - 1
+        season.add(iter([run_of(season.signers[epoch], epoch, last, epoch, trial, season.task_set)]))
+        settled.append(command("settle", str(season.folder), "--epoch", str(epoch)))
+        explained.append(command("explain", str(season.folder), "miner-03"))
+    return median(settled), median(explained)
+
+
+@contextmanager
+def databases() -> Iterator[dict[str, object]]:
+    """Database → a function that makes an empty one."""
+    import postgres
+
+    with postgres.cluster() as cluster:
+        yield {"SQLite": lambda: "ledger.db", "PostgreSQL": cluster.database}
+
+
+def line(name: str, cost: Cost, beside: Cost | None = None) -> str:
+    ratio = "" if beside is None else f"   {cost.seconds / beside.seconds:5.2f} {cost.cpu / beside.cpu:5.2f} {cost.memory / beside.memory:5.2f}"
+    return f"{name:44} {cost.seconds:6.2f} s {cost.cpu:6.2f} s {cost.memory:5.0f} MiB{ratio}"
+
+
+def main() -> None:
+    """Measure and print."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    signers = [keys.read(f"{number:02}".encode() * 32) for number in range(10, 10 + VALIDATORS)]
+    worst = 0.0
+    print(f"medians of {EPOCHS} epochs with 100 new records each; of the processor: without PostgreSQL's own")
+    print(f"{'':44} {'wall':>8} {'cpu':>8} {'memory':>9}   × few: wall, cpu, memory")
+    with tempfile.TemporaryDirectory(prefix="standing-", dir=BUILD) as place, databases() as kinds:
+        for name, database in kinds.items():
+            found: dict[Shape, tuple[Cost, Cost]] = {}
+            for shape in (SMALL, *LARGE):
+                season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)  # type: ignore[operator]
+                season.add(batches_of(shape, signers, season.task_set))
+                first = season.settle(1)
+                found[shape] = measure(season)
+                print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s)")
+                for what, cost, beside in zip(("assay settle", "assay explain"), found[shape], found[SMALL], strict=True):
+                    print(line(f"  {what}", cost, None if shape is SMALL else beside), flush=True)
+                    worst = max(worst, cost.seconds / beside.seconds)
+    print(f"the largest ratio of wall time: {worst:.2f}    (aim: at most {AIM})")
+
+
+if __name__ == "__main__":
+    main()
