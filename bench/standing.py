@@ -21,24 +21,25 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from assay.exact import canonical, digest
 from assay.ledger import batch, config, keys, log, settling, store
 from assay.ledger.access import open_ledger
-from assay.ledger.batch import Batch
+from assay.ledger.batch import BatchStatement
 from assay.ledger.check import EMPTY_ROOT
 from assay.ledger.config import Config
 from assay.ledger.log import Log
-from assay.records import Tests
+from assay.ledger.store.tables import batches, records
+from assay.ledger.store.tables import run_of as run_key
 from assay.scheme.load import read as read_scheme
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
 ORIGIN, NAME = "example.org/bench", "bench"
-WHEN = datetime(2026, 11, 2, tzinfo=UTC)
 VALIDATORS, PARTICIPANTS, TASKS, EPOCHS = 10, 10, 100, 3
 AIM = 2.0
 TASK_IDS = [f"task-{number:03}" for number in range(TASKS)]
@@ -72,24 +73,36 @@ def submission(participant: int, number: int) -> str:
     return "sha256:" + sha256(f"{participant} {number}".encode()).hexdigest()
 
 
-def run_of(signer: keys.PrivateKey, participant: int, number: int, epoch: int, trial: int, task_set: str) -> Batch:
-    """One trial of all tasks, by one validator."""
-    validator = signer.public.raw.hex()
-    trials = [
-        Tests(
-            kind="tests",
-            epoch=epoch,
-            validator=validator,
-            participant=f"miner-{participant:02}",
-            submission=submission(participant, number),
-            task=task,
-            trial=trial,
-            outcome="pass" if (at * 7 + trial * 3 + participant) % 10 < 6 else "fail",
-            observed_at=WHEN,
+def run_of(signer: keys.PrivateKey, participant: int, number: int, epoch: int, trial: int, task_set: str) -> Run:
+    """One trial of all tasks, by one validator, signed: what its batch and its records are stored as."""
+    validator, whose = signer.public.raw.hex(), submission(participant, number)
+    bodies = {}
+    for at, task in enumerate(TASK_IDS):
+        outcome = "pass" if (at * 7 + trial * 3 + participant) % 10 < 6 else "fail"
+        body = (
+            f'{{"epoch":{epoch},"kind":"tests","observed_at":"2026-11-02T00:00:00Z","outcome":"{outcome}",'
+            f'"participant":"miner-{participant:02}","submission":"{whose}","task":"{task}","trial":{trial},'
+            f'"validator":"{validator}"}}'
         )
-        for at, task in enumerate(TASK_IDS)
-    ]
-    return batch.make(trials, origin=ORIGIN, competition=NAME, task_set=task_set, signer=signer, validator=validator)
+        bodies[body.encode()] = task
+    run = run_key("tests", validator, whose)
+    rows = sorted(
+        (sha256(body).digest(), run + sha256(run + f"{task}\0{trial}".encode()).digest()[:8], body)
+        for body, task in bodies.items()
+    )
+    root = batch.root_of([leaf for leaf, _, _ in rows])
+    said = BatchStatement(ORIGIN, NAME, epoch, "tests", validator, task_set, len(rows), root, (whose,))
+    payload = canonical(said.document())
+    return Run(said, f"sha256:{sha256(payload).hexdigest()}", canonical(keys.sign_envelope(payload, signer)), rows)
+
+
+class Run(NamedTuple):
+    """A batch: its statement, digest and envelope; digest, slot and body of each record."""
+
+    said: BatchStatement
+    digest: str
+    envelope: bytes
+    rows: list[tuple[bytes, bytes, bytes]]
 
 
 class Season:
@@ -103,7 +116,7 @@ class Season:
         (folder / "tasks.txt").write_text("".join(f"{task}\n" for task in TASK_IDS))
         stakes = "".join(f"{signer.public.raw.hex()},{1000 + at},\n" for at, signer in enumerate(signers))
         (folder / "validators.csv").write_text("key,stake,name\n" + stakes)
-        self.write({participant: shape.submissions - 1 for participant in range(PARTICIPANTS)})
+        self.write(dict.fromkeys(range(PARTICIPANTS), shape.submissions - 1))
         key = log.log_key(ORIGIN, self.log_key.public)
         settings = Config(folder, ORIGIN, str(key), database, "log", str(folder / "log.key"))
         store.create(settings.place, store.Meta(read_scheme(folder / "scheme.toml").name, ORIGIN, str(key))).close()
@@ -115,10 +128,20 @@ class Season:
         head = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n"
         (self.folder / "participants.csv").write_text(head + "".join(rows))
 
-    def add(self, batches: Iterator[Batch]) -> None:
+    def add(self, runs: Iterator[Run]) -> None:
         with store.open(config.read(self.folder).place) as ledger, ledger.writing() as tx:
-            for one in batches:
-                tx.add_batch(one)
+            number, last = tx._state()
+            while some := list(islice(runs, 500)):
+                heads, rows = [], []
+                for run in some:
+                    number, first, last = number + 1, last + 1, last + len(run.rows)
+                    said = run.said
+                    names = (number, run.digest, said.validator, said.epoch, said.count, said.root, run.envelope)
+                    heads.append((*names, f"[[{first},{last}]]", first, last))
+                    for seq, (leaf, slot, body) in enumerate(run.rows, start=first):
+                        rows.append((seq, leaf, number, said.epoch, slot, False, body))
+                tx._add(batches, *heads)
+                tx._add(records, *rows)
 
     def settle(self, epoch: int) -> float:
         """Seconds of settling it in this process."""
@@ -129,12 +152,10 @@ class Season:
 
     @property
     def task_set(self) -> str:
-        from assay.exact import digest
-
         return digest(sorted(TASK_IDS))
 
 
-def batches_of(shape: Shape, signers: list[keys.PrivateKey], task_set: str) -> Iterator[Batch]:
+def runs_of(shape: Shape, signers: list[keys.PrivateKey], task_set: str) -> Iterator[Run]:
     """All records of the first epoch."""
     for participant in range(PARTICIPANTS):
         for number in range(shape.submissions):
@@ -186,7 +207,11 @@ def databases() -> Iterator[dict[str, object]]:
 
 
 def line(name: str, cost: Cost, beside: Cost | None = None) -> str:
-    ratio = "" if beside is None else f"   {cost.seconds / beside.seconds:5.2f} {cost.cpu / beside.cpu:5.2f} {cost.memory / beside.memory:5.2f}"
+    ratio = (
+        ""
+        if beside is None
+        else f"   {cost.seconds / beside.seconds:5.2f} {cost.cpu / beside.cpu:5.2f} {cost.memory / beside.memory:5.2f}"
+    )
     return f"{name:44} {cost.seconds:6.2f} s {cost.cpu:6.2f} s {cost.memory:5.0f} MiB{ratio}"
 
 
@@ -202,7 +227,7 @@ def main() -> None:
             found: dict[Shape, tuple[Cost, Cost]] = {}
             for shape in (SMALL, *LARGE):
                 season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)  # type: ignore[operator]
-                season.add(batches_of(shape, signers, season.task_set))
+                season.add(runs_of(shape, signers, season.task_set))
                 first = season.settle(1)
                 found[shape] = measure(season)
                 print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s)")
