@@ -20,6 +20,7 @@ from assay.ledger import intake, merkle, settling, standing
 from assay.ledger.access import stored_settlement
 from assay.ledger.audit import audit_standing
 from assay.ledger.evidence import evidence_root
+from assay.ledger.exchange import proof_for
 from assay.ledger.store import Damaged, View, runs
 from depth import depth
 from ledger_kit import SIGNER, V1, V2, V3
@@ -77,6 +78,7 @@ def check(place: Path) -> None:
         assert settling.again(view, receipt).digest == whole.digest
         bound = settling.rests(view, document, whole.document)
         assert held.results() == bound
+        assert proof_for(ledger, "m1")["result"]["records"] == bound["m1"]
         for row in whole.document["agreed"]:
             about = [stored for _, stored in settling.about(view, document, whole.document, row["participant"])]
             root = evidence_root([stored.seq for stored in about], [stored.digest for stored in about])
