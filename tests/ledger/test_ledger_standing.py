@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 import ledger_kit
 import small_folder
 from assay.errors import BadInput
-from assay.ledger import intake, merkle, settling, standing
+from assay.ledger import intake, keys, merkle, settling, standing
 from assay.ledger.access import stored_settlement
 from assay.ledger.audit import audit_standing
 from assay.ledger.evidence import evidence_root
 from assay.ledger.exchange import proof_for
 from assay.ledger.store import Damaged, View, runs
+from cli_kit import output, refused, run
 from depth import depth
+from inserting import Inserter, batch_row, record_rows, signed_anew
 from ledger_kit import SIGNER, V1, V2, V3
 
 Json = dict[str, Any]
@@ -259,6 +261,47 @@ class TestRows:
             document = json.loads(stored_settlement(view, 3)[1])
             assert standing.find(view, document, 3) is None
             assert isinstance(settling.draft(ledger, 3), settling.EpochResult)
+
+
+def test_what_does_not_count_takes_no_place(two: Path, database: str) -> None:
+    """Rows that somebody inserted beside the intake are in the index, before and after the true ones."""
+    inserter = Inserter(database, two)
+    for epoch in (5, 6):
+        (true,) = ledger_kit.batches(two, ledger_kit.records(epoch=epoch, trial=2 + epoch % 2, validators=[V1]))
+        forged = signed_anew(true, keys.read(b"99" * 32))
+        last = inserter.last()
+        inserter.put(batch_row(forged, last), record_rows(forged, last))
+        with ledger_kit.opened(two) as ledger:
+            intake.accept(ledger.store, true, intake.intake_rules(two))
+        assert len(settle(two, epoch).aside) == epoch - 4
+        check(two)
+
+
+def test_the_first_accepted_counts_though_its_epoch_came_later(two: Path) -> None:
+    for epoch, outcome in ((6, "pass"), (5, "fail")):
+        ledger_kit.add(
+            two, ledger_kit.records(epoch=epoch, trial=1, task="t1", submission="s3", participant="m1", outcome=outcome)
+        )
+    write(two, {"m1": "s3", "m2": "s2"})
+    for epoch in (5, 6):
+        settle(two, epoch)
+        check(two)
+
+
+def test_the_command_makes_rows_again(two: Path, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if "://" not in database:
+        spoil(Path(database).parent, CHANGE)
+        assert "assay ledger rebuild" in run("ledger", "check", two, columns=1000, code=1).stderr
+    (tmp_path / "log.key").write_bytes(b"77" * 32)
+    (tmp_path / "log.key").chmod(0o600)
+    assert "ledger.toml: signer: does not say which key signs" in refused("ledger", "rebuild", two)
+    key = ("--key", tmp_path / "log.key")
+    assert "up to epoch 4 is stored anew" in output("ledger", "rebuild", two, *key)
+    assert json.loads(output("ledger", "rebuild", two, *key, "--json")) == {"epoch": 4}
+    assert "(3 rows)" in output("ledger", "check", two)
+    assert json.loads(output("ledger", "check", two, "--json"))["standing_rows"] == 3
+    monkeypatch.setattr(standing, "MANY", 10**6)
+    assert "Nothing is stored" in output("ledger", "rebuild", two, *key)
 
 
 def test_rows_are_stored_with_the_receipt_or_not_at_all(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
