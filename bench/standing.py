@@ -22,9 +22,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,6 +172,12 @@ def runs_of(shape: Shape, signers: list[keys.PrivateKey], task_set: str) -> Iter
                 yield run_of(signer, participant, number, 1, 1, task_set)
 
 
+def fill(season: Season) -> float:
+    """Add all records of the first epoch, and settle it; returns the processor's seconds of settling."""
+    season.add(runs_of(season.shape, season.signers, season.task_set))
+    return season.settle(1)
+
+
 def command(*words: str) -> Cost:
     """What a command of ours costs; it must succeed."""
     begun = time.perf_counter()
@@ -231,8 +239,8 @@ def main() -> None:
         few: dict[str, tuple[Cost, Cost]] = {}
         for shape, (name, database) in itertools.product((SMALL, *LARGE), kinds.items()):
             season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)
-            season.add(runs_of(shape, signers, season.task_set))
-            first = season.settle(1)
+            with ProcessPoolExecutor(1, mp_context=get_context("fork")) as apart:  # a child's memory begins with ours
+                first = apart.submit(fill, season).result()
             found = measure(season)
             print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s of the processor)")
             for what, cost, beside in zip(("assay settle", "assay explain"), found, few.setdefault(name, found), strict=True):
