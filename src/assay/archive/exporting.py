@@ -41,7 +41,7 @@ def export_epochs(
     as_parquet: bool = False,
     told: Callable[[int], None] = lambda epoch: None,
 ) -> tuple[str, list[int], list[int]]:
-    """Add the settled epochs that an archive does not have: the folder's name, the epochs that are new, and those that were there.
+    """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
 
     name: the competition's folder; otherwise the name in the ledger. Each epoch is there whole or not at all, so this may be
     stopped at any moment, and done again. Raises BadInput if the archive has epochs of another log, or the evidence cannot be

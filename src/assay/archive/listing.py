@@ -7,8 +7,8 @@
         inputs.json           the inputs of the settlement
         settlement.json
 
-COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. What is wrong with an epoch
-is said of this epoch alone; files that an archive does not have are named and not read.
+COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. What is wrong with an
+epoch is said of this epoch alone; files that an archive does not have are named and not read.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def _refused(file: StoredFile, what: str) -> Refused:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """The archive in a pattern for files of evidence, and the pattern below it: `s3://b/a/**/*.parquet` → `s3://b/a`, `**/*.parquet`.
+    """The archive in a pattern for files of evidence, and the rest: `s3://b/a/**/*.parquet` → `s3://b/a`, `**/*.parquet`.
 
-    The folder of one epoch, or of one competition, is not the archive: an epoch rests on those before it. So the archive ends before
-    the first part with `*` or `?`, and before the first `epoch-N`. Without a pattern, everything is meant.
+    The folder of one epoch is not the archive: an epoch rests on those before it. So the archive ends before the first part with
+    `*` or `?`, and before the first `epoch-N`. Without a pattern, everything is meant.
     """
     scheme, found, rest = pattern.partition("://")
     if not found:

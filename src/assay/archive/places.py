@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -64,13 +64,9 @@ class ArchivePlace(Protocol):
         """The file on this machine, in `cache` if it must be fetched. Raises Refused if it is not as listed; Unreachable."""
         ...
 
-    def new_epoch(self, folder: str, last: str) -> AbstractNewEpoch:
+    def new_epoch(self, folder: str, last: str) -> AbstractContextManager[Path]:
         """A folder to fill, which becomes a folder of the archive when the block ends; the file `last` completes it."""
         ...
-
-
-AbstractNewEpoch = Any
-"""A context manager that gives the path of a folder on this machine."""
 
 
 def open_place(where: str) -> ArchivePlace:

@@ -6,6 +6,7 @@ An epoch is verified if its own shard is right, and the records of every epoch b
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -147,7 +148,9 @@ def _resting(epoch: int, own: Fault | None) -> Fault:
     """The fault of an epoch that rests on records which were not looked at."""
     why = "" if own is None else f": {own}"
     name = "evidence" if own is None or own.refused else own.stage
-    return Fault(name, f"it rests on the records of epoch {epoch}, which were not verified{why}", file=own and own.file)
+    return Fault(
+        name, f"it rests on the records of epoch {epoch}, which were not verified{why}", file=None if own is None else own.file
+    )
 
 
 def _order(fault: Fault) -> int:
@@ -155,8 +158,7 @@ def _order(fault: Fault) -> int:
 
 
 def _overlap(taken: Sequence[tuple[int, int]], seqs: Sequence[tuple[int, int]]) -> bool:
-    ranges = sorted([*taken, *seqs])
-    return any(before[1] >= after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    return any(before[1] >= after[0] for before, after in itertools.pairwise(sorted([*taken, *seqs])))
 
 
 def _one_log_each(verdicts: Sequence[EpochVerdict]) -> Iterator[EpochVerdict]:
@@ -201,7 +203,7 @@ def settle_all(
     """Settle the epochs of an archive whose evidence fits a pattern, by competition and epoch; and the paths that are ignored.
 
     An epoch continues from the settlement before it in the archive, or, where there is none, from the one that is computed here.
-    Signatures are not looked at: that is what verifying is for. output: called with each settled epoch, which then has its document.
+    Signatures are not looked at: that is what verifying is for. output: called with each settled epoch, with its document.
 
     Raises BadInput if nothing fits, and Unreachable if the archive cannot be listed.
     """
@@ -218,9 +220,8 @@ def settle_all(
         pieces = [piece for competition, epochs in wanted.items() for piece in _pieces(listing, competition, epochs)]
         ready, refused = [], []
         for piece in pieces:
-            error = next(
-                (listing.faults[key] for files in piece[-1] if (key := (files.competition, files.epoch)) in listing.faults), None
-            )
+            places = [(piece[-1][-1].competition, None), *((files.competition, files.epoch) for files in piece[-1])]
+            error = next((listing.faults[place] for place in places if place in listing.faults), None)
             if error is None:
                 ready.append(SettleShard(root, str(cache.path), piece, output is not None))
             else:

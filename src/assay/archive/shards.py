@@ -1,7 +1,7 @@
 """The work on one shard of an archive: verify one epoch, or settle the epochs of one competition that stand after each other.
 
-A shard has everything that it needs, and no other shard's result, so it runs anywhere. Verifying checks each thing once: an epoch's
-shard checks that the receipts up to it are one log, but reads only its own records and batches to compare them with what was signed.
+A shard has everything that it needs, and no other shard's result, so it runs anywhere. Verifying checks each thing once: an
+epoch's shard checks that the receipts up to it are one log, but compares only its own records and batches with what was signed.
 Those of earlier epochs, on which its settlement rests, are checked by their own shards; `assay.archive.runs` joins the verdicts.
 """
 
@@ -22,9 +22,10 @@ from assay.archive.places import STAGE, ArchivePlace, open_place
 from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
+from assay.folder.files import load
 from assay.folder.previous import previous_of
-from assay.ledger import bundle, check, eligible, evidence
 from assay.ledger import batch as batches
+from assay.ledger import bundle, check, eligible, evidence
 from assay.ledger.batch import BatchStatement
 from assay.ledger.check import LogKey, Receipt
 from assay.ledger.eligible import BatchTaskSet
@@ -34,7 +35,7 @@ from assay.ledger.verify.report import Material, Verified, read_document, stage
 from assay.settle import pipeline
 from assay.settle.inputs import Previous
 
-__all__ = ["EpochVerdict", "Fault", "SettledEpoch", "SettleShard", "VerifyShard", "fault_of", "settle_epochs", "verify_epoch"]
+__all__ = ["EpochVerdict", "Fault", "SettleShard", "SettledEpoch", "VerifyShard", "fault_of", "settle_epochs", "verify_epoch"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class _Check:
     def _stages(self) -> None:
         path = self.root / bundle.RECEIPTS / f"epoch-{self.shard.epoch.epoch}.receipt"
         with stage("receipt"):
-            data = report.load(path, check.RECEIPT_BYTES, hint="")
+            data = load(path, check.RECEIPT_BYTES, hint="")
         given = Material(path, data, self.root, _evidence(self.root, self.shard.epochs))
         into = Verified()
         checked, key = claims.read_receipt(data, None, path)
@@ -322,9 +323,14 @@ class SettledEpoch:
     document: bytes | None = None
     fault: Fault | None = None
 
+    @property
+    def differs(self) -> bool:
+        """Whether the archive has another settlement of this epoch."""
+        return bool(self.archived) and self.archived != self.settlement
+
 
 def settle_epochs(shard: SettleShard) -> list[SettledEpoch]:
-    """Settle epochs from their inputs and evidence, without looking at any signature. A fault ends the shard's later epochs too."""
+    """Settle epochs from their inputs and evidence; no signature is looked at. After a fault, later epochs are not settled."""
     settled: list[SettledEpoch] = []
     previous: Previous | None = None
     for at, epochs in enumerate(shard.epochs):
