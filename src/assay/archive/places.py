@@ -74,6 +74,8 @@ def open_place(where: str) -> ArchivePlace:
     scheme, found, _ = where.partition("://")
     if not found:
         return FolderPlace(Path(where))
+    if scheme == "s3" and not re.match(r"s3://[^/]+", where):
+        raise BadInput("names no bucket", file=where, hint="write s3://BUCKET/PREFIX")
     if scheme != "s3":
         raise BadInput(f"archives are read from folders and from s3://…, not from {scheme[:20]}://…", file=where)
     return ObjectPlace(where)
@@ -151,7 +153,8 @@ class ObjectPlace:
             what = "object stores are read with obstore, which is not installed"
             raise BadInput(what, file=self.name, hint="pip install 'assay[archive]'") from None
         retries: Any = {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)}
-        options: Any = {"timeout": f"{REQUEST_SECONDS}s", "connect_timeout": "10s"}
+        plain = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"  # obstore does not look itself if it is given options
+        options: Any = {"timeout": f"{REQUEST_SECONDS}s", "connect_timeout": "10s", "allow_http": plain}
         with self._reached("the store"):
             return from_url(self.name, client_options=options, retry_config=retries)
 

@@ -24,8 +24,10 @@ Shard = TypeVar("Shard")
 Result = TypeVar("Result")
 DEFAULT_MEMORY = 4 * 2**30
 """Bytes that all workers of this machine may use together."""
+PRELOADED = ("assay.kinds", "duckdb", "pyarrow.parquet", "pyarrow.json", "pyarrow.compute")
+"""Slow to import. Nothing of them runs before a worker is forked."""
 IN_FLIGHT = 2
-"""Shards that are handed out at once, for each worker."""
+"""Shards that are handed out at once for each of several workers, so that none waits; one worker gets one."""
 OF_DUCKDB = 3
 """DuckDB gets one part of so many of a worker's memory; the rest is Python's, Arrow's, and what DuckDB does not count."""
 
@@ -67,11 +69,12 @@ class LocalWorkers:
             return
         unfinished: list[Shard] = []
         yield from self._mapped(function, iter(shards), min(self.count, len(shards)), unfinished)
-        for shard in unfinished:  # a worker died, and with it the pool: which shard killed it, shows when each runs alone
-            alone: list[Shard] = []
-            yield from self._mapped(function, iter([shard]), 1, alone)
-            if alone:
-                yield shard, Lost("its worker ended: perhaps the memory was not enough")
+        while unfinished:  # a worker died, and with it the pool: which shard killed it, shows when one runs after the other
+            remaining: list[Shard] = []
+            yield from self._mapped(function, iter(unfinished), 1, remaining)
+            if remaining:
+                yield remaining[0], Lost("its worker ended: perhaps the memory was not enough")
+            unfinished = remaining[1:]
 
     def _mapped(
         self, function: Callable[[Shard], Result], shards: Iterator[Shard], workers: int, unfinished: list[Shard]
@@ -81,13 +84,13 @@ class LocalWorkers:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
         if isinstance(context, ForkServerContext):
-            context.set_forkserver_preload([function.__module__])  # imported once, for all workers
+            context.set_forkserver_preload([function.__module__, *PRELOADED])  # imported once, for all workers
         threads = max(1, self.count // workers)
         pool = ProcessPoolExecutor(workers, context, initializer=confined, initargs=(share, threads))
         running: dict[Future[Result], Shard] = {}
         try:
             while True:
-                for shard in islice(shards, workers * IN_FLIGHT - len(running)):
+                for shard in islice(shards, (1 if workers == 1 else workers * IN_FLIGHT) - len(running)):
                     running[pool.submit(function, shard)] = shard
                 if not running:
                     return
