@@ -1,6 +1,7 @@
-"""An archive in an object store that speaks S3: written, grown, verified and settled there; what is missing or changed is named."""
+"""An archive in an object store that speaks S3: written, grown, verified and settled; what is missing or changed is named."""
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,14 +44,25 @@ def put(store: ObjectStore, archive: Path, prefix: str) -> str:
     return f"s3://{BUCKET}/{prefix}"
 
 
-def test_an_archive_is_written_verified_and_settled_in_a_store(store: ObjectStore, place: Path, tmp_path: Path) -> None:
+def test_an_archive_is_written_verified_and_settled_in_a_store(
+    store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for _ in range(2):
         text = output("export", "archive", place / "small", WHERE, "--as", "subnet-1/small", "--parquet", "--json")
         told = json.loads(text)
     assert (told["new"], told["there"]) == ([], [3, 4, 9])
     run("export", "archive", place / "other", WHERE)
-    report = verify_all(WHERE, engine=HERE, keys=[KEY, told["key"], *archive_kit.OTHER_KEYS])
+    fetched: list[int] = []
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "cache"))
+    report = verify_all(
+        WHERE,
+        engine=HERE,
+        keys=[KEY, *archive_kit.OTHER_KEYS],
+        told=lambda *_: fetched.append(len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()])),
+    )
     assert report.verified
+    assert fetched[2] == fetched[5] == 0 < fetched[0] < fetched[1]  # of one competition at a time
     local = verify_all(str(place / "columns"), engine=HERE)
     assert {(row.settlement, row.records) for row in report.verdicts} == {(row.settlement, row.records) for row in local.verdicts}
     settled = tmp_path / "settled"
@@ -67,9 +79,8 @@ def test_an_upload_that_was_cut_off_is_finished_by_the_next(store: ObjectStore, 
     store.delete("cut/small/epoch-9/epoch-9.receipt")
     store.put("cut/small/epoch-9/epoch-9.jsonl", b"half")
     assert not verify_all(where, engine=HERE).verified
-    assert "1 epoch added as small; 2 epochs had been there" in " ".join(
-        output("export", "archive", place / "small", where).split()
-    )
+    text = output("export", "archive", place / "small", where, columns=200)
+    assert "1 epoch added as small; 2 epochs had been there" in text
     assert verify_all(where, engine=HERE).verified
 
 

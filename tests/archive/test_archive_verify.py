@@ -95,7 +95,7 @@ TAMPERED: dict[str, Callable[[Path], object]] = {
     "the last receipt": lambda small: (small / "epoch-9/epoch-9.receipt").write_bytes(b"{}"),
 }
 SAID_OTHERWISE = {"no settlement", "nothing of a receipt", "a receipt", "no evidence"}
-"""Where a bundle cannot be the same: its log cannot be made without the receipt, and the first file that is missing is another."""
+"""Where a bundle cannot be the same: no log can be made without the receipt, and the first file that is missing is another."""
 
 
 @pytest.mark.parametrize("what", TAMPERED)

@@ -16,13 +16,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 
 from assay.archive.places import MOST_FILES, STAGE, ArchivePlace, StoredFile
 from assay.errors import BadInput, Refused
 from assay.exact import LARGEST
 from assay.ledger.bundle import BATCHES, INPUTS, SETTLEMENT
 
-__all__ = ["EVIDENCE", "RECEIPT", "EpochFiles", "Listing", "chosen", "epoch_folder", "listed", "split_pattern"]
+__all__ = ["EVIDENCE", "RECEIPT", "EpochFiles", "Listing", "cache_of", "chosen", "epoch_folder", "listed", "split_pattern"]
 
 RECEIPT, EVIDENCE = "receipt", "evidence"
 _FOLDER = re.compile(r"epoch-(0|[1-9][0-9]{0,15})")
@@ -59,6 +61,11 @@ class Listing:
 def epoch_folder(competition: str, epoch: int) -> str:
     """The folder of an epoch in the archive."""
     return f"{competition}/epoch-{epoch}" if competition else f"epoch-{epoch}"
+
+
+def cache_of(cache: Path, competition: str) -> Path:
+    """The folder for what is fetched of a competition."""
+    return cache / sha256(competition.encode()).hexdigest()[:32]
 
 
 def listed(place: ArchivePlace, below: str = "") -> Listing:

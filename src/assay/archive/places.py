@@ -174,9 +174,8 @@ class ObjectPlace:
 
     def fetch(self, file: StoredFile, cache: Path) -> Path:
         """See ArchivePlace."""
-        folder = cache / hashlib.sha256(file.path.rpartition("/epoch-")[0].encode()).hexdigest()[:32]
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / (hashlib.sha256(f"{file.version} {file.path}".encode()).hexdigest()[:32] + Path(file.path).suffix)
+        cache.mkdir(parents=True, exist_ok=True)
+        target = cache / (hashlib.sha256(f"{file.version} {file.path}".encode()).hexdigest()[:32] + Path(file.path).suffix)
         if target.exists():
             return target
         beside = target.with_name(f"{target.name}.part")
@@ -185,8 +184,8 @@ class ObjectPlace:
                 lock(held.fileno())  # one worker fetches it, the others wait
             if target.exists():
                 return target
-            if file.size > (free := shutil.disk_usage(folder).free):
-                what = f"it has {file.size} bytes, but {folder} has room for {free}"
+            if file.size > (free := shutil.disk_usage(cache).free):
+                what = f"it has {file.size} bytes, but {cache} has room for {free}"
                 raise BadInput(what, file=file.path, hint="set TMPDIR to a folder with more room")
             self._fetched(file, beside)
             beside.rename(target)

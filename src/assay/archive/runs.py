@@ -12,11 +12,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from assay.archive.listing import EpochFiles, Listing, chosen, listed, split_pattern
+from assay.archive.listing import EpochFiles, Listing, cache_of, chosen, listed, split_pattern
 from assay.archive.places import STAGE, open_place
 from assay.archive.shards import (
     LOST,
@@ -182,7 +181,7 @@ class _Cache:
         """Note that epochs of a competition are done; after the last one, its files are removed."""
         self._left[competition] -= epochs
         if self._left[competition] <= 0:
-            shutil.rmtree(self.path / sha256(competition.encode()).hexdigest()[:32], ignore_errors=True)
+            shutil.rmtree(cache_of(self.path, competition), ignore_errors=True)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.archive.listing import EVIDENCE, RECEIPT, EpochFiles
+from assay.archive.listing import EVIDENCE, RECEIPT, EpochFiles, cache_of
 from assay.archive.places import STAGE, ArchivePlace, open_place
 from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
 from assay.exact import canonical
@@ -280,7 +280,7 @@ def _assembled(
                 plain = f"epoch-{files.epoch}.receipt" if role == RECEIPT else role
                 names[str(root / target)] = f"{files.folder}/{plain}" if file is None else file.path
                 if file is not None:
-                    _link(place.fetch(file, cache), root / target)
+                    _link(place.fetch(file, cache_of(cache, last.competition)), root / target)
         yield root
 
 
