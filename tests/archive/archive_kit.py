@@ -7,14 +7,14 @@ from pathlib import Path
 import ledger_kit
 from assay.archive import export_epochs
 from assay.errors import Refused
-from assay.ledger import bundle, check, settling
+from assay.ledger import bundle, check, log, settling
 from assay.ledger.verify import verify
 from ledger_kit import SIGNER, V1
 
 EPOCHS = (3, 4, 9)
 KEY = str(ledger_kit.KEY)
 OTHER_ORIGIN = "example.org/other"
-OTHER_KEYS = (str(ledger_kit.log.log_key(OTHER_ORIGIN, SIGNER.public)),)
+OTHER_KEYS = (str(log.log_key(OTHER_ORIGIN, SIGNER.public)),)
 Told = tuple[str, str, str] | None
 """Stage, sentence and participant of a refusal; None: verified."""
 

@@ -32,8 +32,8 @@ class ObjectStore:
 
     @property
     def bucket(self) -> Any:
-        given = {"access_key_id": "tests", "secret_access_key": SECRET, "region": "us-east-1", "endpoint": self.url}
-        return S3Store(BUCKET, client_options={"allow_http": True}, **given)
+        given: Any = {"access_key_id": "tests", "secret_access_key": SECRET, "region": "us-east-1", "endpoint": self.url}
+        return S3Store(BUCKET, config=given, client_options={"allow_http": True})
 
     def put(self, key: str, data: bytes) -> None:
         obstore.put(self.bucket, key, data)

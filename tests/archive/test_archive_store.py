@@ -10,7 +10,7 @@ import pytest
 import archive_kit
 import object_store
 from archive_kit import KEY
-from assay.archive import LocalWorkers, places, runs, verify_all
+from assay.archive import LocalWorkers, listing, places, runs, verify_all
 from assay.archive.places import ObjectPlace, StoredFile
 from assay.errors import BadInput, Refused
 from cli_kit import files_under, output, refused, run
@@ -136,7 +136,7 @@ def test_a_store_that_is_away_says_nothing_about_the_archive(
     monkeypatch.setattr(places, "RETRIES", 0)
     message = refused("verify", "--all", f"s3://{BUCKET}/nothing-here")
     assert "there is nothing at this address" in message
-    original = runs.listed
+    original = listing.listed
 
     def then_away(*arguments: object) -> object:
         result = original(*arguments)  # type: ignore[arg-type]
