@@ -85,7 +85,7 @@ def test_what_cannot_be_settled_is_named_and_the_rest_is_settled(place: Path) ->
 def test_the_commands_tell_each_epoch(place: Path, tmp_path: Path) -> None:
     archive, key = place / "lines", archive_kit.KEY
     text = output("verify", "--all", archive, "--key", key, "--key", *archive_kit.OTHER_KEYS, "--workers", "1", columns=90)
-    assert "2 competitions, 6 epochs: verified, and computed again" in text
+    assert "2 competitions: 6 epochs verified, and computed again" in text
     assert narrow(text.replace(str(archive), ""), 90)
     archive_kit.edit(archive / "other" / "epoch-4" / "epoch-4.jsonl", 0, "score", "0.9")
     (archive / "note.txt").write_text("")

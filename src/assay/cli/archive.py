@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.errors import warn
+from assay.cli.errors import cut_digests, warn
 from assay.cli.output import AsJson, Working, emit
 from assay.errors import BadInput, Refused
 
@@ -93,22 +93,23 @@ def _show_report(report: ArchiveReport, *, own: bool, alone: bool) -> None:
     from assay.settle.story.telling import plural
 
     rows: list[tuple[str, str, str, str]] = [
-        (competition or ".", "all", "", f"refused: {fault}") for competition, fault in report.faults
+        (competition or ".", "all", "", f"refused: {cut_digests(str(fault))}") for competition, fault in report.faults
     ]
     for verdict in report.verdicts:
         fault = verdict.fault
-        what = "verified" if fault is None else f"{'refused' if fault.refused else 'not verified'}: {fault}"
+        what = "verified" if fault is None else f"{'refused' if fault.refused else 'not verified'}: {cut_digests(str(fault))}"
         rows.append((verdict.competition or ".", str(verdict.epoch), f"{verdict.records:,}" if verdict.held else "–", what))
     right = sum(verdict.fault is None for verdict in report.verdicts)
     competitions = plural(len({row[0] for row in rows}), "competition")
-    how = "verified, and computed again" if report.verified else f"{right} of {plural(len(rows), 'epoch')} verified"
+    every = plural(len(report.verdicts), "epoch")
+    how = f"{every} verified, and computed again" if report.verified else f"{right} of {every} verified"
     columns = [
         Column("competition", [row[0] for row in rows], kind="crop"),
         Column("epoch", [row[1] for row in rows], right=True),
         Column("records", [row[2] for row in rows], right=True),
         Column("result", [row[3] for row in rows], kind="text"),
     ]
-    show(heading(f"{report.place} · {competitions}, {plural(len(rows), 'epoch')}: {how}"), grid(columns), "")
+    show(heading(f"{report.place} · {competitions}: {how}"), grid(columns), "")
     _warn_ignored(report.ignored)
     if own:
         show(sentence("Who signed these receipts was not checked: give each log's public key with --key."))
@@ -152,9 +153,9 @@ def _show_settled(epochs: Sequence[SettledEpoch]) -> None:
 
     def result(epoch: SettledEpoch) -> str:
         if epoch.fault is not None:
-            return f"not settled: {epoch.fault}"
+            return f"not settled: {cut_digests(str(epoch.fault))}"
         if epoch.differs:
-            return f"differs from the archive's {epoch.archived}"
+            return f"differs from the archive's {cut_digests(epoch.archived)}"
         return "as in the archive" if epoch.archived else "settled"
 
     columns = [
