@@ -169,6 +169,11 @@ def test_hostile_archives_are_refused_by_name(place: Path) -> None:
     ]
     assert all(row.fault is None for row in report.verdicts if row.competition == "other")
     (small / "epoch-3" / "batches.jsonl").unlink()
+    os.truncate(archive / "other" / "epoch-9" / "epoch-9.receipt", 2**35)
+    report = verify_all(str(archive), engine=HERE)
+    assert [str(row.fault) for row in report.verdicts if row.competition == "other" and row.fault] == [
+        "archive: other/epoch-9/epoch-9.receipt: is larger than 4194304 bytes"
+    ]
 
 
 def test_an_epoch_that_is_missing_is_named(place: Path) -> None:

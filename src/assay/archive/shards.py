@@ -22,7 +22,7 @@ from assay.archive.places import STAGE, ArchivePlace, open_place
 from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
-from assay.folder.files import load
+from assay.folder.files import SETTLEMENT_BYTES, load
 from assay.folder.previous import previous_of
 from assay.ledger import batch as batches
 from assay.ledger import bundle, check, eligible, evidence
@@ -210,6 +210,10 @@ class _Check:
                 yield from (BatchTaskSet(said.task_set, members) for said, members in _batches(self.root / _earlier(files)))
 
 
+LARGEST_FILES = {RECEIPT: check.RECEIPT_BYTES, bundle.INPUTS: SETTLEMENT_BYTES, bundle.SETTLEMENT: SETTLEMENT_BYTES}
+"""The most bytes of a file: none that is larger is fetched. Batches and evidence are as large as the disk has room."""
+
+
 def _evidence(root: Path, epochs: Sequence[EpochFiles]) -> dict[int, Path]:
     """Epoch → the file of its records, of those that have one."""
     return {
@@ -280,6 +284,8 @@ def _assembled(
                 plain = f"epoch-{files.epoch}.receipt" if role == RECEIPT else role
                 names[str(root / target)] = f"{files.folder}/{plain}" if file is None else file.path
                 if file is not None:
+                    if file.size > LARGEST_FILES.get(role, file.size):
+                        raise Refused(STAGE, f"is larger than {LARGEST_FILES[role]} bytes", file=file.path)
                     _link(place.fetch(file, cache_of(cache, last.competition)), root / target)
         yield root
 
