@@ -126,11 +126,11 @@ print(json.dumps([rows[0].settlement, str(rows[0].fault), rows[0].agreed, peak])
 MIB = 2**20
 
 
-def large(folder: Path, validators: int, participants: int, tasks: int) -> int:
+def large(folder: Path, validators: int, participants: int, tasks: int, trials: int = 1) -> int:
     """An archive of one epoch with so many records, without receipts; returns the bytes of its values when decoded."""
     folder.mkdir(parents=True)
     document = {
-        "scheme": {"scheme": {"name": "large"}, "score": {"kind": "tests"}},
+        "scheme": {"scheme": {"name": "large"}, "score": {"kind": "tests", "trials": trials}},
         "participants": [{"key": f"miner-{p:04}", "uid": p + 1, "submission": f"sha256:{p:064x}"} for p in range(participants)],
         "validators": [{"key": f"{v:064x}", "stake": str(1000 + v)} for v in range(validators)],
         "tasks": [f"task-{t:04}" for t in range(tasks)],
@@ -140,18 +140,18 @@ def large(folder: Path, validators: int, participants: int, tasks: int) -> int:
         SELECT row_number() OVER () AS seq, 12::BIGINT AS epoch, format('{{:064x}}', v) AS validator,
             format('miner-{{:04}}', p) AS participant, format('sha256:{{:064x}}', p) AS submission,
             format('task-{{:04}}', t) AS task, CASE WHEN hash(p, t) % 3 = 0 THEN 'pass' ELSE 'fail' END AS outcome,
-            1::BIGINT AS trial, strftime(TIMESTAMP '2026-11-01' + to_seconds((hash(v, p, t) % 86400)::BIGINT),
+            r + 1 AS trial, strftime(TIMESTAMP '2026-11-01' + to_seconds((hash(v, p, t) % 86400)::BIGINT),
             '%Y-%m-%dT%H:%M:%SZ') AS observed_at, NULL::VARCHAR AS image
-        FROM range({validators}) a(v), range({participants}) b(p), range({tasks}) c(t))
+        FROM range({validators}) a(v), range({participants}) b(p), range({tasks}) c(t), range({trials}) d(r))
         TO '{folder / "epoch-12.parquet"}' (FORMAT parquet, COMPRESSION zstd)""")
     each = 4 * 8 + 64 + 10 + 71 + 9 + 4 + 20
-    return validators * participants * tasks * each
+    return validators * participants * tasks * trials * each
 
 
 def settled_apart(archive: Path, memory: int) -> tuple[str, int]:
     """Digest and peak memory of settling an archive in a process of its own, whose workers may use `memory` bytes."""
     command = [sys.executable, "-c", LARGE, f"{archive}/**/*.parquet", str(memory)]
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600)
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=3600)
     settlement, fault, agreed, peak = json.loads(made.stdout)
     assert fault == "None", fault
     assert agreed > 0
@@ -160,8 +160,8 @@ def settled_apart(archive: Path, memory: int) -> tuple[str, int]:
 
 def test_evidence_that_is_ten_times_the_memory_settles(tmp_path: Path) -> None:
     """The process's own libraries take memory whatever is settled, so what counts is what is used beside those."""
-    validators, participants, tasks = depth((8, 64, 200), (32, 256, 1250))
-    decoded = large(tmp_path / "large" / "c" / "epoch-12", validators, participants, tasks)
+    validators, participants, tasks, trials = depth((8, 64, 100, 2), (64, 256, 89, 7))
+    decoded = large(tmp_path / "large" / "c" / "epoch-12", validators, participants, tasks, trials)
     large(tmp_path / "tiny" / "c" / "epoch-12", 3, 2, 2)
     _, alone = settled_apart(tmp_path / "tiny", 200 * MIB)
     _, peak = settled_apart(tmp_path / "large", 200 * MIB)
