@@ -192,8 +192,8 @@ def test_what_is_not_at_home_or_differs_from_its_log_is_not_copied(tmp_path: Pat
         copy(place, str(target), now=NOW)
     (tmp_path / "copy.db-wal").unlink()
 
-    def settled_late(folder: Path) -> Ledger:
-        opened = open_ledger(folder)
+    def settled_late(folder: Path, cache: int) -> Ledger:
+        opened = open_ledger(folder, cache=cache)
         with ledger_kit.opened(place) as other:
             settling.settle(other, SIGNER, 3)
         return opened

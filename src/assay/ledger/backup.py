@@ -50,6 +50,8 @@ _ABOUT, _DATABASE = "about.json", "ledger.db"
 _FORMAT, _TIME = "assay.backup/1", "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z"
 _ABOUT_BYTES = 1_000_000
 _PIECE = 1 << 20
+_CACHE_KIB = 4_096
+"""What a copy keeps of an SQLite database in memory: it reads everything, and nothing of that soon again."""
 _ENDS = ("", "-wal", "-shm", "-journal")
 """What follows the name of an SQLite database in the names of its files."""
 _HELD = {"batches": int, "checkpoint": (check.WORD, None), "receipts": int, "records": int}
@@ -175,7 +177,7 @@ def copy(
     def check(copied: View) -> None:
         log.update(_log_of(copied, ledger))
 
-    with open_ledger(place) as ledger:
+    with open_ledger(place, cache=_CACHE_KIB) as ledger:
         if "://" in target:
             with ledger.store.copied_whole(target, now, beside, told, check) as tables:
                 pass

@@ -24,6 +24,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, MetaData, inspect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from assay.errors import AssayError, BadInput
 from assay.folder.files import check_locks
@@ -316,7 +317,8 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
         with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
     except DatabaseBusy as error:
-        holder = None if engine.dialect.name != "postgresql" else _holder(engine)
+        said_by_server = engine.dialect.name == "postgresql" and isinstance(error.__context__, DBAPIError)  # not by our own pool
+        holder = _holder(engine) if said_by_server else None
         if holder is None:
             raise
         hint = f"{error.hint}; or the operator ends that session: `assay ledger grant DIR USER --revoke`, then grants again"
@@ -328,7 +330,7 @@ def _holder(engine: Engine) -> str | None:
     try:
         with engine.connect() as connection:
             return schema.turn_holder(connection)
-    except DBAPIError:
+    except (DBAPIError, PoolTimeoutError):
         return None
 
 
