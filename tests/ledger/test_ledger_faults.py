@@ -278,7 +278,7 @@ def test_a_pool_opens_no_more_connections_than_its_url_says(postgresql: postgres
         with pytest.raises(store.DatabaseBusy) as error, ledger.reading():
             pass
         refused(error.value, store.DatabaseBusy, "too many at once")
-    for wrong in ("3", "1001", "x", "", "9&pool_size=9"):
+    for wrong in ("3", "1001", "x", "9&pool_size=9"):
         with pytest.raises(BadInput, match=r"pool_size is not a number from 4 to 1000; write postgresql://"):
             store.open(f"{place}&pool_size={wrong}")
 
