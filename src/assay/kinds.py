@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.judge.kind_options import (
+    ADDRESS,
     AGAIN,
     CALIBRATE,
-    ENGINE,
     ENV,
     FALLBACK,
     MODEL,
@@ -23,6 +23,7 @@ from assay.judge.kind_options import (
     SANDBOX,
     TASK,
     TASKS,
+    WHERE,
 )
 from assay.kind import Json, Kind, Option, SubmitResult
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
-_BOXES = (SANDBOX, ENGINE, RUNTIME, REUSE, TASK, TASKS, ENV)
+_BOXES = (SANDBOX, WHERE, ADDRESS, RUNTIME, REUSE, TASK, TASKS, ENV)
 _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
@@ -276,7 +277,7 @@ class _RubricKind(Kind):
     archive_bytes: ClassVar[int] = 4_000_000
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
-    options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
+    options: ClassVar[tuple[Option, ...]] = (WHERE, ADDRESS, MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
         "checks": "every check of the scheme by its id, `true` = YES",

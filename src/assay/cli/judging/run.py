@@ -149,6 +149,8 @@ def run(
     In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
     settled now. The epoch stays open for other validators; `assay settle` closes it.
 
+    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most.
+
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
     bounty's scoring deadline nothing is judged.
@@ -160,20 +162,23 @@ def run(
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
       assay run my-competition --sign val-1 --jobs 2
+      assay run my-competition --validator val-1 --engine ray --address 10.0.0.1:6379
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
     from assay.cli.judging.live import LiveRun
+    from assay.engine import opened
+    from assay.judge.kind_options import where_judged
     from assay.judge.running import RunOptions
 
     kind, judge = _judge_of(folder)
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    options = RunOptions(
-        jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
-        everybody=everybody, own=own,
-    )  # fmt: skip
-    with LiveRun(options.jobs, quiet=quiet) as live:
+    with opened(*where_judged(late_values(context)), most=jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live:
+        options = RunOptions(
+            jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
+            everybody=everybody, engine=engine, own=own,
+        )  # fmt: skip
         summary = judge(folder, whose, options, live.event)
     _conclude(folder, summary, signing, epoch, as_json=as_json)
 

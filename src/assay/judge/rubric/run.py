@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -223,13 +223,13 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
                     raise BadInput(what, file=self.bounty.file, hint=hint)
         self.done = {str(submission) for (submission,) in done}
 
-    def recover(self, missing: Sequence[SolutionCell]) -> list[tuple[object, ...]]:
+    def recover(self, missing: Iterable[SolutionCell]) -> list[tuple[object, ...]]:
         return [(submission,) for submission in self.store.recover(self.done)]
 
     def cells(self, wanted: Sequence[Participant]) -> list[SolutionCell]:
         return [SolutionCell(one.key, one.submission) for one in wanted]
 
-    def work(self, cells: Sequence[SolutionCell]) -> None:
+    def work(self, cells: Collection[SolutionCell]) -> None:
         _check_time(self.bounty, self.now())
         self.cell_of = {cell.submission: cell for cell in cells}
         super().work(cells)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -117,7 +117,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         epoch = self.summary.epoch
         return [TaskCell(one.key, one.submission, task, epoch) for task in self.tasks for one in wanted]
 
-    def recover(self, missing: Sequence[TaskCell]) -> list[tuple[object, ...]]:
+    def recover(self, missing: Iterable[TaskCell]) -> list[tuple[object, ...]]:
         return [cell.key for cell in missing if self._recovered(cell)]
 
     def _recovered(self, cell: TaskCell) -> bool:
