@@ -37,6 +37,8 @@ __all__ = ["Outcome", "Talk"]
 PATIENCE = 90.0
 """Seconds that a station has to clear up; its own worker has sixty of them."""
 _TICK = 0.2
+_PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
+"""Not -m: what is sent through the socket must be of this module, and not of one that is called __main__."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Talk:
     def __init__(self, spec: StationSpec) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            line = [sys.executable, "-m", "assay.engine.station", str(theirs.fileno())]
+            line = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
             launcher = subprocess.Popen(line, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True)
         launcher.wait()  # it forked: the station is nobody's child
         self._connection = Connection(ours.detach())
@@ -195,5 +197,3 @@ def main() -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
