@@ -1,12 +1,11 @@
 """A Ray cluster of several nodes on this machine, on loopback, with ports and folders of its own; and what is left of it.
 
-Everything that a node starts has a mark in its environment, stations and workers too: so a node is killed as a machine dies, whole
-and at once, and nothing of anybody else is touched. All of it is gone when the block ends, however it ends.
+Everything that a node starts has a mark in its environment, stations and workers too: so a node is killed as a machine dies,
+whole and at once, and nothing of anybody else is touched. All of it is gone when the block ends, however it ends.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -26,6 +25,8 @@ MARK = "ASSAY_TEST_NODE"
 WAIT = 600.0
 """Seconds that a step may take on a machine that is very busy."""
 _SEEN = 0.05
+_AGENTS = ("runtime-env-agent", "dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export")
+_PORTS = ("node-manager", "object-manager", *_AGENTS)
 
 
 def until(what: Callable[[], bool], why: str = "it did not come") -> None:
@@ -66,7 +67,9 @@ class Cluster:
         self.folder, self.cpus, self.name = folder, cpus, secrets.token_hex(6)
         self.nodes: list[str] = []
         """The marks of the nodes that were not killed; the first is the head."""
-        self.port, *self._head_ports = _ports(8)
+        self.runs: list[Run] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        (self.port,) = _ports(1)
         self.address = f"127.0.0.1:{self.port}"
         self._numbers = iter(range(1_000_000))
         self.start(head=True)
@@ -85,22 +88,23 @@ class Cluster:
         }
 
     def start(self, *, head: bool = False) -> str:
-        """Start a node; its mark."""
+        """Begin to start a node; its mark. It takes its share when it is there."""
         number = next(self._numbers)
         mark = f"{self.name}-{number}"
-        ports = self._head_ports if head else _ports(7)
-        names = ("node-manager", "object-manager", "runtime-env-agent", "dashboard-agent-grpc", "dashboard-agent-listen", "metrics-export")
-        line = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--include-log-monitor=false"]
-        line += [f"--{name}-port={port}" for name, port in zip(names, ports, strict=False)]
-        line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", f"--num-cpus={self.cpus}"]
-        line += [f"--memory={4 << 30}", "--object-store-memory=80000000", "--resources", json.dumps({"sandbox": 1})]
+        line = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
+        # With ports of its own, a node does not wait for its agents to find some: a busy machine is too slow for that.
+        line += [f"--{name}-port={port}" for name, port in zip(_PORTS, _ports(len(_PORTS)), strict=True)]
+        line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--include-log-monitor=false"]
+        line += [f"--num-cpus={self.cpus}", f"--memory={4 << 30}", "--object-store-memory=80000000", '--resources={"sandbox": 1}']
         if head:
             line += ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]
         else:
             line += [f"--address={self.address}"]
+        env = self.env(mark, f"node-{min(number, 1)}")
         with (self.folder / f"node-{number}.txt").open("wb") as log:
-            env = self.env(mark, f"node-{min(number, 1)}")
-            subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+            self._processes[mark] = subprocess.Popen(
+                line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+            )
         self.nodes.append(mark)
         if head:
             until(lambda: _listens(self.port), "the head does not listen")
@@ -110,10 +114,12 @@ class Cluster:
         """Kill a node."""
         self.nodes.remove(mark)
         kill(mark)
+        self._processes.pop(mark).wait()
 
     def run(self, folder: Path, *options: str, driver: str = "driver") -> Run:
         """Begin `assay run` on all nodes."""
-        return Run(self, folder, ["--engine", "ray", "--address", self.address, *options], f"{self.name}-{driver}")
+        self.runs.append(Run(self, folder, ["--engine", "ray", "--address", self.address, *options], f"{self.name}-{driver}"))
+        return self.runs[-1]
 
     def left(self) -> list[str]:
         """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes."""
@@ -126,8 +132,12 @@ class Cluster:
         return lines + [str(path) for path in self.folder.glob("node-*/scratch/run-*")]
 
     def close(self) -> None:
-        for pid_mark in {f"{self.name}-{number}" for number in range(next(self._numbers))} | set(self.nodes):
-            kill(pid_mark)
+        """Kill whatever goes on."""
+        for run in self.runs:
+            run.kill()
+        for mark, process in self._processes.items():
+            kill(mark)
+            process.wait()
 
 
 class Run:
@@ -135,10 +145,12 @@ class Run:
 
     def __init__(self, cluster: Cluster, folder: Path, options: list[str], mark: str) -> None:
         self.folder = folder
-        self._log = cluster.folder / f"{mark}-{secrets.token_hex(3)}.txt"
-        with self._log.open("wb") as log:
-            line = [sys.executable, "-m", "assay", "run", str(folder), "--validator", "val-1", "--json", "--quiet", *options]
-            self.process = subprocess.Popen(line, env=cluster.env(mark, "driver"), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.log = cluster.folder / f"{mark}-{secrets.token_hex(3)}.txt"
+        self.errors = self.log.with_suffix(".err")
+        with self.log.open("wb") as log, self.errors.open("wb") as errors:
+            line = [sys.executable, "-m", "assay", "run", str(folder), "--json", "--quiet", "--validator", "val-1", *options]
+            env = cluster.env(mark, "driver")
+            self.process = subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 
     def reaches(self, count: int) -> bool:
         """Wait until there is so much evidence; False if the run ended before."""
@@ -158,8 +170,8 @@ class Run:
     def end(self) -> str:
         """Wait for the end; what it printed. It must not fail."""
         code = self.process.wait(WAIT)
-        said = self._log.read_text(errors="replace")
-        assert code == 0, said
+        said = self.log.read_text(errors="replace")
+        assert code == 0, said + self.errors.read_text(errors="replace")
         return said
 
 
@@ -171,11 +183,10 @@ def evidence(folder: Path) -> int:
 @contextmanager
 def cluster(*, cpus: int = 2, nodes: int = 2) -> Iterator[Cluster]:
     """A cluster that is gone after the block. Skips the test where Ray is not installed."""
-    pytest.importorskip("ray", exc_type=ImportError) if False else None
     if not Path(sys.executable).with_name("ray").exists():
         pytest.skip("no Ray here")
     with ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="assay-ray-", dir="/var/tmp"))  # noqa: S108
+        folder = Path(tempfile.mkdtemp(prefix="assay-ray-", dir="/var/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
         made = Cluster(folder, cpus)

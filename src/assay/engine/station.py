@@ -195,5 +195,3 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0
-
-

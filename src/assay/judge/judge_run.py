@@ -383,6 +383,8 @@ class _Elsewhere(Generic[C, R]):
         self._run, self._crew = run, crew
         self._numbers = itertools.count(1)
         self._going: dict[int, Attempt[C]] = {}
+        self._never: list[Report[C, R]] = []
+        """Of cells that could not be sent."""
 
     def start(self, cells: Collection[C]) -> None:
         self._run.prepare(cells, self._crew)
@@ -392,10 +394,17 @@ class _Elsewhere(Generic[C, R]):
 
     def begin(self, attempt: Attempt[C]) -> None:
         number = next(self._numbers)
+        try:
+            errand = self._run.errand(attempt)
+        except (OSError, AssayError) as error:
+            self._never.append(self._failed(attempt, error))
+            return
         self._going[number] = attempt
-        self._crew.send(number, self._run.errand(attempt))
+        self._crew.send(number, errand)
 
     def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+        while self._never:
+            yield self._never.pop()
         for heard in self._crew.hear(seconds):
             attempt = self._going.pop(heard.number, None)
             if attempt is None:
@@ -403,7 +412,10 @@ class _Elsewhere(Generic[C, R]):
             try:
                 yield self._run.report(attempt, heard)
             except (OSError, AssayError) as error:
-                yield Report(attempt.cell, self._run.failed(attempt.cell, str(error)), final=isinstance(error, BadInput))
+                yield self._failed(attempt, error)
+
+    def _failed(self, attempt: Attempt[C], error: Exception) -> Report[C, R]:
+        return Report(attempt.cell, self._run.failed(attempt.cell, str(error)), final=isinstance(error, BadInput))
 
     def close(self, *, now: bool) -> None:
         self._crew.close(now=now)

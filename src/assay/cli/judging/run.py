@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -149,7 +150,9 @@ def run(
     In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
     settled now. The epoch stays open for other validators; `assay settle` closes it.
 
-    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most.
+    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most. With
+    --sign too, results go to the ledger as they come, and several machines may run this for one validator: none judges what
+    another one has.
 
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
@@ -174,12 +177,15 @@ def run(
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    with opened(*where_judged(late_values(context)), most=jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live:
+    with ExitStack() as stack:
+        engine = stack.enter_context(opened(*where_judged(late_values(context)), most=jobs))
+        live = stack.enter_context(LiveRun(jobs or kind.jobs, quiet=quiet))
+        shared = None if signing is None or engine is None else stack.enter_context(signing.shared(epoch))
         options = RunOptions(
             jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
-            everybody=everybody, engine=engine, own=own,
+            everybody=everybody, engine=engine, leases=None if shared is None else shared.leases, own=own,
         )  # fmt: skip
-        summary = judge(folder, whose, options, live.event)
+        summary = judge(folder, whose, options, live.event if shared is None else shared.heard(live.event))
     _conclude(folder, summary, signing, epoch, as_json=as_json)
 
 

@@ -1,0 +1,89 @@
+"""Runs on a real Ray cluster of two nodes, whose nodes and drivers are killed: each trial counts once, and nothing is left.
+
+The short form kills a node and the driver three times; `make full` does it fifty times in a thousand trials.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import assay
+from assay.judge.running import RunOptions
+from assay.judge.terminal.run import run
+from depth import depth
+from judge_kit import bubblewrap, make_agent, make_competition, make_task
+from ray_kit import Cluster, Run, cluster, evidence, until
+
+pytestmark = pytest.mark.slow
+
+TASKS, TRIALS, KILLS = depth(2, 10), depth(10, 50), depth(3, 50)
+COUNT = 2 * TASKS * TRIALS
+TOML = "cpus = 1\n"
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    bubblewrap()
+    with cluster() as made:
+        yield made
+
+
+def competition(folder: Path, *, tasks: int = TASKS, trials: int = TRIALS, pause: float = 0.2) -> Path:
+    """One agent that solves every task after a pause, and one that does nothing."""
+    for number in range(tasks):
+        make_task(folder / "tasks" / f"t{number}", toml=TOML, solution=None)
+    solver = make_agent(folder / "agents" / "solver", f"sleep {pause}\necho hello > out.txt\n")
+    idler = make_agent(folder / "agents" / "idler", f"sleep {pause}\n")
+    return make_competition(folder, {"ann": solver.digest, "bob": idler.digest}, trials=trials)
+
+
+def outcomes(folder: Path) -> Counter[tuple[str, ...]]:
+    """How often there is a record of each trial, with its outcome."""
+    lines = [json.loads(line) for file in (folder / "evidence").glob("*.jsonl") for line in file.read_bytes().splitlines()]
+    return Counter((line["participant"], line["task"], str(line["trial"]), line["outcome"]) for line in lines)
+
+
+def test_each_trial_counts_once_whatever_dies(nodes: Cluster, tmp_path: Path) -> None:
+    here, there = competition(tmp_path / "here"), tmp_path / "there"
+    shutil.copytree(here, there)
+    rolls = random.Random(21)
+    goals = sorted(rolls.sample(range(1, COUNT - 2), KILLS))
+    going = nodes.run(there)
+    for number, goal in enumerate(goals):
+        if not going.reaches(goal):
+            break
+        if len(nodes.nodes) > 1 and (number == 0 or rolls.random() < 0.5):
+            nodes.lose(nodes.nodes[-1])
+            nodes.start()
+        else:
+            going.kill()
+            going = nodes.run(there)
+    said = json.loads(going.end())
+    assert said["errors"] == []
+    found = outcomes(there)
+    assert len(found) == COUNT
+    assert set(found.values()) == {1}
+    until(lambda: not nodes.left(), f"there is something left: {nodes.left()}")
+    assert not list((there / "trials").glob("*/.partial/*"))
+    run(here, "val-1", RunOptions(jobs=2))
+    local, far = (assay.open(folder).settle() for folder in (here, there))
+    assert far.digest == local.digest
+
+
+def test_stop_leaves_nothing_and_goes_on(nodes: Cluster, tmp_path: Path) -> None:
+    folder = competition(tmp_path / "c", tasks=1, trials=4, pause=2.0)
+    going: Run = nodes.run(folder)
+    assert going.reaches(1)
+    assert going.stop() == 130
+    before = evidence(folder)
+    assert before < 8
+    until(lambda: not nodes.left(), f"there is something left: {nodes.left()}")
+    assert json.loads(nodes.run(folder).end())["judged"] == 8 - before
+    assert set(outcomes(folder).values()) == {1}
