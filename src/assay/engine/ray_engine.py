@@ -87,7 +87,7 @@ class Placement:
     def choose(self, nodes: list[Node], needs: Needs, cpus: float, digests: list[str], avoid: str = "") -> str | None:
         """The node to prefer; None if Ray may choose. avoid: where the errand was lost."""
         able = [node.id for node in nodes if node.id != avoid and node.takes(needs, cpus)]
-        ready = [node for node in able if all(node in self._has[digest] for digest in digests)]
+        ready = [node for node in able if digests and all(node in self._has[digest] for digest in digests)]
         if not ready and not avoid:
             return None
         return min(ready or able, key=lambda node: (self.going[node], node), default=None)
@@ -187,8 +187,6 @@ class RayCrew:
                 self._homeless.append(sent)
 
     def _begin(self, sent: _Sent) -> None:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
         errand, needs = sent.errand, sent.errand.needs
         widest = max((node.resources.get("CPU", 0.0) for node in self._there()), default=1.0)
         cpus = min(self._load.cpus(sent.key, needs), widest)  # a task may allow more cores than any node has
@@ -202,7 +200,9 @@ class RayCrew:
             options["resources"] = {SANDBOX: _SHARE}
         if sent.node is not None:
             self._placement.going[sent.node] += 1
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(sent.node, soft=True, _spill_on_unavailable=True)
+            options["scheduling_strategy"] = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                sent.node, soft=True, _spill_on_unavailable=True
+            )
         parcels = {name: (parcel.digest, self._shipped(parcel)) for name, parcel in errand.parcels.items()}
         ref = self._task.options(**options).remote(
             assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory, self._gate
