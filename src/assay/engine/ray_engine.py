@@ -128,6 +128,7 @@ class RayEngine:
             raise Unreachable(f"there is no Ray cluster at {where}: {str(error)[:200]}", hint=hint) from None
         except (ValueError, RuntimeError) as error:
             raise BadInput(f"{where[:80]!r}: {str(error)[:300]}", field="--address", hint=hint) from None
+        ray._private.worker._worker_logs_enabled = False  # Ray prints news of its nodes to stdout, where --json writes
 
     def crew(self, spec: StationSpec) -> RayCrew:
         """See `stations.Engine.crew`."""
