@@ -15,11 +15,15 @@ from pathlib import Path
 import pytest
 
 import assay
+import bounty_run_kit
+import workflow_run_kit
+from assay.judge.rubric.scripted import ScriptedFault
 from assay.judge.running import RunOptions
 from assay.judge.terminal.run import run
 from depth import depth
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from ray_kit import Cluster, Run, cluster, evidence, until
+from workflow_chaos import said, serving, well
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +39,7 @@ def nodes() -> Iterator[Cluster]:
         yield made
 
 
-def competition(folder: Path, *, tasks: int = TASKS, trials: int = TRIALS, pause: float = 0.2) -> Path:
+def competition(folder: Path, *, tasks: int, trials: int, pause: float = 0.2) -> Path:
     """One agent that solves every task after a pause, and one that does nothing."""
     for number in range(tasks):
         make_task(folder / "tasks" / f"t{number}", toml=TOML, solution=None)
@@ -51,7 +55,7 @@ def outcomes(folder: Path) -> Counter[tuple[str, ...]]:
 
 
 def test_each_trial_counts_once_whatever_dies(nodes: Cluster, tmp_path: Path) -> None:
-    here, there = competition(tmp_path / "here"), tmp_path / "there"
+    here, there = competition(tmp_path / "here", tasks=TASKS, trials=TRIALS), tmp_path / "there"
     shutil.copytree(here, there)
     rolls = random.Random(21)
     goals = sorted(rolls.sample(range(1, COUNT - 2), KILLS))
@@ -87,3 +91,23 @@ def test_stop_leaves_nothing_and_goes_on(nodes: Cluster, tmp_path: Path) -> None
     until(lambda: not nodes.left(), f"there is something left: {nodes.left()}")
     assert json.loads(nodes.run(folder).end())["judged"] == 8 - before
     assert set(outcomes(folder).values()) == {1}
+
+
+def test_rubrics_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
+    here, there = bounty_run_kit.make_run(tmp_path / "here"), bounty_run_kit.make_run(tmp_path / "there")
+    with bounty_run_kit.scripted(ScriptedFault(kind="429", times=1)) as server:
+        going = nodes.run(there, "--model-url", server.url)
+        assert json.loads(going.end())["outcomes"] == {"judged": 3}
+        bounty_run_kit.judged(here, server.url)
+    local, far = (assay.open(folder).settle() for folder in (here, there))
+    assert [(one.key, one.score) for one in far.ranking] == [(one.key, one.score) for one in local.ranking]
+    assert bounty_run_kit.outcomes(there) == bounty_run_kit.outcomes(here)
+
+
+def test_workflows_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
+    with serving(do=well("done"), fail=said({"error": "no"}), ping=well("done")) as server:
+        folder = workflow_run_kit.competition(
+            tmp_path, server, {"ann": workflow_run_kit.plan(), "bob": workflow_run_kit.plan("fail")}
+        )
+        assert json.loads(nodes.run(folder).end())["outcomes"] == {"ran": 4}
+    assert set(workflow_run_kit.outcomes(folder).values()) == {"ran"}

@@ -81,15 +81,15 @@ def of_judges(environment: Mapping[str, str], url: str | None = None) -> ModelAc
     return ModelAccess(url, environment.get("ASSAY_LLM_API_KEY", "")) if url else None
 
 
-def rate_of_judges(environment: Mapping[str, str]) -> int | None:
-    """Most requests a minute of all judges together, from ASSAY_LLM_RATE; None: no limit of ours. Raises BadInput."""
-    rate = environment.get("ASSAY_LLM_RATE")
-    if not rate:
+def rate(environment: Mapping[str, str], name: str) -> int | None:
+    """Most requests a minute of all nodes together, from the variable `name`; None: no limit of ours. Raises BadInput."""
+    said = environment.get(name)
+    if not said:
         return None
-    if re.fullmatch("[1-9][0-9]{0,5}", rate, re.ASCII) is None:
-        hint = "write how many requests all judges together may send in a minute, such as 600"
-        raise BadInput(f"{rate[:100]!r} is not a number from 1 to 999999", field="ASSAY_LLM_RATE", hint=hint)
-    return int(rate)
+    if re.fullmatch("[1-9][0-9]{0,5}", said, re.ASCII) is None:
+        hint = "write how many all nodes together may send in a minute, such as 600"
+        raise BadInput(f"{said[:100]!r} is not a number from 1 to 999999", field=name, hint=hint)
+    return int(said)
 
 
 def _no_url(url: str, why: str) -> BadInput:

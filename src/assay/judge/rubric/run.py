@@ -69,7 +69,7 @@ class RubricOptions:
             fallback=values["fallback"],
             prices=parse_prices(values["price"] or ()),
             again=values.get("again", False),
-            rate=service.rate_of_judges(os.environ),
+            rate=service.rate(os.environ, "ASSAY_LLM_RATE"),
         )
 
 
