@@ -148,14 +148,13 @@ def crew(ray: FakeRay, most: int | None = None) -> RayCrew:
     return RayCrew(ray, StationSpec("x:y", None), most)
 
 
-def sent(crew: RayCrew, count: int = 10_000) -> int:
+def sent(crew: RayCrew) -> int:
     """How many errands it takes before it has enough."""
-    return sum(
-        1
-        for _ in itertools.takewhile(
-            lambda number: crew.idle() and not crew.send(number, Errand(number, 60, TRIAL)), range(count)
-        )
-    )
+    for number in itertools.count():
+        if not crew.idle():
+            return number
+        crew.send(number, Errand(number, 60, TRIAL))
+    raise AssertionError
 
 
 def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
@@ -330,6 +329,8 @@ class Echo:
         if payload == "fail":
             raise BadInput("it is wrong")
         (folder / "out.txt").write_text("kept")
+        if payload == "pause":
+            self.gate.pause(7.0)
         return Done((payload, self.gate.turn(), sorted(places)), cpu=1.0)
 
     def close(self) -> None:
@@ -348,11 +349,13 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
-    gate = SimpleNamespace(turn=lambda: 0.25, pause=lambda _: None)
+    paused: list[float] = []
+    gate = SimpleNamespace(turn=lambda: 0.25, pause=paused.append)
     marker = scratch / "station"
     talk = Talk(StationSpec("test_engine:Echo", str(marker)))
     outcome = talk.carry_out("hello", {"task": scratch}, 60, gate)
     assert outcome.reply == ("hello", 0.25, ["task"])
+    assert (talk.carry_out("pause", {}, 60, gate).reply[0], paused) == ("pause", [7.0])
     (scratch / "back").mkdir()
     unpack(outcome.files, scratch / "back")
     assert (scratch / "back" / "out.txt").read_text() == "kept"
@@ -375,7 +378,7 @@ def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
 
 
 def test_a_station_that_cannot_be_opened_says_why(scratch: Path) -> None:
-    outcome = Talk(StationSpec("test_engine:Echo", "refuse")).carry_out("x", {}, 60, None)
+    outcome = Talk(StationSpec("test_engine:Echo", "refuse")).carry_out("x", {}, 60, Bucket(None))
     assert (outcome.trouble, outcome.refused, outcome.final) == ("no sandbox here", True, False)
 
 

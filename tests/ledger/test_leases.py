@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +22,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     seconds = [time.time()]
     clock = lambda: seconds[0]  # noqa: E731
     monkeypatch.setattr(leases, "time", SimpleNamespace(time=clock, monotonic=clock))

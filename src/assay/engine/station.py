@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
 from assay.judge.sandbox.scratch import Scratch
-from assay.judge.stations import Station, StationSpec, pack
+from assay.judge.stations import Gate, Station, StationSpec, pack
 
 __all__ = ["Outcome", "Talk"]
 
@@ -69,17 +69,20 @@ class Talk:
         self._connection = Connection(ours.detach())
         self._connection.send(spec)
 
-    def carry_out(self, payload: Any, places: Mapping[str, Path], seconds: float, gate: Any) -> Outcome:
+    def carry_out(self, payload: Any, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
         """Have one errand carried out. gate: answers the station's questions about its turn. Raises StationLost."""
         try:
             self._connection.send((payload, dict(places), seconds))
+            until = time.monotonic() + seconds + PATIENCE
             while True:
                 if not self._connection.poll(_TICK):  # Ray interrupts a task between two looks
+                    if time.monotonic() > until:
+                        raise StationLost
                     continue
                 said = self._connection.recv()
                 if isinstance(said, Outcome):
                     return said
-                self._connection.send(gate.turn() if said is None else gate.pause(said))
+                self._connection.send(_answered(gate, said))
         except (EOFError, OSError) as error:
             raise StationLost from error
 
@@ -93,6 +96,14 @@ class Talk:
                     if self._connection.poll(_TICK):
                         self._connection.recv()
         self._connection.close()
+
+
+def _answered(gate: Gate, question: float | None) -> float:
+    """The gate's answer: None asks for a turn, a number of seconds for a pause."""
+    if question is None:
+        return gate.turn()
+    gate.pause(question)
+    return 0.0
 
 
 class StationStopped(BaseException):
@@ -130,6 +141,7 @@ class _Desk:
         with suppress(EOFError, OSError, pickle.UnpicklingError):
             while (said := self.connection.recv()) is not None:
                 self.said.put(said)
+        self.said.put(0.0)  # a thread that waits for its turn waits no longer
         os.kill(os.getpid(), signal.SIGTERM)
 
     def serve(self) -> None:
