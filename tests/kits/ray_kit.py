@@ -6,6 +6,7 @@ whole and at once, and nothing of anybody else is touched. All of it is gone whe
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import shutil
@@ -21,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+_LIBC = ctypes.CDLL(None)
+_SET_PDEATHSIG = 1
 MARK = "ASSAY_TEST_NODE"
 WAIT = 600.0
 """Seconds that a step may take on a machine that is very busy."""
@@ -103,7 +106,14 @@ class Cluster:
         env = self.env(mark, f"node-{min(number, 1)}")
         with (self.folder / f"node-{number}.txt").open("wb") as log:
             self._processes[mark] = subprocess.Popen(
-                line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/"
+                line,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                preexec_fn=_follow,  # noqa: PLW1509  (it calls nothing but the kernel)
             )
         self.nodes.append(mark)
         if head:
@@ -194,6 +204,11 @@ def cluster(*, cpus: int = 2, nodes: int = 2) -> Iterator[Cluster]:
         for _ in range(nodes - 1):
             made.start()
         yield made
+
+
+def _follow() -> None:
+    """End with the process that runs the tests, however that ends: Ray ends its own then."""
+    _LIBC.prctl(_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _ports(count: int) -> list[int]:
