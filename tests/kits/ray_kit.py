@@ -22,6 +22,10 @@ from pathlib import Path
 
 import pytest
 
+from assay.judge.sandbox.scratch import Scratch
+
+_AGAIN = "trap 'kill $child; exit' TERM; while :; do \"$@\" & child=$!; wait $child; sleep 1; done"
+"""Ray gives a node thirty seconds to start, which a busy machine may not have."""
 _LIBC = ctypes.CDLL(None)
 _SET_PDEATHSIG = 1
 MARK = "ASSAY_TEST_NODE"
@@ -71,6 +75,7 @@ class Cluster:
         self.nodes: list[str] = []
         """The marks of the nodes that were not killed; the first is the head."""
         self.runs: list[Run] = []
+        self._lost = False
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (self.port,) = _ports(1)
         self.address = f"127.0.0.1:{self.port}"
@@ -94,7 +99,7 @@ class Cluster:
         """Begin to start a node; its mark. It takes its share when it is there."""
         number = next(self._numbers)
         mark = f"{self.name}-{number}"
-        line = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
+        line = ["sh", "-c", _AGAIN, "sh", str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats"]
         # With ports of its own, a node does not wait for its agents to find some: a busy machine is too slow for that.
         line += [f"--{name}-port={port}" for name, port in zip(_PORTS, _ports(len(_PORTS)), strict=True)]
         line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--include-log-monitor=false"]
@@ -123,6 +128,7 @@ class Cluster:
     def lose(self, mark: str) -> None:
         """Kill a node."""
         self.nodes.remove(mark)
+        self._lost = True
         kill(mark)
         self._processes.pop(mark).wait()
 
@@ -132,7 +138,13 @@ class Cluster:
         return self.runs[-1]
 
     def left(self) -> list[str]:
-        """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes."""
+        """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes.
+
+        A machine whose node was killed is swept before, as the next run there does. The head is not: there, everything must have
+        been cleared away by whatever left it.
+        """
+        if self._lost:
+            Scratch(self.folder / "node-1" / "scratch").sweep()
         lines = []
         for mark in self.nodes:
             for pid in marked(mark):

@@ -181,7 +181,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.began[cell] = datetime.now(UTC)
         boxed = self.desk.sandbox is not None
         memory = _MEMORY if boxed else 0
-        return Errand(cell.task, task.nanoseconds / 1e9 + SPARE, Needs(_WAITING, memory, sandbox=boxed), parcels)
+        return Errand((cell.task, planner.name), task.nanoseconds / 1e9 + SPARE, Needs(_WAITING, memory, sandbox=boxed), parcels)
 
     def report(self, attempt: Attempt[TaskCell], heard: Heard) -> Report[TaskCell, RunRecord]:
         cell, started = attempt.cell, self.began.pop(attempt.cell)

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +70,21 @@ class PlanStation:
         self._settings, self._gate = settings, gate
         self._services = home / "services"
         self._services.mkdir()
-        self._tasks = home / "tasks"
-        self._tasks.mkdir()
         sandbox = None if settings.own is None else settings.own.open_sandbox()
         self._desk = Desk(settings.services, self._services, settings.env, sandbox)
 
-    def carry_out(self, payload: str, places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
-        """See `Station.carry_out`. payload: the task's id. The reply: the fields of the record, and why a service is broken."""
+    def carry_out(self, payload: tuple[str, str], places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
+        """See `Station.carry_out`. payload: the task's id, and the planner's name. The reply: as `judged_fields` returns it."""
         while (left := self._gate.turn()) > 0:
             time.sleep(left)
         for name, spec in self._settings.services.services.items():
             if isinstance(spec, CommandSpec) and spec.folder is not None:
                 _lead(self._services / spec.folder, places[f"service {name}"])
-        _lead(self._tasks / payload, places["task"])
-        task, planner = read_task(self._tasks / payload), load_planner(places["planner"])
+        # Both may be known by the names of their folders, and those of parcels are digests.
+        task, planner = (
+            replace(read_task(places["task"]), id=payload[0]),
+            replace(load_planner(places["planner"]), name=payload[1]),
+        )
         self._desk.ready(task)
         return Done(asyncio.run(asyncio.wait_for(judged_fields(self._desk, self._settings.retries, task, planner), seconds)))
 
@@ -92,7 +93,7 @@ class PlanStation:
 
 
 def _lead(link: Path, place: Path) -> None:
-    """Make a link lead to a parcel's place: a task is known by the name of its folder, and a parcel's is its digest."""
+    """Make a link lead to a parcel's place."""
     if not link.is_symlink() or link.readlink() != place:
         link.unlink(missing_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
