@@ -13,6 +13,7 @@ Memory is never shared out so: an errand asks for its whole limit, and a node gi
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 
 from assay.judge.stations import Needs
@@ -24,6 +25,8 @@ LEAST = 0.05
 BUSY, CROWDED = 0.92, 0.98
 """Shares of a node's time in which its cores are not idle."""
 _STEP, _LEAST_FACTOR = 0.05, 0.25
+_STEPS = 16
+"""Parts of a core: Ray gives a task a worker that is there if the one before asked for the same."""
 _FRESH = 0.3
 """How much one more measurement counts."""
 _KEYS = 10_000
@@ -43,7 +46,8 @@ class Load:
         used = self._used.get(key)
         if used is None:
             return max(LEAST, needs.cpus)
-        return round(max(LEAST, min(needs.cpus, used) * self.factor), 3)
+        asked = math.ceil(max(LEAST, min(needs.cpus, used) * self.factor) * _STEPS) / _STEPS
+        return min(max(LEAST, needs.cpus), asked)
 
     def saw(self, key: str, cores: float, busy: float | None = None) -> None:
         """Note what an errand used on average. busy: how busy its node was meanwhile, if the node was full of ours."""
