@@ -133,7 +133,7 @@ def _computed(folder: Path, engine: RayEngine) -> float:
 def _memory(place: Path, nodes: Cluster) -> str:
     peaks = {}
     for count in (FEW, MANY):
-        folder = small.competition(place / f"queued-{count}", tasks=10, trials=count // 20)
+        folder = small.competition(place / f"queued-{count}", tasks=50, trials=count // 100)
         env = nodes.env(nodes.nodes[0] + "-driver", "driver") | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         line = [sys.executable, "-m", "bench.engine", str(folder), nodes.address]
         said = subprocess.run(line, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
