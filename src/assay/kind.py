@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.inputs import Frame, Scored
+    from assay.settle.columns import Column, Columns, Standing
+    from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
@@ -69,7 +70,9 @@ class SubmitResult:
 
 
 class Kind:
-    """One kind of judge. A subclass has `name`, `rules`, `record` and `score`; everything else has a default that fits most.
+    """One kind of judge. A subclass has `name`, `rules`, `record`, and `columns` with `tally`, or `score`.
+
+    Everything else has a default that fits most.
 
     `rules` is the model of the section `[score]`, `record` that of a record of evidence: classes, or properties that import them.
     Methods that say something read what the stages computed and compute no number anew.
@@ -83,8 +86,6 @@ class Kind:
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()
     """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
-    in_bulk: ClassVar[bool] = False
-    """Whether evidence may be Parquet, which is counted and not read record by record."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -108,12 +109,35 @@ class Kind:
         """The model of a record of evidence."""
         raise NotImplementedError
 
+    @property
+    def in_bulk(self) -> bool:
+        """Whether records are read and scored as arrays, and may be Parquet: then the kind has `columns` and `tally`."""
+        return type(self).columns is not Kind.columns
+
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        """The fields of a record as arrays. A kind that has none is scored record by record, by its own `score`."""
+        return ()
+
+    def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
+        """Which records the model refuses though each field is right by itself; `present`: field → which records have it.
+
+        None: there is no such rule.
+        """
+        return None
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        """The scores by the records that stand, as `score` gives them. It is pure. SPEC 2."""
+        raise NotImplementedError
+
     def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
         """What each validator's records say of each participant: nanos, arrays of shape [validators, participants]. SPEC 2.
 
         It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
+        A kind with `columns` leaves this as it is.
         """
-        raise NotImplementedError
+        from assay.settle.score import by_columns
+
+        return by_columns(self, records, frame, rules)
 
     def trials(self, rules: Any) -> int | None:
         """How often each task of tasks.txt is tried; None for a kind that has no such task set."""

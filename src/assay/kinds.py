@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.inputs import Frame, Scored
+    from assay.settle.columns import Column, Columns, Standing
+    from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
@@ -93,7 +94,6 @@ class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
-    in_bulk: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -112,10 +112,15 @@ class _TestsKind(_AgentKind):
 
         return Tests
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score.trials import score
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.trials import COLUMNS
 
-        return score(records, frame, rules)
+        return COLUMNS
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.trials import counted
+
+        return counted(standing, frame, rules)
 
     def trials(self, rules: Any) -> int | None:
         trials: int = rules.trials
@@ -203,10 +208,20 @@ class _WorkflowKind(_TaskKind):
 
         return Workflow
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import workflow
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.workflow import COLUMNS
 
-        return workflow.score(records, frame, rules)
+        return COLUMNS
+
+    def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
+        from assay.settle.score.workflow import wrong
+
+        return wrong(columns, present)
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.workflow import counted
+
+        return counted(standing, frame, rules)
 
     def has_tasks(self, folder: Path, rules: Any) -> bool:
         from assay.judge.workflow.tasks import LIST
@@ -296,10 +311,15 @@ class _RubricKind(Kind):
 
         return Rubric
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import rubric
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.rubric import columns
 
-        return rubric.score(records, frame, rules)
+        return columns(rules)
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.rubric import counted
+
+        return counted(standing, frame, rules)
 
     def remarks(self, rules: Any) -> Iterator[str]:
         if all(check.skippable for check in rules.checks):
@@ -402,10 +422,15 @@ class _PointsKind(Kind):
 
         return Points
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.points import COLUMNS
 
-        return points.score(records, frame, rules)
+        return COLUMNS
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted
+
+        return counted(standing, frame, rules)
 
     def files(self, folder: Path, submission: str) -> Path | None:
         return _agent_files(folder, submission)
@@ -452,10 +477,15 @@ class _GivenKind(_AgentKind):
 
         return Given
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.points import GIVEN_COLUMNS
 
-        return points.score_given(records, frame, rules)
+        return GIVEN_COLUMNS
+
+    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted_given
+
+        return counted_given(standing, frame, rules)
 
     def saw(self, work: Json) -> str:
         return f"given in epoch {work['epoch']}"
