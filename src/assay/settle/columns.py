@@ -30,6 +30,7 @@ __all__ = [
     "Standing",
     "Table",
     "choice",
+    "coded",
     "count",
     "half_even_all",
     "key",
@@ -140,13 +141,10 @@ class Columns:
         for column in columns:
             if column.form in ("instant", "note", "notes"):
                 continue
-            values = _values(records, column.name)
+            numbered: dict[str, int] = {}
+            numbers[column.name] = np.array(coded(records, column, numbered), np.int64)
             if column.form == "text":
-                numbered: dict[Any, int] = {}
-                numbers[column.name] = np.array([numbered.setdefault(value, len(numbered)) for value in values], np.int64)
                 names[column.name] = tuple(numbered)
-            else:
-                numbers[column.name] = np.array(_coded(values, column), np.int64)
         return Columns(numbers, names)
 
 
@@ -156,8 +154,11 @@ def _values(records: Sequence[Record], name: str) -> list[Any]:
     return [value.get(inner) if isinstance(value, Mapping) else None for value in values] if inner else values
 
 
-def _coded(values: list[Any], column: Column) -> list[int]:
-    """The values of a field that is no text, as numbers."""
+def coded(records: Sequence[Record], column: Column, numbered: dict[str, int]) -> list[int]:
+    """A field of records as numbers. `numbered`: text → its number, to which new ones are added."""
+    values = _values(records, column.name)
+    if column.form == "text":
+        return [numbered.setdefault(value, len(numbered)) for value in values]
     if column.form == "answer":
         return [int(value) if isinstance(value, bool) else -1 for value in values]
     if column.words:

@@ -26,7 +26,7 @@ from assay.scheme.model import ScoreRules
 from assay.settle.columns import Columns, Standing, Table, repeated, slots
 from assay.settle.inputs import Frame, Ints, Scored
 
-__all__ = ["accepted", "by_columns", "first_epochs", "holding", "of_kind", "score", "stand"]
+__all__ = ["accepted", "by_columns", "first_epochs", "first_epochs_of", "holding", "of_kind", "score", "stand"]
 
 
 R = TypeVar("R", bound=Record)
@@ -114,7 +114,7 @@ def stand(evidence: Table, frame: Frame, model: type[Record]) -> Standing:
         stays[twice[_chosen(evidence.read(at[twice]))]] = True
         columns = columns.take(stays)
     rows, cols = columns.lookup("validator", frame.row), _counting_for(columns, frame, model)
-    return Standing(columns, rows, cols, _first_epochs(everything, frame, by_participant=model.by_participant))
+    return Standing(columns, rows, cols, first_epochs_of(everything, frame, by_participant=model.by_participant))
 
 
 def _chosen(records: Sequence[Record]) -> list[int]:
@@ -142,7 +142,7 @@ def _counting_for(columns: Columns, frame: Frame, model: type[Record]) -> Ints:
     return np.where(empty, np.where(without[named], named, -1), held)
 
 
-def _first_epochs(columns: Columns, frame: Frame, *, by_participant: bool) -> dict[str, int]:
+def first_epochs_of(columns: Columns, frame: Frame, *, by_participant: bool) -> dict[str, int]:
     """As `first_epochs`, of records as arrays."""
     before = columns["epoch"] <= frame.epoch
     epochs, lowest = columns["epoch"][before], dict[str, dict[str, int]]()
