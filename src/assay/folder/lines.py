@@ -360,7 +360,8 @@ def _blocks(file: Any) -> Iterator[bytes]:
         rest = data[cut:]
         if cut:
             yield data[:cut]
-        if len(rest) > LINE_BYTES:
+        if len(rest) > LINE_BYTES:  # it is refused, whatever comes
+            rest = rest[: LINE_BYTES + 1]
             break
     if rest:
         yield rest + b"\n"
