@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from assay.errors import BadInput
 
@@ -25,13 +25,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.records import Record
-    from assay.scheme.model import ScoreRules
+    from assay.scheme.model import Scheme, ScoreRules
     from assay.settle.columns import Column, Columns, Standing
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
-__all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "builtin_options", "find", "known", "names", "origin", "plugins"]
+__all__ = [
+    "GROUP",
+    "JUDGES",
+    "Kind",
+    "Option",
+    "ParquetReader",
+    "SubmitResult",
+    "builtin_options",
+    "find",
+    "known",
+    "names",
+    "origin",
+    "plugins",
+]
 
 GROUP, JUDGES = "assay.kinds", "assay.judges"
 """The groups of entry points: of kinds, and of judges, which are called as their kind, or as `[judge] use` says."""
@@ -69,10 +82,21 @@ class SubmitResult:
     epoch: int | None
 
 
-class Kind:
-    """One kind of judge. A subclass has `name`, `rules`, `record`, and `columns` with `tally`, or `score`.
+class ParquetReader(Protocol):
+    """What reads the evidence of a kind in Parquet files: a module of `assay.folder`. All raise BadInput with file and row."""
 
-    Everything else has a default that fits most.
+    def tally(self, paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
+        """The scores of one competition."""
+
+    def highest_epoch(self, paths: Sequence[Path], scheme: Scheme) -> int | None:
+        """The highest epoch; None without a record."""
+
+    def records(self, paths: Sequence[Path], scheme: Scheme, wanted: Mapping[str, Sequence[str]]) -> Iterator[Any]:
+        """The records whose columns have one of the wanted values."""
+
+
+class Kind:
+    """One kind of judge. A subclass has `name`, `rules`, `record` and `score`; everything else has a default that fits most.
 
     `rules` is the model of the section `[score]`, `record` that of a record of evidence: classes, or properties that import them.
     Methods that say something read what the stages computed and compute no number anew.
@@ -111,11 +135,16 @@ class Kind:
 
     @property
     def in_bulk(self) -> bool:
-        """Whether records are read and scored as arrays, and may be Parquet: then the kind has `columns` and `tally`."""
+        """Whether records are read and scored as arrays, and may be Parquet: then the kind has `columns`."""
         return type(self).columns is not Kind.columns
 
+    @property
+    def parquet(self) -> ParquetReader:
+        """What reads its evidence in Parquet, where `in_bulk` is true."""
+        raise NotImplementedError
+
     def columns(self, rules: Any) -> tuple[Column, ...]:
-        """The fields of a record as arrays. A kind that has none is scored record by record, by its own `score`."""
+        """The fields of a record as arrays. A kind that has them has `tally` and `parquet` too, and its `score` asks `tally`."""
         return ()
 
     def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
@@ -133,11 +162,8 @@ class Kind:
         """What each validator's records say of each participant: nanos, arrays of shape [validators, participants]. SPEC 2.
 
         It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
-        A kind with `columns` leaves this as it is.
         """
-        from assay.settle.score import by_columns
-
-        return by_columns(self, records, frame, rules)
+        raise NotImplementedError
 
     def trials(self, rules: Any) -> int | None:
         """How often each task of tasks.txt is tried; None for a kind that has no such task set."""

@@ -24,7 +24,7 @@ from assay.judge.kind_options import (
     TASK,
     TASKS,
 )
-from assay.kind import Json, Kind, Option, SubmitResult
+from assay.kind import Json, Kind, Option, ParquetReader, SubmitResult
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -56,7 +56,22 @@ def _put_agent(folder: Path, submission: str, source: Path) -> None:
     put_agent(folder, source, submission)
 
 
-class _TaskKind(Kind):
+class _ArrayKind(Kind):
+    """A kind whose records are read and scored as arrays."""
+
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import rows
+
+        return rows
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import by_columns
+
+        return by_columns(self, records, frame, rules)
+
+
+class _TaskKind(_ArrayKind):
     """A kind whose judge tries tasks in sandboxes."""
 
     options: ClassVar[tuple[Option, ...]] = _BOXES
@@ -111,6 +126,12 @@ class _TestsKind(_AgentKind):
         from assay.records import Tests
 
         return Tests
+
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import bulk
+
+        return bulk
 
     def columns(self, rules: Any) -> tuple[Column, ...]:
         from assay.settle.score.trials import COLUMNS
@@ -281,7 +302,7 @@ class _WorkflowKind(_TaskKind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _RubricKind(Kind):
+class _RubricKind(_ArrayKind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
@@ -396,7 +417,7 @@ class _RubricKind(Kind):
         return judging_in_words(about)
 
 
-class _PointsKind(Kind):
+class _PointsKind(_ArrayKind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"

@@ -18,7 +18,7 @@ from assay.folder.files import LINE_BYTES
 from assay.scheme.fields import instant
 from assay.settle.inputs import Bools, Ints
 
-__all__ = ["Hole", "Layout", "LineBlock", "words_of"]
+__all__ = ["Hole", "Layout", "LineBlock", "Texts", "words_of"]
 
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
@@ -60,69 +60,14 @@ def words_of(text: bytes) -> tuple[int, tuple[tuple[int, int, int], ...]]:
     return len(text), tuple(pieces)
 
 
-class LineBlock:
-    """The lines of some bytes, and what is read of them. Arrays have one element for each line, blank ones included."""
+class Texts:
+    """Some bytes, and what stands between places in them; a value that is not plainly right is said to be wrong."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         padded = data + bytes(2 * LONGEST + 8)
         self.bytes: Bytes = np.frombuffer(padded, np.uint8)
         self.words: Words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
-        text = self.bytes[: len(data)]
-        self.ends: Ints = np.flatnonzero(text == 10)
-        self.begins: Ints = np.append(0, self.ends[:-1] + 1)
-        self.quotes: Ints = np.flatnonzero(text == 34)
-        self.first_quote: Ints = np.searchsorted(self.quotes, self.begins)
-        self.many_quotes: Ints = np.searchsorted(self.quotes, self.ends) - self.first_quote
-        self.plain = (
-            (self.bytes[self.begins] == 123) & (self.bytes[self.ends - 1] == 125) & (self.ends - self.begins < LINE_BYTES)
-        )
-        self._spoil(text)
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def _spoil(self, text: Bytes) -> None:
-        """Leave lines to be read one by one that have a control character, an escape, or text that is not allowed."""
-        if np.count_nonzero(text < 32) > len(self):
-            self._not_plain(np.flatnonzero((text < 32) & (text != 10)))
-        if b"\\" in self.data:
-            self._not_plain(np.flatnonzero(text == 92))
-        if len(text) and text.max() > 126 and not _right(self.data):
-            self._not_plain(np.flatnonzero(text > 126))
-
-    def _not_plain(self, places: Ints) -> None:
-        self.plain[np.searchsorted(self.ends, places)] = False
-
-    def line(self, at: int) -> bytes:
-        """The bytes of a line, without its end."""
-        return self.data[self.begins[at] : self.ends[at]]
-
-    def fits(self, layout: Layout, rows: Ints) -> tuple[Bools, list[tuple[Ints, Ints]]]:
-        """Which of some lines, all with as many quotes as it has, have the layout; begin and end of each of their holes."""
-        if len(rows) == len(self) and layout.quotes * len(rows) == len(self.quotes):
-            quotes = np.ascontiguousarray(self.quotes.reshape(len(rows), layout.quotes).T)
-        else:
-            quotes = self.quotes[self.first_quote[rows] + np.arange(layout.quotes)[:, None]]
-        at, ends, spans = self.begins[rows], self.ends[rows], list[tuple[Ints, Ints]]()
-        right = self._has(at, layout.texts[0])
-        at = at + layout.texts[0][0]
-        for hole, text in zip(layout.holes, layout.texts[1:], strict=True):
-            end = (ends if hole.quote < 0 else quotes[hole.quote]) - hole.before
-            right &= end >= at
-            spans.append((at, end))
-            right &= self._has(np.maximum(end, 0), text)
-            at = end + text[0]
-        return right & (at == ends), spans
-
-    def _has(self, at: Ints, text: tuple[int, tuple[tuple[int, int, int], ...]]) -> Bools:
-        """Whether a text stands at each of some places."""
-        right: Bools | None = None
-        for offset, mask, value in text[1]:
-            words = self.words[at + offset]
-            same = (words & np.uint64(mask) if mask < 2**64 - 1 else words) == np.uint64(value)
-            right = same if right is None else right & same
-        return np.ones(len(at), np.bool_) if right is None else right
 
     def numbers(self, begins: Ints, ends: Ints) -> tuple[Ints, Bools]:
         """The integers between places, and whether each is one of at most 16 digits, without sign or leading zero."""
@@ -255,6 +200,68 @@ class LineBlock:
             for place in range(20, 26):
                 right &= ~fine | (byte(place) - np.uint8(48) <= 9)
         return right
+
+
+class LineBlock(Texts):
+    """The lines of some bytes, and what is read of them. Arrays have one element for each line, blank ones included."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        text = self.bytes[: len(data)]
+        self.ends: Ints = np.flatnonzero(text == 10)
+        self.begins: Ints = np.append(0, self.ends[:-1] + 1)
+        self.quotes: Ints = np.flatnonzero(text == 34)
+        self.first_quote: Ints = np.searchsorted(self.quotes, self.begins)
+        self.many_quotes: Ints = np.searchsorted(self.quotes, self.ends) - self.first_quote
+        self.plain = (
+            (self.bytes[self.begins] == 123) & (self.bytes[self.ends - 1] == 125) & (self.ends - self.begins < LINE_BYTES)
+        )
+        self._spoil(text)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def _spoil(self, text: Bytes) -> None:
+        """Leave lines to be read one by one that have a control character, an escape, or text that is not allowed."""
+        if np.count_nonzero(text < 32) > len(self):
+            self._not_plain(np.flatnonzero((text < 32) & (text != 10)))
+        if b"\\" in self.data:
+            self._not_plain(np.flatnonzero(text == 92))
+        if len(text) and text.max() > 126 and not _right(self.data):
+            self._not_plain(np.flatnonzero(text > 126))
+
+    def _not_plain(self, places: Ints) -> None:
+        self.plain[np.searchsorted(self.ends, places)] = False
+
+    def line(self, at: int) -> bytes:
+        """The bytes of a line, without its end."""
+        return self.data[self.begins[at] : self.ends[at]]
+
+    def fits(self, layout: Layout, rows: Ints) -> tuple[Bools, list[tuple[Ints, Ints]]]:
+        """Which of some lines, all with as many quotes as it has, have the layout; begin and end of each of their holes."""
+        if len(rows) == len(self) and layout.quotes * len(rows) == len(self.quotes):
+            quotes = np.ascontiguousarray(self.quotes.reshape(len(rows), layout.quotes).T)
+        else:
+            quotes = self.quotes[self.first_quote[rows] + np.arange(layout.quotes)[:, None]]
+        at, ends, spans = self.begins[rows], self.ends[rows], list[tuple[Ints, Ints]]()
+        right = self._has(at, layout.texts[0])
+        at = at + layout.texts[0][0]
+        for hole, text in zip(layout.holes, layout.texts[1:], strict=True):
+            end = (ends if hole.quote < 0 else quotes[hole.quote]) - hole.before
+            right &= end >= at
+            spans.append((at, end))
+            right &= self._has(np.maximum(end, 0), text)
+            at = end + text[0]
+        return right & (at == ends), spans
+
+    def _has(self, at: Ints, text: tuple[int, tuple[tuple[int, int, int], ...]]) -> Bools:
+        """Whether a text stands at each of some places."""
+        right: Bools | None = None
+        for offset, mask, value in text[1]:
+            words = self.words[at + offset]
+            same = (words & np.uint64(mask) if mask < 2**64 - 1 else words) == np.uint64(value)
+            right = same if right is None else right & same
+        return np.ones(len(at), np.bool_) if right is None else right
 
 
 def _right(data: bytes) -> bool:

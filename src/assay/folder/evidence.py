@@ -7,22 +7,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
 
 from assay import kind as kinds
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, decode, unreadable
-from assay.records import Evidence, record, records
+from assay.records import Evidence, Record, record, records
 from assay.scheme.model import ScoreRules
 from assay.scheme.reading import opened
-from assay.settle.inputs import Frame
+from assay.settle.columns import Columns, repeated, slots
+from assay.settle.inputs import Frame, Ints
 from assay.settle.score import first_epochs
 
-__all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse", "parsed", "read"]
+__all__ = ["Gathered", "Registry", "check_conflicts", "check_repeated", "gather", "lines", "parse", "parsed", "read"]
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,16 @@ def check_conflicts(gathered: Gathered, oldest: int, epoch: int) -> None:
                 several.setdefault(key, [earlier]).append(index)
     for indices in several.values():
         _check_key(gathered, indices)
+
+
+def check_repeated(columns: Columns, model: type[Record], look: Callable[[Ints], Gathered], oldest: int, epoch: int) -> None:
+    """As `check_conflicts`, of records as arrays; `look` gives the records at some places."""
+    epochs = columns["epoch"]
+    at = np.flatnonzero((epochs >= oldest) & (epochs <= epoch))
+    standing = columns if len(at) == len(columns) else columns.take(at)
+    twice = at[repeated(slots(standing, model.shared_key, model.parts))]
+    if len(twice):
+        check_conflicts(look(twice), oldest, epoch)
 
 
 def _check_key(gathered: Gathered, indices: Sequence[int]) -> None:

@@ -24,12 +24,12 @@ from assay import kind as kinds
 from assay.errors import BadInput
 from assay.folder import evidence, strict
 from assay.folder.blocks import LONGEST, Hole, Layout, LineBlock, words_of
-from assay.folder.evidence import Gathered, Registry, check_conflicts
+from assay.folder.evidence import Gathered, Registry, check_repeated
 from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, unreadable
 from assay.kind import Kind
 from assay.records import records as read_together
 from assay.scheme.reading import opened
-from assay.settle.columns import Column, Columns, Table, coded, repeated, slots
+from assay.settle.columns import Column, Columns, Table, coded
 from assay.settle.inputs import Bools, Frame, Ints
 from assay.settle.score import first_epochs_of
 
@@ -323,13 +323,11 @@ class Lines:
 
     def check_conflicts(self, oldest: int, epoch: int) -> None:
         """As `evidence.check_conflicts`. Raises BadInput."""
-        epochs = self.columns["epoch"]
-        at = np.flatnonzero((epochs >= oldest) & (epochs <= epoch))
         model = kinds.find(self.registry.kind).record
-        columns = self.columns if len(at) == len(self.columns) else self.columns.take(at)
-        twice = at[repeated(slots(columns, model.shared_key, model.parts))]
-        if len(twice):
-            check_conflicts(Gathered(self.read(twice), [place for place, _ in self._found(twice)]), oldest, epoch)
+        check_repeated(self.columns, model, self._look, oldest, epoch)
+
+    def _look(self, at: Ints) -> Gathered:
+        return Gathered(self.read(at), [place for place, _ in self._found(at)])
 
     def first_epochs(self, frame: Frame) -> dict[str, int]:
         """As `settle.score.first_epochs`."""

@@ -122,7 +122,7 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     keys = frozenset(participant.key for participant in participants)
     known = Registry(scheme.score.kind, frozenset(validator.key for validator in validators), keys, scheme.score)
     evidence = source.evidence(known)
-    settled = _epoch(epoch, evidence, place)
+    settled = _epoch(epoch, evidence, scheme, place)
     registry.not_after(participants, rows, settled)
     if source.previous is not None:
         try:
@@ -157,20 +157,16 @@ def _with_evidence(inputs: Inputs, axes: Frame, evidence: Read) -> Inputs:
     if not isinstance(evidence, tuple):
         evidence.check_conflicts(axes.oldest, axes.epoch)
         return replace(inputs, evidence=evidence.table(inputs.epoch))
-    from assay.folder import bulk
-
-    return replace(inputs, evidence=bulk.tally(evidence, axes, inputs.scheme))
+    return replace(inputs, evidence=inputs.scheme.kind.parquet.tally(evidence, axes, inputs.scheme))
 
 
-def _epoch(epoch: int | None, evidence: Read, place: Place) -> int:
+def _epoch(epoch: int | None, evidence: Read, scheme: Scheme, place: Place) -> int:
     if epoch is not None:
         return epoch
     if not isinstance(evidence, tuple):
         highest = evidence.highest
     else:
-        from assay.folder import bulk
-
-        highest = bulk.highest_epoch(evidence)
+        highest = scheme.kind.parquet.highest_epoch(evidence, scheme)
     if highest is None:
         raise CannotSettle(
             "there is no evidence, so there is no epoch to settle",
