@@ -269,7 +269,12 @@ class _Rows:
         if column.words:
             words = {word: at for at, word in enumerate(column.words)}
             found = [words.get(text, -1) for text in texts]
-            return np.array([*found, column.default], np.int64), np.array([*(number >= 0 for number in found), True], np.bool_)
+            right = [number >= 0 for number in found]
+            if column.form == "choice":  # any JSON, beside the words
+                for at in [at for at, number in enumerate(found) if number < 0]:
+                    right[at], value = _json(texts[at])
+                    found[at] = words.get(value, -1) if isinstance(value, str) else -1
+            return np.array([*found, column.default], np.int64), np.array([*right, True], np.bool_)
         numbered = self.numbered[column.name]
         known = {"validator": self.registry.validators, "participant": self.registry.participants}.get(column.name)
         right = [
@@ -366,11 +371,16 @@ def _noted(array: Any, column: Column) -> Bools:
 
 
 def _is_notes(text: str) -> bool:
-    try:
-        value = strict.parse(text)
-    except BadInput:
-        return False
+    _, value = _json(text)
     return isinstance(value, dict) and all(isinstance(note, str) for note in value.values())
+
+
+def _json(text: str) -> tuple[bool, Any]:
+    """Whether a text is JSON, and its value."""
+    try:
+        return True, strict.parse(text)
+    except BadInput:
+        return False, None
 
 
 def _answers(array: Any, inner: str) -> tuple[Ints, Bools]:
@@ -384,18 +394,10 @@ def _answers(array: Any, inner: str) -> tuple[Ints, Bools]:
         answers = array.field(inner)
         return np.where(answers.is_null(), -1, np.asarray(answers.fill_null(False)).astype(np.int64)), right
     texts, codes = _dictionary(array)
-    found, fine = [], []
-    for text in texts:
-        try:
-            value = strict.parse(text)
-        except BadInput:
-            value, ok = None, False
-        else:
-            ok = True
-        answer = value.get(inner) if isinstance(value, dict) else None
-        found.append(int(answer) if isinstance(answer, bool) else -1)
-        fine.append(ok)
-    return np.array([*found, -1], np.int64)[codes], np.array([*fine, True], np.bool_)[codes]
+    read = [_json(text) for text in texts]
+    answers = [value.get(inner) if isinstance(value, dict) else None for _, value in read]
+    found = [int(answer) if isinstance(answer, bool) else -1 for answer in answers]
+    return np.array([*found, -1], np.int64)[codes], np.array([*(fine for fine, _ in read), True], np.bool_)[codes]
 
 
 def highest_epoch(paths: Sequence[Path], scheme: Scheme) -> int | None:
