@@ -144,7 +144,10 @@ class Kind:
         raise NotImplementedError
 
     def columns(self, rules: Any) -> tuple[Column, ...]:
-        """The fields of a record as arrays. A kind that has them has `tally` and `parquet` too, and its `score` asks `tally`."""
+        """The fields of a record as arrays. A kind that has them has `tally` and `parquet` too, and its `score` asks `tally`.
+
+        rules: may be None where the record holds no JSON of others (`Record.holds_json`).
+        """
         return ()
 
     def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
