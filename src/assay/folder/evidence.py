@@ -21,7 +21,7 @@ from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, decode,
 from assay.records import Evidence, Record, record, records
 from assay.scheme.model import ScoreRules
 from assay.scheme.reading import opened
-from assay.settle.columns import Columns, repeated, slots
+from assay.settle.columns import Columns
 from assay.settle.inputs import Frame, Ints
 from assay.settle.score import first_epochs
 
@@ -222,7 +222,7 @@ def check_repeated(columns: Columns, model: type[Record], look: Callable[[Ints],
     epochs = columns["epoch"]
     at = np.flatnonzero((epochs >= oldest) & (epochs <= epoch))
     standing = columns if len(at) == len(columns) else columns.take(at)
-    twice = at[repeated(slots(standing, model.shared_key, model.parts))]
+    twice = at[standing.twice(model.shared_key, model.parts)]
     if len(twice):
         check_conflicts(look(twice), oldest, epoch)
 

@@ -36,8 +36,8 @@ from assay.settle.score import score
 
 __all__ = ["highest_epoch", "records", "tally"]
 
-AT_ONCE = 2**18
-"""Rows that are read together."""
+AT_ONCE = 2**16
+"""Rows that are read together: few enough that a column of them stays in the processor's cache."""
 UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
 """The time of a record whose file gives none."""
 _ALSO = ("kind", "competition")
@@ -69,6 +69,14 @@ class _Files:
                     for batch in file.iter_batches(batch_size=AT_ONCE, columns=here):
                         yield path, first, batch
                         first += len(batch)
+
+    def count(self) -> int:
+        """How many rows there are; raises BadInput for a wrong file."""
+        count = 0
+        for path in self.paths:
+            with _reading(path) as pq, pq.ParquetFile(path) as file:
+                count += file.metadata.num_rows
+        return count
 
     def _numbered(self, name: str, kind: Any) -> bool:
         """Whether different texts of a column are numbered while they are read."""
@@ -177,45 +185,49 @@ class _Rows:
         self.files, self.registry = files, registry
         self.kept = [column for column in files.columns if column.form not in ("instant", "note", "notes")]
         self.numbered: dict[str, dict[str, int]] = {column.name: {} for column in self.kept if column.form == "text"}
-        self.parts: dict[str, list[Ints]] = {column.name: [] for column in self.kept}
+        count = files.count()
+        self.numbers: dict[str, Any] = {
+            column.name: np.empty(count, np.int64 if column.form == "nanos" or column.most >= 2**31 else np.int32)
+            for column in self.kept
+        }
         self.begins: list[int] = []
-        self.places: list[tuple[Path, int]] = []
         self.count = 0
         for path, first, batch in files.batches():
             self._take(path, first, batch)
-        empty = [np.empty(0, np.int64)]
-        self.columns = Columns(
-            {name: np.concatenate(parts or empty) for name, parts in self.parts.items()},
-            {name: tuple(numbered) for name, numbered in self.numbered.items()},
-        )
+        self.columns = Columns(self.numbers, {name: tuple(numbered) for name, numbered in self.numbered.items()})
 
     def _take(self, path: Path, first: int, batch: Any) -> None:
+        count, names = len(batch), set(batch.schema.names)
+        right = self._fits("kind", self.files.kind.name, names, batch) & self._of_this(names, batch, path, first)
+        everywhere, nowhere = np.ones(count, np.bool_), np.zeros(count, np.bool_)
         values: dict[str, Ints] = {}
-        right = np.ones(len(batch), np.bool_)
-        present = {column.name: np.zeros(len(batch), np.bool_) for column in self.kept}
-        names = set(batch.schema.names)
-        right &= self._fits("kind", self.files.kind.name, names, batch) & self._of_this(names, batch, path, first)
+        present: dict[str, Bools] = {}
+        kept = {column.name for column in self.kept}
         for column in self.files.columns:
             name, _, inner = column.name.partition(".")
+            fine, there = None, nowhere
             if name in names:
-                found, fine, there = self._value(column, inner, batch.column(name))
-                right &= fine & (there | (not column.needed or column.form == "instant"))
-            elif column.name in present:
-                found, there = np.full(len(batch), column.default or 0, np.int64), np.zeros(len(batch), np.bool_)
-            else:
-                continue
-            if column.name in present:
+                found, fine, missing = self._value(column, inner, batch.column(name))
+                there = everywhere if missing is None else ~missing
+                if missing is not None and column.needed and column.form != "instant":
+                    right &= there
+            elif column.name in kept:
+                found = np.full(count, column.default or 0, np.int64)
+            if fine is not None:
+                right &= fine
+            if column.name in kept:
                 values[column.name], present[column.name] = found, there
         wrong = self.files.kind.wrong(Columns(values, {}), present)
-        right &= ~wrong if wrong is not None else True
+        if wrong is not None:
+            right &= ~wrong
         rows = np.flatnonzero(~right)
         if len(rows):
+            values = {name: array.copy() for name, array in values.items()}
             self._read_alone(batch, rows, values, path, first)
         for name, array in values.items():
-            self.parts[name].append(array)
+            self.numbers[name][self.count : self.count + count] = array
         self.begins.append(self.count)
-        self.places.append((path, first))
-        self.count += len(batch)
+        self.count += count
 
     def _fits(self, name: str, wanted: str, names: set[str], batch: Any) -> Bools:
         """Whether a column, if it is there, has this text."""
@@ -236,33 +248,30 @@ class _Rows:
             raise Place(path, first + at + 1).refuse(what, field="competition", hint=hint)
         return fits
 
-    def _value(self, column: Column, inner: str, array: Any) -> tuple[Ints, Bools, Bools]:
-        """The values of a field, which are plainly right, and which are there."""
-        import pyarrow as pa
-
-        there = ~np.asarray(array.is_null()) if array.null_count else np.ones(len(array), np.bool_)
+    def _value(self, column: Column, inner: str, array: Any) -> tuple[Ints, Bools | None, Bools | None]:
+        """The values of a field; which are plainly right (None: all), and which are missing (None: none)."""
+        missing = np.asarray(array.is_null()) if array.null_count else None
+        fine: Bools | None
         if column.form == "count":
-            filled = array.fill_null(0) if array.null_count else array
-            if pa.types.is_uint64(filled.type):
-                filled = pa.compute.min_element_wise(filled, pa.scalar(2**62, pa.uint64()))
-            found = filled.to_numpy(zero_copy_only=False).astype(np.int64)
-            fine = ~there | ((found >= column.least) & (found <= column.most))
-            return np.where(there, found, column.default or 0) if array.null_count else found, fine, there
-        if column.form == "flag":
-            return np.asarray(array.fill_null(bool(column.default))).astype(np.int64), np.ones(len(array), np.bool_), there
-        if column.form == "nanos":
-            found, fine = _nanos(array, there, column.most)
-            return np.where(there, found, column.default or 0), fine | ~there, there
-        if column.form == "instant":
-            return np.empty(0, np.int64), ~there | _instants(array), there
-        if column.form in ("note", "notes"):
-            return np.empty(0, np.int64), ~there | _noted(array, column), there
-        if column.form == "answer":
+            found, fine = _counts(array, column)
+        elif column.form == "flag":
+            found, fine = np.asarray(array.fill_null(bool(column.default))).astype(np.int64), None
+        elif column.form == "nanos":
+            found, fine = _nanos(array, column.most)
+        elif column.form == "instant":
+            found, fine = _NONE, _instants(array)
+        elif column.form in ("note", "notes"):
+            found, fine = _NONE, _noted(array, column)
+        elif column.form == "answer":
             found, fine = _answers(array, inner)
-            return np.where(there, found, -1), fine | ~there, there
-        texts, codes = _dictionary(array)
-        numbers, right = self._names(column, texts)
-        return numbers[codes], right[codes] | ~there, there
+        else:
+            texts, codes = _dictionary(array)
+            numbers, known = self._names(column, texts)
+            found, fine = numbers[codes], None if known.all() else known[codes]
+        if missing is not None:
+            found = np.where(missing, column.default or 0, found) if found is not _NONE else found
+            fine = None if fine is None else fine | missing
+        return found, fine, missing
 
     def _names(self, column: Column, texts: Sequence[str]) -> tuple[Ints, Bools]:
         """The number of each different text, and whether it is right; one more for a row without a text."""
@@ -278,7 +287,8 @@ class _Rows:
         numbered = self.numbered[column.name]
         known = {"validator": self.registry.validators, "participant": self.registry.participants}.get(column.name)
         right = [
-            column.least <= len(text) <= column.most and (allowed(text) if known is None else text in known) for text in texts
+            text in numbered or (column.least <= len(text) <= column.most and (allowed(text) if known is None else text in known))
+            for text in texts
         ]
         codes = [numbered.setdefault(text, len(numbered)) if fine else 0 for text, fine in zip(texts, right, strict=True)]
         return np.array([*codes, 0], np.int64), np.array([*right, True], np.bool_)
@@ -334,18 +344,38 @@ def _spans(array: Any) -> tuple[Texts, Ints, Ints]:
     return Texts(data.to_pybytes() if data is not None else b""), ends[:-1], ends[1:]
 
 
-def _nanos(array: Any, there: Bools, most: int) -> tuple[Ints, Bools]:
+_NONE = np.empty(0, np.int64)
+"""The values of a field of which nothing is kept."""
+
+
+def _counts(array: Any, column: Column) -> tuple[Ints, Bools | None]:
     import pyarrow as pa
 
+    filled = array.fill_null(0) if array.null_count else array
+    if pa.types.is_uint64(filled.type):
+        filled = pa.compute.min_element_wise(filled, pa.scalar(2**62, pa.uint64()))
+    found: Ints = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    if not len(found) or (found.min() >= column.least and found.max() <= column.most):
+        return found, None
+    return found, (found >= column.least) & (found <= column.most)
+
+
+def _nanos(array: Any, most: int) -> tuple[Ints, Bools | None]:
+    import pyarrow as pa
+
+    if not len(array):
+        return np.empty(0, np.int64), None
     if not pa.types.is_decimal(array.type):
         texts, begins, ends = _spans(array)
-        return texts.decimals(begins, ends, most) if len(begins) else (np.empty(0, np.int64), np.empty(0, np.bool_))
+        return texts.decimals(begins, ends, most)
     wide = array.cast(pa.decimal128(38, array.type.scale)) if array.type.bit_width != 128 else array
     halves = np.frombuffer(wide.buffers()[1], np.int64)[2 * wide.offset : 2 * (wide.offset + len(wide))].reshape(-1, 2)
     low, high = halves[:, 0], halves[:, 1]
     scale = 10 ** (9 - array.type.scale)
+    if not high.any() and low.min() >= 0 and low.max() <= most // scale:
+        return low * scale if scale > 1 else low, None
     fine = (high == 0) & (low >= 0) & (low <= most // scale)
-    return np.where(there & fine, low, 0) * scale, fine
+    return np.where(fine, low, 0) * scale, fine
 
 
 def _instants(array: Any) -> Bools:

@@ -10,7 +10,7 @@ stands, and only for the records that somebody asks about (`Table`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -108,15 +108,16 @@ class Columns:
     """Records of one kind as arrays of the same length."""
 
     numbers: Mapping[str, Ints]
-    """Field → a number for each record; of a text, its place in `names`."""
+    """Field → a number for each record, in as many bits as it needs; of a text, its place in `names`."""
     names: Mapping[str, tuple[str, ...]]
     """Field with a text → its different values, in any order."""
+    _known: dict[str, Ints] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.numbers["epoch"])
 
     def __getitem__(self, name: str) -> Ints:
-        return self.numbers[name]
+        return self.numbers[name].astype(np.int64, copy=False)
 
     def take(self, at: Ints | Bools) -> Columns:
         """Some of the records."""
@@ -125,6 +126,12 @@ class Columns:
     def lookup(self, name: str, places: Mapping[str, int]) -> Ints:
         """For each record, the place of its text; −1 where it has none."""
         return np.array([places.get(text, -1) for text in self.names[name]] or [-1], np.int64)[self[name]]
+
+    def twice(self, shared: bool, parts: Sequence[str]) -> Ints:
+        """The places of the records whose slot another record has too, ascending. SPEC 3.0."""
+        if "twice" not in self._known:
+            self._known["twice"] = repeated(slots(self, shared, parts))
+        return self._known["twice"]
 
     def ranks(self, name: str) -> Ints:
         """For each record, where its text stands among all, in the order of UTF-8 bytes."""

@@ -23,7 +23,7 @@ from assay.exact import NANO
 from assay.kind import Kind, find
 from assay.records import Evidence, Record
 from assay.scheme.model import ScoreRules
-from assay.settle.columns import Columns, Standing, Table, repeated, slots
+from assay.settle.columns import Columns, Standing, Table
 from assay.settle.inputs import Frame, Ints, Scored
 
 __all__ = ["accepted", "by_columns", "first_epochs", "first_epochs_of", "holding", "of_kind", "score", "stand"]
@@ -107,7 +107,7 @@ def stand(evidence: Table, frame: Frame, model: type[Record]) -> Standing:
     for name, places, file in (("validator", frame.row, "validators.csv"), ("participant", frame.column, "participants.csv")):
         used = np.unique(columns[name]) if len(everything.names[name]) > len(places) else range(len(everything.names[name]))
         _known((everything.names[name][code] for code in used), places, name, file)
-    twice = repeated(slots(columns, model.shared_key, model.parts))
+    twice = columns.twice(model.shared_key, model.parts)
     if len(twice):
         stays = np.ones(len(at), np.bool_)
         stays[twice] = False
