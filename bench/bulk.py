@@ -148,7 +148,7 @@ RUBRIC = f"""SELECT 'rubric' AS kind, {EPOCH}::BIGINT AS epoch, format('validato
     list_extract(['EXCEPTIONAL', 'ELEGANT', 'COHERENT', 'MINOR_ISSUES', 'FLAWED'], 1 + (hash(p, v) % 5)::INTEGER) AS verdict,
     {{'c1': format('page {{}} says so', hash(v, p) % 1000), 'c2': 'as it is written'}} AS quotes
     FROM range({VALIDATORS}) a(v), range({RUBRIC_PARTICIPANTS}) b(p)"""
-SUMMED = ("quality", "steps_completed", "steps_total", "cost", "budget", "seconds", "max_seconds")
+SUMMED: tuple[str, ...] = ("quality", "steps_completed", "steps_total", "cost", "budget", "seconds", "max_seconds")
 SUMMED += ("retries", "declared_retries", "timeouts", "hard_failures")
 
 
@@ -167,10 +167,11 @@ def folder_of(kind: str, form: str, validators: int, participants: int, query: s
     (beside / "validators.csv").write_text("\n".join(["key,stake", *keys, ""]))
     target = beside / "evidence" / f"a.{form}"
     if form == "parquet":
-        duckdb.sql(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+        duckdb.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
     else:
+        table = duckdb.execute(query).to_arrow_table()
         with target.open("w") as file:
-            for batch in duckdb.sql(query).to_arrow_reader(100_000):
+            for batch in table.to_batches():
                 file.writelines(json.dumps(said(row), separators=(",", ":")) + "\n" for row in batch.to_pylist())
     beside.rename(place)
     return place
@@ -244,8 +245,8 @@ def read_arrays(place: Path) -> int:
 @cache
 def names_of(place: Path) -> evidence.Registry:
     found = folder.read(place)
-    names = (frozenset(one.key for one in rows) for rows in (found.validators, found.participants))
-    return evidence.Registry(found.scheme.score.kind, *names, found.scheme.score)
+    validators, participants = (frozenset(one.key for one in rows) for rows in (found.validators, found.participants))
+    return evidence.Registry(found.scheme.score.kind, validators, participants, found.scheme.score)
 
 
 def cpu(times: int, *runs: Callable[[], object]) -> list[float]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import small_folder
 from assay import folder
+from assay.cli.explain import _rows_about
 from assay.errors import BadInput
 from assay.folder import rows
 from assay.records import record
@@ -224,3 +225,20 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     code += "try:\n    folder.read(Path(sys.argv[1]))\nexcept errors.BadInput as error:\n    print(error)"
     said = subprocess.run([sys.executable, "-c", code, place], check=True, capture_output=True, text=True).stdout
     assert "Parquet is read with pyarrow, which is not installed; pip install 'assay[bulk]'" in said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_explanation_of_parquet_is_that_of_lines(kind: str, tmp_path: Path) -> None:
+    """A service that failed in a task takes it out for everybody, also where only one participant's records are read."""
+    failed: dict[str, Any] = {"quality": "0.1"} if kind == "workflow" else {"checks": {"c1": False}} if kind == "rubric" else {}
+    found = [small_folder.record(kind, validator=name, **failed) for name in ("v1", "v2", "v3")]
+    if kind == "workflow":
+        found += [small_folder.record(kind, validator=name, task="t2", **failed) for name in ("v1", "v2", "v3")]
+        found.append(small_folder.record(kind, participant="m2", submission="s2", task="t2", outcome="service-error"))
+    as_lines = small_folder.make(tmp_path / "a", kind, evidence=small_folder.lines(found))
+    place = small_folder.make(tmp_path / "b", kind, evidence=None)
+    write(place / "evidence/a.parquet", found)
+    settled = settle(folder.read(place))
+    story = settled.explain("m1", _rows_about(place, settled, "m1")).document()
+    assert story == settle(folder.read(as_lines)).explain("m1").document()
+    assert ("failed" in json.dumps(story)) == (kind in ("workflow", "rubric"))
