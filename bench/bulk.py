@@ -31,6 +31,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -169,7 +170,7 @@ def folder_of(kind: str, form: str, validators: int, participants: int, query: s
     if form == "parquet":
         duckdb.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
     else:
-        table = duckdb.execute(query).to_arrow_table()
+        table: Any = duckdb.execute(query).to_arrow_table()
         with target.open("w") as file:
             for batch in table.to_batches():
                 file.writelines(json.dumps(said(row), separators=(",", ":")) + "\n" for row in batch.to_pylist())

@@ -98,7 +98,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 
 @st.composite
 def records(draw: st.DrawFn, kind: str) -> list[Evidence]:
-    common = st.fixed_dictionaries(
+    common: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         {
             "validator": st.sampled_from(["v1", "v2"]),
             "participant": st.sampled_from(["ann", "bob", "cid", "dan"]),
@@ -150,7 +150,7 @@ def test_each_task_is_rounded_exactly(rules: WorkflowScore, found: list[dict[str
 def test_a_half_goes_to_the_even_nano_without_python_integers() -> None:
     """quality × 3/4 × 1/2 of odd nanos ends in eighths: one in eight is a half, and some are just beside one."""
     rules = WorkflowScore(kind="workflow")
-    fields = {
+    fields: dict[str, Any] = {
         "steps_completed": 3,
         "steps_total": 4,
         "cost": "2",
