@@ -29,7 +29,16 @@ from assay.settle.score.rubric import VERDICTS
 from by_record import SCORERS, assert_same
 
 KINDS = ("workflow", "rubric", "points", "given")
-COUNTS = ("epoch", "seq", "steps_completed", "steps_total", "retries", "declared_retries", "timeouts", "hard_failures")
+COUNTS: tuple[str, ...] = (
+    "epoch",
+    "seq",
+    "steps_completed",
+    "steps_total",
+    "retries",
+    "declared_retries",
+    "timeouts",
+    "hard_failures",
+)
 COUNTS += ("valid", "invalid", "revoked_valid", "revoked_invalid")
 AMOUNTS = ("quality", "cost", "budget", "seconds", "max_seconds", "score")
 ANSWERS = ("baseline", "checks", "quotes")
@@ -106,7 +115,9 @@ def write(path: Path, records: Sequence[dict[str, Any]], **columns: pa.Array) ->
 
 @st.composite
 def evidence(draw: st.DrawFn, kind: str) -> list[dict[str, Any]]:
-    usual = st.builds(dict, validator=st.sampled_from(["v1", "v2", "v3"]), epoch=st.sampled_from([1, 2, 3]))
+    usual: st.SearchStrategy[dict[str, Any]] = st.builds(
+        dict, validator=st.sampled_from(["v1", "v2", "v3"]), epoch=st.sampled_from([1, 2, 3])
+    )
     change = st.one_of(usual, usual, st.sampled_from([*MORE[kind], *ANY]))
     found = [small_folder.record(kind, **draw(change)) for _ in range(draw(st.integers(1, 7)))]
     found += [dict(one) for one in draw(st.lists(st.sampled_from(found), max_size=2))]
