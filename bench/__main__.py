@@ -25,6 +25,7 @@ MEASUREMENTS = (
     "judging",
     "workflow",
     "ledger",
+    "standing",
     "verify",
     "receipts",
     "serve",

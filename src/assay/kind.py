@@ -12,7 +12,7 @@ another by an entry point in the same group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import Scheme, ScoreRules
-    from assay.settle.columns import Column, Columns, Standing
+    from assay.settle.columns import Column, Columns, StandingRecords
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
@@ -110,6 +110,8 @@ class Kind:
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()
     """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
+    tallied: ClassVar[bool] = False
+    """Whether sums over a validator's records about a submission are enough for its score: `counts` and `scored`."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -157,7 +159,7 @@ class Kind:
         """
         return None
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         """The scores by the records that stand, as `score` gives them. It is pure. SPEC 2."""
         raise NotImplementedError
 
@@ -167,6 +169,25 @@ class Kind:
         It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
         """
         raise NotImplementedError
+
+    def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
+        """What a record adds to the sums of its validator and submission, if the kind is `tallied`. tasks: their ids."""
+        raise NotImplementedError
+
+    def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
+        """What `score` gives, from sums by (row, column) instead of records; first: as in it."""
+        raise NotImplementedError
+
+    def spoils(self, value: Json) -> tuple[Any, ...] | None:
+        """What a record takes out of the scores of other participants too; None for nothing."""
+        return None
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        """Which records about one submission (or participant) may still decide a score, whatever is accepted later.
+
+        values: with `seq`, of each key the first accepted. spoilt: what `spoils` gave for any record. By default all of them.
+        """
+        return values
 
     def trials(self, rules: Any) -> int | None:
         """How often each task of tasks.txt is tried; None for a kind that has no such task set."""
@@ -244,7 +265,7 @@ class Kind:
         return {}
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
-        """Participant → `uncertainty.Standing`; None where no interval can be said."""
+        """Participant → `uncertainty.StandingRecords`; None where no interval can be said."""
         return None
 
     def doubts(self) -> str | None:

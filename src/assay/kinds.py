@@ -5,7 +5,7 @@ Nothing of a kind is imported before it is asked for: a verifier needs no judge,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.columns import Column, Columns, Standing
+    from assay.settle.columns import Column, Columns, StandingRecords
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
@@ -109,6 +109,7 @@ class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
+    tallied: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -138,10 +139,20 @@ class _TestsKind(_AgentKind):
 
         return COLUMNS
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         from assay.settle.score.trials import counted
 
         return counted(standing, frame, rules)
+
+    def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
+        from assay.settle.score.standing import tests_counts
+
+        return tests_counts(value, tasks, rules)
+
+    def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
+        from assay.settle.score.standing import tests_scored
+
+        return tests_scored(sums, frame, rules, first)
 
     def trials(self, rules: Any) -> int | None:
         trials: int = rules.trials
@@ -239,10 +250,20 @@ class _WorkflowKind(_TaskKind):
 
         return wrong(columns, present)
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         from assay.settle.score.workflow import counted
 
         return counted(standing, frame, rules)
+
+    def spoils(self, value: Json) -> tuple[Any, ...] | None:
+        from assay.settle.score.standing import workflow_spoilt
+
+        return workflow_spoilt(value)
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        from assay.settle.score.standing import workflow_lasting
+
+        return workflow_lasting(values, rules, spoilt)
 
     def has_tasks(self, folder: Path, rules: Any) -> bool:
         from assay.judge.workflow.tasks import LIST
@@ -337,7 +358,7 @@ class _RubricKind(_ArrayKind):
 
         return columns(rules)
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         from assay.settle.score.rubric import counted
 
         return counted(standing, frame, rules)
@@ -448,7 +469,7 @@ class _PointsKind(_ArrayKind):
 
         return COLUMNS
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         from assay.settle.score.points import counted
 
         return counted(standing, frame, rules)
@@ -503,10 +524,15 @@ class _GivenKind(_AgentKind):
 
         return GIVEN_COLUMNS
 
-    def tally(self, standing: Standing, frame: Frame, rules: Any) -> Scored:
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
         from assay.settle.score.points import counted_given
 
         return counted_given(standing, frame, rules)
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        from assay.settle.score.standing import given_lasting
+
+        return given_lasting(values)
 
     def saw(self, work: Json) -> str:
         return f"given in epoch {work['epoch']}"

@@ -30,9 +30,9 @@ from assay.settle.inputs import Frame, Inputs, Previous, Scored, frame
 __all__ = ["EvidenceSource", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
-Read = Gathered | Lines | tuple[Path, ...]
+Read = Gathered | Lines | tuple[Path, ...] | Scored
 EvidenceSource = Callable[[Registry], Read]
-"""Reads evidence: takes the names that a record may have, returns the records or the Parquet files that hold them."""
+"""Reads evidence: takes the names that a record may have; returns the records, Parquet files that hold them, or their scores."""
 
 
 @dataclass(frozen=True)
@@ -146,14 +146,16 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     inputs = _with_evidence(inputs, axes, evidence)
     if scheme.consensus.assign is not None:
         scored = inputs.evidence
-        known_first = scored.first if isinstance(scored, Scored) else None
-        first = evidence.first_epochs(axes) if not isinstance(evidence, tuple) else known_first or {}
+        known_first = scored.first if isinstance(scored, Scored) else {}
+        first = known_first if isinstance(evidence, tuple | Scored) else evidence.first_epochs(axes)
         _check_randomness(participants, rows, first, randomness, source.tables["randomness"][1])
     return inputs
 
 
 def _with_evidence(inputs: Inputs, axes: Frame, evidence: Read) -> Inputs:
     """The inputs with their evidence: records, or scores from Parquet files."""
+    if isinstance(evidence, Scored):
+        return replace(inputs, evidence=evidence)
     if not isinstance(evidence, tuple):
         evidence.check_conflicts(axes.oldest, axes.epoch)
         return replace(inputs, evidence=evidence.table(inputs.epoch))
@@ -163,6 +165,7 @@ def _with_evidence(inputs: Inputs, axes: Frame, evidence: Read) -> Inputs:
 def _epoch(epoch: int | None, evidence: Read, scheme: Scheme, place: Place) -> int:
     if epoch is not None:
         return epoch
+    assert not isinstance(evidence, Scored)  # who scored it knew the epoch
     if not isinstance(evidence, tuple):
         highest = evidence.highest
     else:

@@ -27,7 +27,7 @@ __all__ = [
     "Column",
     "Columns",
     "Form",
-    "Standing",
+    "StandingRecords",
     "Table",
     "choice",
     "coded",
@@ -175,7 +175,7 @@ def coded(records: Sequence[Record], column: Column, numbered: dict[str, int]) -
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingRecords:
     """The records that stand, one for each key, and for whom they count. Arrays have one element for each record. SPEC 3.0."""
 
     columns: Columns

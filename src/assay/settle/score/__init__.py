@@ -23,7 +23,7 @@ from assay.exact import NANO
 from assay.kind import Kind, find
 from assay.records import Evidence, Record
 from assay.scheme.model import ScoreRules
-from assay.settle.columns import Columns, Standing, Table
+from assay.settle.columns import Columns, StandingRecords, Table
 from assay.settle.inputs import Frame, Ints, Scored
 
 __all__ = ["accepted", "by_columns", "first_epochs", "first_epochs_of", "holding", "of_kind", "score", "stand"]
@@ -98,7 +98,7 @@ def holding(frame: Frame) -> Callable[[Record], int | None]:
     return of
 
 
-def stand(evidence: Table, frame: Frame, model: type[Record]) -> Standing:
+def stand(evidence: Table, frame: Frame, model: type[Record]) -> StandingRecords:
     """The records that stand, and for whom they count; raises BadInput as `accepted` does. SPEC 3.0."""
     everything = evidence.columns
     epochs = everything["epoch"]
@@ -114,7 +114,7 @@ def stand(evidence: Table, frame: Frame, model: type[Record]) -> Standing:
         stays[twice[_chosen(evidence.read(at[twice]))]] = True
         columns = columns.take(stays)
     rows, cols = columns.lookup("validator", frame.row), _counting_for(columns, frame, model)
-    return Standing(columns, rows, cols, first_epochs_of(everything, frame, by_participant=model.by_participant))
+    return StandingRecords(columns, rows, cols, first_epochs_of(everything, frame, by_participant=model.by_participant))
 
 
 def _chosen(records: Sequence[Record]) -> list[int]:

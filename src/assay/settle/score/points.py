@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.exact import NANO, half_even
 from assay.scheme.model import GivenScore, PointsScore
-from assay.settle.columns import COMMON, Column, Standing, count, key, nanos
+from assay.settle.columns import COMMON, Column, StandingRecords, count, key, nanos
 from assay.settle.inputs import Frame, Ints, Scored
 
 GIVEN_COLUMNS = (*COMMON, nanos("score", NANO, None))
@@ -31,7 +31,7 @@ COLUMNS = (
 """The columns of a record of kind points. SPEC 7."""
 
 
-def counted_given(standing: Standing, frame: Frame, rules: GivenScore) -> Scored:
+def counted_given(standing: StandingRecords, frame: Frame, rules: GivenScore) -> Scored:
     """Each validator's latest score of each submission. SPEC 2.5."""
     columns, (rows, cols) = standing.counting()
     latest = _latest(rows * frame.shape[1] + cols, columns["epoch"])
@@ -71,7 +71,7 @@ def points(valid: Mapping[str, int], invalid: int, starred: int, rules: PointsSc
     return Tally(total, invalid, starred, worth, min(NANO, half_even(worth, rules.full_points)))
 
 
-def counted(standing: Standing, frame: Frame, rules: PointsScore) -> Scored:
+def counted(standing: StandingRecords, frame: Frame, rules: PointsScore) -> Scored:
     """Each validator's count of each participant's issues, as a score. SPEC 2.4."""
     start = frame.oldest if rules.window_epochs is None else max(frame.oldest, frame.epoch - rules.window_epochs + 1)
     columns, width = standing.columns, frame.shape[1]

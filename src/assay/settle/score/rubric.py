@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from assay.exact import BPS, NANO
 from assay.scheme.model import RubricScore
-from assay.settle.columns import COMMON, Column, Standing, choice
+from assay.settle.columns import COMMON, Column, StandingRecords, choice
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def columns(rules: RubricScore) -> tuple[Column, ...]:
     )
 
 
-def counted(standing: Standing, frame: Frame, rules: RubricScore) -> Scored:
+def counted(standing: StandingRecords, frame: Frame, rules: RubricScore) -> Scored:
     """Each validator's BPS of each submission, as nanos, as `judge` gives them. SPEC 2.3."""
     given, cell = standing.counting()
     gates = np.stack([given[f"baseline.{name}"] for name in BASELINE])

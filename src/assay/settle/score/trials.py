@@ -15,7 +15,7 @@ import numpy as np
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
 from assay.scheme.model import TestsScore
-from assay.settle.columns import COMMON, Column, Standing, count, key
+from assay.settle.columns import COMMON, Column, StandingRecords, count, key
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 
 __all__ = ["COLUMNS", "counted", "score_of", "tally"]
@@ -37,7 +37,7 @@ COLUMNS = (
 PASS, ERROR = 0, 3
 
 
-def counted(standing: Standing, frame: Frame, rules: TestsScore) -> Scored:
+def counted(standing: StandingRecords, frame: Frame, rules: TestsScore) -> Scored:
     """Each validator's pass rate of each participant's submission; raises BadInput as `tally` does. SPEC 2.1."""
     columns, (rows, cols) = standing.counting()
     width, tasks = frame.shape[1], dict.fromkeys(frame.tasks, 0)

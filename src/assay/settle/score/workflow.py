@@ -18,7 +18,7 @@ import numpy as np
 from assay.exact import NANO, half_even
 from assay.records import Workflow
 from assay.scheme.model import WorkflowScore
-from assay.settle.columns import COMMON, Columns, Standing, choice, count, half_even_all, key, nanos, together
+from assay.settle.columns import COMMON, Columns, StandingRecords, choice, count, half_even_all, key, nanos, together
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 from assay.settle.score import accepted
 
@@ -214,7 +214,7 @@ def _settled(floors: Ints, parts: tuple[Ints, ...], rules: WorkflowScore) -> Int
     return scores
 
 
-def counted(standing: Standing, frame: Frame, rules: WorkflowScore) -> Scored:
+def counted(standing: StandingRecords, frame: Frame, rules: WorkflowScore) -> Scored:
     """Each validator's mean over the window of each participant's tasks. SPEC 2.2."""
     columns, failed = standing.columns, np.flatnonzero(standing.columns["outcome"] == SERVICE_ERROR)
     use = standing.cols >= 0
