@@ -1,6 +1,7 @@
 """Runs on a real Ray cluster of two nodes, whose nodes and drivers are killed: each trial counts once, and nothing is left.
 
-The short form kills a node and the driver three times; `make full` does it fifty times in a thousand trials.
+The short form kills a node and the driver three times, and is all that `make test` runs here; `make full` does it fifty times in a
+thousand trials, and judges rubrics and workflows too.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def test_each_trial_counts_once_whatever_dies(nodes: Cluster, tmp_path: Path) ->
     assert far.digest == local.digest
 
 
+@pytest.mark.full
 def test_stop_leaves_nothing_and_goes_on(nodes: Cluster, tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1, trials=4, pause=2.0)
     going: Run = nodes.run(folder)
@@ -93,6 +95,7 @@ def test_stop_leaves_nothing_and_goes_on(nodes: Cluster, tmp_path: Path) -> None
     assert set(outcomes(folder).values()) == {1}
 
 
+@pytest.mark.full
 def test_rubrics_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
     here, there = bounty_run_kit.make_run(tmp_path / "here"), bounty_run_kit.make_run(tmp_path / "there")
     with bounty_run_kit.scripted(ScriptedFault(kind="429", times=1)) as server:
@@ -104,6 +107,7 @@ def test_rubrics_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
     assert bounty_run_kit.outcomes(there) == bounty_run_kit.outcomes(here)
 
 
+@pytest.mark.full
 def test_workflows_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
     with serving(do=well("done"), fail=said({"error": "no"}), ping=well("done")) as server:
         folder = workflow_run_kit.competition(
