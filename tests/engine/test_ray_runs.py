@@ -1,7 +1,7 @@
 """Runs on a real Ray cluster of two nodes, whose nodes and drivers are killed: each trial counts once, and nothing is left.
 
-The short form kills a node and the driver three times, and is all that `make test` runs here; `make full` does it fifty times in a
-thousand trials, and judges rubrics and workflows too.
+The short form kills a node and the driver three times, and is all that `make test` runs here; `make full` does it fifty times
+in a thousand trials, and judges rubrics and workflows too.
 """
 
 from __future__ import annotations
