@@ -54,6 +54,8 @@ const settlement = object({
   tier_bps: nullable(integer(0, 10000)), payouts: list(payout), fees: nullable(whole), refund: nullable(whole), digest: read.digest,
 });
 
+export { agreed as agreedRow, weight as weightRow, payout as payoutRow };
+
 export const withoutDigest = ({ digest, ...rest }) => rest;
 
 /** A settlement that is whole, closed and under its own digest. */
@@ -68,6 +70,22 @@ export function readSettlement(value, name = "settlement") {
 
 /** The digest of a document without `digest`, put at its end. */
 export const sealed = (document) => ({ ...document, digest: digestOfJson(document) });
+
+const receiptRow = object({ competition: read.key, epoch, digest: read.digest, log: anyText });
+const splitFields = object({
+  schema: oneOf("assay.emission/1"), epoch,
+  competitions: list(object({ name: read.key, share, emission: nullable(whole), settlement: read.digest, received: optional(share) })),
+  weights: list(object({ participant: read.key, uid: nullable(u16), share, u16, chain_u16: u16 })), burn: object({ uid: u16, share, u16, chain_u16: u16 }),
+  receipts: optional(list(receiptRow)), digest: read.digest,
+});
+
+/** An emission split that is whole, closed and under its own digest. */
+export function readSplit(value, path) {
+  const found = splitFields(value, path);
+  const digest = digestOfJson(withoutDigest(value));
+  if (digest !== value.digest) refuse(`${path}.digest: it is not of this split`, { where: `${path}.digest`, expected: digest, found: value.digest });
+  return found;
+}
 
 const FIRST = ["epoch", "scheme", "task_set", "total_stake", "ranking", "agreed", "weights", "burn", "payouts"];
 const namesRow = (row) => (isObject(row) ? (row.participant ?? row.validator ?? row.key ?? row.name ?? null) : null);

@@ -3,7 +3,7 @@
 import * as read from "./fields.js";
 import { apportion, decimal, fractionOf, NANO, shown, sum } from "./exact.js";
 import { refuse, under } from "./errors.js";
-import { digestOfJson, isObject } from "./json.js";
+import { isObject } from "./json.js";
 import { encode, strategy } from "./reward.js";
 import { readCase } from "./inputs.js";
 import { settle } from "./settle.js";
@@ -93,5 +93,3 @@ export function emission(input) {
   );
   return split(rules, parts);
 }
-
-export { digestOfJson };

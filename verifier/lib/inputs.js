@@ -1,10 +1,10 @@
 // A case: scheme, registry, tasks, evidence and the settlement before, read and checked as a whole. docs/formats.md, "A case".
 
 import * as read from "./fields.js";
-import { byUtf8, instantOf } from "./exact.js";
+import { byUtf8 } from "./exact.js";
 import { Refused, refuse, under } from "./errors.js";
 import { digestOfJson, isObject } from "./json.js";
-import { readRecord, keyOf, contentOf, aboutParticipants } from "./records.js";
+import { readRecord, keyOf, contentOf } from "./records.js";
 import { readScheme } from "./scheme.js";
 import { readSettlement } from "./document.js";
 
@@ -168,5 +168,3 @@ export function readPrevious(value, document, epoch) {
   if (clocks.some((clock) => clock.last > previous.epoch) || (previous.clock.last ?? 0) > previous.epoch) refuse("previous.clock: a clock is after its own epoch", { where: "previous.clock" });
   return previous;
 }
-
-export { aboutParticipants, instantOf };

@@ -1,13 +1,13 @@
 // The kinds of conformance cases (docs/conformance.md): input → output, or a refusal with its code.
 
 import * as read from "./fields.js";
-import { apportion, byUtf8, decimal, fractionOf, halfEven, instantOf, instantText, integerOf, NANO, nanosOf, ratioOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
+import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO, nanosOf, ratioOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
 import { refuse, Refused, under, Unsupported } from "./errors.js";
-import { canonical, digestOfJson, hasLoneSurrogate, isObject, parse } from "./json.js";
+import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
-import { nanos, readConsensus, readDecay, readPayout, readReward, readScheme, readScore } from "./scheme.js";
+import { readConsensus, readDecay, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { scorePoints, scoreRubric, scoreTask, scoreTests } from "./score.js";
 import { readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
 import { readCase, readTasks, taskSetDigest, unique } from "./inputs.js";
@@ -197,5 +197,3 @@ export async function answer(kind, input) {
     throw error;
   }
 }
-
-export { byUtf8, halfEven, hasLoneSurrogate };

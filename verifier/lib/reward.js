@@ -1,6 +1,6 @@
 // Agreed scores → weights (SPEC 4) and payouts (SPEC 5). Shares stay exact: numerators over one denominator, until they are encoded.
 
-import { apportion, decimal, decimalExp, halfEven, halfUp, max, min, NANO, shown, sum } from "./exact.js";
+import { apportion, decimalExp, halfEven, halfUp, max, min, NANO, shown, sum } from "./exact.js";
 import { nanos } from "./scheme.js";
 
 /** Shares of one whole: `n[i]/d`, and what burns, `burn/d`. */
@@ -159,5 +159,3 @@ export function payout(rules, marks) {
   const fees = sum(places.map((place) => BigInt(place.fee)));
   return { tier_bps: tier ? tier.release_bps : 0, released: released.toString(), places, fees: fees.toString(), refund: (deposit - given).toString() };
 }
-
-export { decimal };

@@ -1,8 +1,8 @@
 // One epoch: evidence → scores → agreement → weights or payouts, with every intermediate number. Pure. SPEC 2 to 5.
 
-import { byUtf8, decimal, instantOf, integerOf, NANO, nanosOf, STAKES, sum } from "./exact.js";
+import { byUtf8, decimal, instantOf, NANO, nanosOf, sum } from "./exact.js";
 import { refuse } from "./errors.js";
-import { agree, assigned, twiceMedian } from "./consensus.js";
+import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { decay, payout, weights } from "./reward.js";
 import { nanos } from "./scheme.js";
@@ -224,5 +224,3 @@ export function settle(context, scored = null) {
   });
   return { settlement: result, exact };
 }
-
-export { integerOf, STAKES, twiceMedian, nanos };
