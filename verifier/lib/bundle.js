@@ -11,8 +11,9 @@ import { checkSeen, checkTiles, checkWitnesses, openCheckpoint, readPolicy, read
 import { checkConsistency } from "./merkle.js";
 import { openProof, openReceipt, openSplit, signedBy, staged } from "./receipts.js";
 import { bearing, checkBatches, checkBefore, checkChain, checkEvidence, checkInputs, checkResults, checkSettlement, restsOf } from "./epoch.js";
-import { readPrevious } from "./inputs.js";
-import { settle } from "./settle.js";
+import { firstAccepted, readPrevious } from "./inputs.js";
+import { owners, settle } from "./settle.js";
+import { outcomesOf } from "./whatif.js";
 
 const MIB = 1 << 20;
 /** The largest file of each name that is read; a larger one is refused by name. */
@@ -223,7 +224,10 @@ async function evidence(files, options, chain, inputs) {
     checkBatches: (batches, of) => checkBatches(batches, all, of, (done, total) => options.progress("signatures", done / total)),
     settle(document, previous, { epoch, task_set }, { signed }) {
       const own = bearing(document, all, signed, task_set);
-      const context = { document, epoch, records: own.map(({ seq, record }) => ({ ...record, seq })), previous };
+      const records = own.map(({ seq, record }) => ({ ...record, seq }));
+      const whose = owners(document.scheme.score.kind, document.participants).of;
+      const context = { document, epoch, records, previous, whose };
+      if (document.scheme.score.kind === "tests") context.outcomes = outcomesOf(firstAccepted(records), whose);
       const computed = staged("settlement", () => settle(context)).settlement;
       return { computed, context, rests: () => restsOf(document, computed, own) };
     },

@@ -58,11 +58,11 @@ function standing(document, epoch, records) {
   return firstAccepted(records.filter((record) => record.epoch <= epoch && (age === undefined || record.epoch >= epoch - age)));
 }
 
-/** The epoch in which a submission was accepted: as the registry says, else that of the first record about it by anybody. */
+/** The epoch in which a submission was accepted: as the registry says, else that of the first record about it by anybody (points: about the participant). */
 function acceptedIn(participant, epoch, records, kind) {
   if (participant.accepted_epoch !== undefined) return participant.accepted_epoch;
   const submission = submissionOf(participant);
-  const about = records.filter((record) => (submission === "" ? record.participant === participant.key : record.submission === submission));
+  const about = records.filter((record) => (kind === "points" || submission === "" ? record.participant === participant.key : record.submission === submission));
   const epochs = about.filter((record) => record.epoch <= epoch).map((record) => record.epoch);
   return epochs.length ? epochs.reduce((a, b) => Math.min(a, b)) : null;
 }
@@ -109,7 +109,7 @@ function agreement(context, participant, votes, duplicateOf) {
     const vote = votes.get(validator.key);
     if (vote === undefined) continue;
     const reason = whyNot(scheme, validator, drawn, vote);
-    if (reason !== null) notCounted.push({ validator: validator.key, reason, missing: vote.missing ?? 0 });
+    if (reason !== null) notCounted.push({ validator: validator.key, reason, missing: reason === "incomplete" ? vote.missing : 0 });
     if (!may.has(validator.key) || vote.state === "no-tasks") continue;
     const state = vote.state === "injection" ? "unjudged" : vote.state;
     asked.push({ ...vote, state, validator: validator.key, stake: BigInt(validator.stake) });
@@ -186,7 +186,7 @@ const warmPart = (seen, warmUp) => decimal((BigInt(Math.min(seen, warmUp)) * NAN
  * The settlement of a case {document, epoch, records, previous}: its document, sealed with its digest, and `exact`, the shares before they are shown.
  * `scored`: participant → votes, where evidence in bulk was scored already.
  */
-export function settle(context, scored = null) {
+export function settle(context, scored = null, override = (participant, votes) => votes) {
   const { document, epoch, records, previous } = context;
   const { scheme, participants } = document;
   const kind = scheme.score.kind;
@@ -199,8 +199,8 @@ export function settle(context, scored = null) {
   const broken = new Set(counting.filter((record) => record.outcome === "service-error").map(brokenKey));
   const found = new Map();
   for (const participant of participants) {
-    const votes = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, tasks?.map(({ id }) => id), byParticipant.get(participant.key), { epoch, broken });
-    found.set(participant.key, agreement(context, participant, votes, copies.get(participant.key)));
+    const own = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, tasks?.map(({ id }) => id), byParticipant.get(participant.key), { epoch, broken });
+    found.set(participant.key, agreement(context, participant, override(participant.key, own), copies.get(participant.key)));
   }
   const ranking = ranked(participants, found);
   const taskSet = tasks === null ? null : taskSetDigest(tasks);
