@@ -148,26 +148,15 @@ async function explain(path, participant, found) {
   return 0;
 }
 
-const wanted = (one) => (one.refused ? { refused: true, ...(one.code === undefined ? {} : { code: one.code }) } : one.output);
-const given = (answer, one) => (answer.refused ? { refused: true, ...(one.code === undefined ? {} : { code: answer.code }) } : answer);
-
 /** Conformance cases from their files. */
 async function conformance(path, found) {
-  const { answer } = await import("../lib/kinds.js");
+  const { failures } = await import("../lib/kinds.js");
   const files = statSync(path).isDirectory() ? (await readdir(path)).filter((name) => name.endsWith(".json") && !name.endsWith(".schema.json")).sort().map((name) => join(path, name)) : [path];
   let [right, wrong, unsupported] = [0, 0, 0];
   for (const file of files) {
-    const { kind, cases } = parse(readFileSync(file, "utf8"), { lenient: true });
-    for (const one of cases) {
-      if (found.case !== undefined && one.name !== found.case) continue;
-      const answered = await answer(kind, one.input);
-      if (answered.unsupported) unsupported++;
-      else if (canonical(wanted(one)) === canonical(given(answered, one))) right++;
-      else {
-        wrong++;
-        console.log(`FAILED ${kind} ${one.name}\n  expected ${canonical(wanted(one)).slice(0, 2000)}\n  got      ${canonical(given(answered, one)).slice(0, 2000)} ${answered.why ?? ""}`);
-      }
-    }
+    const result = await failures(readFileSync(file, "utf8"), found.case);
+    [right, wrong, unsupported] = [right + result.right, wrong + result.wrong.length, unsupported + result.unsupported];
+    for (const { name, expected, got, why } of result.wrong) console.log(`FAILED ${result.kind} ${name}\n  expected ${expected.slice(0, 2000)}\n  got      ${got.slice(0, 2000)} ${why}`);
   }
   console.log(`${right + wrong + unsupported} cases in ${files.length} files: ${right} right, ${wrong} wrong, ${unsupported} unsupported`);
   return wrong ? 1 : 0;

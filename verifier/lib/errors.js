@@ -10,6 +10,7 @@ export class Refused extends Error {
     this.where = detail.where ?? null;
     this.expected = detail.expected ?? null;
     this.found = detail.found ?? null;
+    this.whose = detail.whose ?? null;
   }
 }
 

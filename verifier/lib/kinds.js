@@ -197,3 +197,21 @@ export async function answer(kind, input) {
     throw error;
   }
 }
+
+const wanted = (one) => (one.refused ? { refused: true, ...(one.code === undefined ? {} : { code: one.code }) } : one.output);
+const given = (found, one) => (found.refused ? { refused: true, ...(one.code === undefined ? {} : { code: found.code }) } : found);
+
+/** A case file: how many cases are right and unsupported, and for each wrong one what was expected and given. `only`: one case by its name. */
+export async function failures(text, only) {
+  const { kind, cases } = parse(text, { lenient: true });
+  const result = { kind, right: 0, unsupported: 0, wrong: [] };
+  for (const one of cases) {
+    if (only !== undefined && one.name !== only) continue;
+    const found = await answer(kind, one.input);
+    const [expected, got] = [canonical(wanted(one)), canonical(given(found, one))];
+    if (found.unsupported) result.unsupported++;
+    else if (expected === got) result.right++;
+    else result.wrong.push({ name: one.name, expected, got, why: found.why ?? "" });
+  }
+  return result;
+}
