@@ -11,6 +11,8 @@ import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
 import { rootOf } from "./merkle.js";
 import { settle } from "./settle.js";
 
+export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
+
 const at = (stage) => (what, detail = {}) => refuse(what, { code: stage, stage, ...detail });
 
 /** Receipts from the first one on, each naming the one before. `receipts`: [epoch, value] in ascending epoch. */
@@ -81,7 +83,7 @@ export function checkEvidence(chain, records) {
 }
 
 /** The records of a batch by its members: ranges of seq that ascend. */
-function membersOf(members, bySeq, name, wrong) {
+export function membersOf(members, bySeq, name, wrong) {
   const own = [];
   let last = -1;
   if (!Array.isArray(members) || members.length === 0) wrong(`${name}: it has no members`);
@@ -95,7 +97,7 @@ function membersOf(members, bySeq, name, wrong) {
   return own;
 }
 
-const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
+export const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
 
 /** That every record is in a batch that its validator signed for this log. Gives, for each record, the task sets of its batches. */
 export async function checkBatches(batches, all, { origin, competition }, progress = () => {}) {

@@ -106,7 +106,7 @@ function title({ verified, recomputed, unsupported, what }) {
 function verdict(found) {
   const { stages, fault, unsupported, verified, witnessed, milliseconds } = found;
   fill("h-verdict", title(found));
-  byId("h-verdict").className = verified ? "good" : "";
+  byId("h-verdict").className = verified ? "good" : fault ? "bad" : "";
   const rows = stages.map(({ stage, what, checked }) => (checked ? check_(stage, what, "ok", "✓", "passed") : check_(stage, what, "na", "–", "not checked")));
   if (fault) {
     rows.push(check_(fault.stage, "failed", "no", "✗", "failed"));
