@@ -1,14 +1,15 @@
 // Evidence of kind tests in bulk: lines become columns without a JavaScript object for each, and every rule of the general way holds.
 // A line that the fast reader does not know by heart is read by the strict one.
 
-import { fromUtf8, sha256Into } from "./bytes.js";
+import { fromUtf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
 import { canonical, isObject, parse } from "./json.js";
 import * as read from "./fields.js";
-import { Edge, EMPTY_ROOT, rootText } from "./merkle.js";
+import { rootText } from "./merkle.js";
+import { many } from "./sha4.js";
 import { openBatch } from "./batches.js";
 import { readRecord, recordText, withoutSeq } from "./records.js";
-import { byUtf8, instantOf, instantText } from "./exact.js";
+import { byUtf8 } from "./exact.js";
 import { readTasks } from "./inputs.js";
 import { testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
@@ -92,6 +93,7 @@ class Columns {
 
   more() {
     if (this.count < this.room) return;
+    many.flush(); // hashes that wait are for the arrays as they are
     this.room = Math.max(4096, this.room * 2);
     for (const [name, kind] of Object.entries(this.numbers)) this[name] = grown(this[name], new kind(this.room));
     this.digests = grown(this.digests, new Uint8Array(this.room * 32));
@@ -108,6 +110,8 @@ const ascii = (text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0));
 const [EPOCH, KIND, OUTCOME, PARTICIPANT, SUBMISSION, TASK, TRIAL, VALIDATOR, SEQ] = [
   '{"epoch":', ',"kind":"tests","observed_at":"', '","outcome":"', '","participant":"', '","submission":"', '","task":"', '","trial":', ',"validator":"', '","seq":',
 ].map(ascii);
+const TIME = ascii("0000-00-00T00:00:00.000000Z");
+const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
@@ -116,8 +120,6 @@ class Reader {
   constructor(columns) {
     this.columns = columns;
     this.at = 0;
-    this.leaf = new Uint8Array(41);
-    this.view = new DataView(this.leaf.buffer);
   }
 
   is(data, word) {
@@ -150,16 +152,26 @@ class Reader {
     return id;
   }
 
-  /** A time in canonical form. */
+  /** A time in canonical form: `2026-11-02T09:00:00Z`, perhaps with six digits of a fraction that is not 0. */
   time(data, to) {
     const end = this.end(data, to);
-    if (end - this.at !== 20 && end - this.at !== 27) return false;
-    const text = String.fromCharCode(...data.subarray(this.at, end));
-    if (text !== this.known) {
-      const micros = instantOf(text);
-      if (micros === null || instantText(micros) !== text) return false;
-      this.known = text;
+    const at = this.at;
+    if (end - at !== 20 && end - at !== 27) return false;
+    for (let i = 0; i < end - at; i++) {
+      const [wanted, byte] = [TIME[i], data[at + i]];
+      if (wanted === 48 ? byte < 48 || byte > 57 : byte !== wanted && i !== 19) return false;
     }
+    const two = (i) => (data[at + i] - 48) * 10 + data[at + i + 1] - 48;
+    const [year, month, day] = [two(0) * 100 + two(2), two(5), two(8)];
+    if (year < 1 || month < 1 || month > 12 || day < 1 || two(11) > 23 || two(14) > 59 || two(17) > 59) return false;
+    const leap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+    if (day > DAYS[month - 1] + (month === 2 && leap ? 1 : 0)) return false;
+    if (end - at === 27) {
+      if (data[at + 19] !== 46 || data[at + 26] !== 90) return false;
+      let zero = true;
+      for (let i = 20; i < 26; i++) if (data[at + i] !== 48) zero = false;
+      if (zero) return false;
+    } else if (data[at + 19] !== 90) return false;
     this.at = end;
     return true;
   }
@@ -196,10 +208,7 @@ class Reader {
     if (validator < 0 || !this.is(data, SEQ)) return false;
     const seq = this.number(data);
     if (seq < 0 || data[this.at] !== 0x7d || this.at + 1 !== to) return false;
-    const comma = data[cut];
-    data[cut] = 0x7d;
-    sha256Into(data, from, cut + 1, all.digests, row * 32);
-    data[cut] = comma;
+    many.add(data, from, cut + 1 - from, 0x7d, all.digests, row * 32);
     return this.row(row, { seq, epoch, validator, participant, submission, task, trial, outcome });
   }
 
@@ -211,7 +220,7 @@ class Reader {
     if (recordText(record) !== canonical(withoutSeq(value))) wrong("the record is not in its canonical form");
     if (record.kind !== "tests") wrong(`a record of kind ${record.kind} among those of tests`);
     const bytes = new TextEncoder().encode(recordText(record));
-    sha256Into(bytes, 0, bytes.length, all.digests, all.count * 32);
+    many.add(bytes, 0, bytes.length, 0x7d, all.digests, all.count * 32);
     const ids = Object.fromEntries(Object.entries(all.words).map(([name, words]) => [name, words.of(record[name])]));
     this.row(all.count, { seq: value.seq, epoch: record.epoch, trial: record.trial, outcome: OUTCOMES.indexOf(record.outcome), ...ids });
   }
@@ -226,17 +235,29 @@ class Reader {
     all.task[row] = values.task;
     all.trial[row] = values.trial;
     all.outcome[row] = values.outcome;
-    this.view.setUint32(1, Math.floor(values.seq / 2 ** 32));
-    this.view.setUint32(5, values.seq >>> 0);
-    for (let i = 0; i < 32; i++) this.leaf[9 + i] = all.digests[row * 32 + i];
-    sha256Into(this.leaf, 0, 41, all.leaves, row * 32);
     all.count++;
     return true;
   }
 }
 
-/** A file's lines, in pieces of some megabytes. */
-async function eachLine(stream, take) {
+/** The leaf hashes of rows from `first` on: SHA-256(00 ‖ seq in 8 bytes ‖ digest). */
+function hashLeaves({ seq, digests, leaves, count }, first) {
+  const { bytes } = many;
+  for (const base of many.bases) bytes[base] = 0;
+  const fill = (i, base) => {
+    const row = first + i;
+    let [high, low] = [Math.floor(seq[row] / 2 ** 32), seq[row] >>> 0];
+    for (let k = 4; k > 0; k--, high >>>= 8, low >>>= 8) {
+      bytes[base + k] = high;
+      bytes[base + 4 + k] = low;
+    }
+    for (let k = 0, from = row * 32; k < 32; k++) bytes[base + 9 + k] = digests[from + k];
+  };
+  many.each(count - first, 41, fill, leaves, (i) => (first + i) * 32);
+}
+
+/** A file's lines, in pieces of some megabytes. `done` is called before a piece goes. */
+async function eachLine(stream, take, done) {
   let rest = new Uint8Array(0);
   for await (const chunk of stream) {
     let data = new Uint8Array(chunk.buffer, chunk.byteOffset, chunk.length);
@@ -246,10 +267,12 @@ async function eachLine(stream, take) {
       take(data, from, end);
       from = end + 1;
     }
+    done();
     rest = data.slice(from);
     if (rest.length > LONGEST_LINE) refuse("a line of evidence is longer than 1 MiB", { code: "evidence", stage: "evidence" });
   }
   if (rest.length) take(rest, 0, rest.length);
+  done();
 }
 
 function joined(a, b) {
@@ -270,7 +293,6 @@ async function readEvidence(files, paths, chain, progress) {
     const path = paths.get(predicate.epoch) ?? wrong(`evidence/epoch-${predicate.epoch}.jsonl is missing`);
     const after = i ? chain[i - 1].predicate.epoch : -1;
     const first = columns.count;
-    const edge = new Edge();
     const take = (data, from, to) => {
       columns.more();
       const row = columns.count;
@@ -279,11 +301,12 @@ async function readEvidence(files, paths, chain, progress) {
       if (!reader.fast(data, from, to)) reader.strict(utf8(data, from, to, at), at);
       if (row > first && columns.seq[row] <= columns.seq[row - 1]) at(`seq ${columns.seq[row]} is not above the one before`);
       if (columns.epoch[row] <= after || columns.epoch[row] > predicate.epoch) at(`a record of epoch ${columns.epoch[row]} belongs to another receipt`);
-      edge.push(columns.leaves, row * 32);
       if ((row & 0x3fff) === 0) progress("evidence", row / expected);
     };
-    await eachLine(files.stream(path), take);
-    const [count, root] = [columns.count - first, edge.count ? rootText(edge.root()) : rootText(EMPTY_ROOT)];
+    await eachLine(files.stream(path), take, () => many.flush());
+    hashLeaves(columns, first);
+    const count = columns.count - first;
+    const root = rootText(many.root(columns.leaves.slice(first * 32, columns.count * 32), count));
     if (count !== predicate.evidence.count) wrong(`${path}: the receipt counts ${predicate.evidence.count} records`, { where: path, expected: predicate.evidence.count, found: count });
     if (root !== predicate.evidence.root) wrong(`${path}: a record, a seq or the order is not what the receipt binds`, { where: path, expected: predicate.evidence.root, found: root });
   }
@@ -327,18 +350,16 @@ function batchRoot(columns, rows) {
   const { digests } = columns;
   const keys = Float64Array.from(rows, (row) => ((digests[row * 32] * 256 + digests[row * 32 + 1]) * 256 + digests[row * 32 + 2]) * 2 ** 24 + (digests[row * 32 + 3] * 256 + digests[row * 32 + 4]) * 256 + digests[row * 32 + 5]);
   const order = Uint32Array.from(rows.keys()).sort((a, b) => keys[a] - keys[b] || compare(digests, rows[a], rows[b]));
-  const edge = new Edge();
-  const [leaf, hash] = [new Uint8Array(33), new Uint8Array(32)];
-  let last = -1;
-  for (const i of order) {
-    const row = rows[i];
-    if (last >= 0 && compare(digests, last, row) === 0) continue;
-    last = row;
-    for (let k = 0; k < 32; k++) leaf[k + 1] = digests[row * 32 + k];
-    sha256Into(leaf, 0, 33, hash, 0);
-    edge.push(hash);
-  }
-  return { count: edge.count, root: rootText(edge.root()) };
+  const distinct = [];
+  for (const i of order) if (distinct.length === 0 || compare(digests, distinct.at(-1), rows[i]) !== 0) distinct.push(rows[i]);
+  const { bytes } = many;
+  for (const base of many.bases) bytes[base] = 0;
+  const fill = (i, base) => {
+    for (let k = 0, from = distinct[i] * 32; k < 32; k++) bytes[base + 1 + k] = digests[from + k];
+  };
+  const level = new Uint8Array(distinct.length * 32);
+  many.each(distinct.length, 33, fill, level, (i) => i * 32);
+  return { count: distinct.length, root: rootText(many.root(level, distinct.length)) };
 }
 
 function compare(digests, a, b) {
@@ -416,7 +437,7 @@ function tally(columns, order, right, document, epoch) {
   const seen = new Set();
   const wide = tasks.length * trials;
   const cells = new Map();
-  const edges = new Map(document.participants.map((_, i) => [i, new Edge()]));
+  const rests = document.participants.map(() => []);
   for (let i = 0; i < columns.count; i++) {
     const row = order ? order[i] : i;
     const validator = validators[columns.validator[row]];
@@ -435,9 +456,9 @@ function tally(columns, order, right, document, epoch) {
       if (sheet[at] !== 255) continue;
       sheet[at] = columns.outcome[row];
     }
-    edges.get(person).push(columns.leaves, row * 32);
+    rests[person].push(row);
   }
-  return { cells, edges, tasks, trials };
+  return { cells, rests, tasks, trials };
 }
 
 /** Votes as `settle` takes them, and what "What if" and `explain` ask: from the sheets of each participant and validator. */
@@ -489,8 +510,10 @@ export async function bulk(files, paths, chain, progress) {
       const context = { document, epoch, records: [], previous, scored: votes, outcomes, changeTrial };
       const computed = staged("settlement", () => settle(context, votes)).settlement;
       const rests = () => new Map(document.participants.map(({ key }, i) => {
-        const edge = tallied.edges.get(i);
-        return [key, { count: edge.count, root: rootText(edge.root()) }];
+        const own = tallied.rests[i];
+        const level = new Uint8Array(own.length * 32);
+        own.forEach((row, at) => level.set(columns.leaves.subarray(row * 32, row * 32 + 32), at * 32));
+        return [key, { count: own.length, root: rootText(many.root(level, own.length)) }];
       }));
       return { computed, context, rests };
     },

@@ -71,7 +71,7 @@ export function fromBase64(text, urlSafe = false) {
 }
 
 const K = new Int32Array(64);
-const INITIAL = new Int32Array(8);
+export const INITIAL = new Int32Array(8);
 (function constants() {
   // The first 32 bits of the fractional parts of the square (cube) roots of the first 8 (64) primes: FIPS 180-4.
   const root = (prime, power) => {
@@ -93,6 +93,8 @@ const INITIAL = new Int32Array(8);
     K[found++] = root(n, 3);
   }
 })();
+
+export const CONSTANTS = K;
 
 const W = new Int32Array(64);
 const H = new Int32Array(8);
