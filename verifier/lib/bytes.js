@@ -62,7 +62,9 @@ export function fromBase64(text, urlSafe = false) {
   const standard = plain ? text : text.replaceAll("-", "+").replaceAll("_", "/");
   let bytes;
   try {
-    bytes = Uint8Array.from(atob(standard), (letter) => letter.charCodeAt(0));
+    const letters = atob(standard);
+    bytes = new Uint8Array(letters.length);
+    for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
   } catch {
     return null;
   }

@@ -92,6 +92,7 @@ const namesRow = (row) => (isObject(row) ? (row.participant ?? row.validator ?? 
 
 /** The first field in which two values differ, or null: its path, both values, and whose row it is. */
 export function difference(expected, found, path = "", whose = null) {
+  if (expected === found) return null;
   if (isObject(expected) && isObject(found)) {
     whose = namesRow(found) ?? whose;
     const fields = [...new Set([...Object.keys(expected), ...Object.keys(found)])];

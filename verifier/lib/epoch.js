@@ -2,13 +2,13 @@
 
 import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse, Refused } from "./errors.js";
-import { equal } from "./bytes.js";
+import { digestOf, equal } from "./bytes.js";
 import { checkResets, firstAccepted, readInputs, readPrevious, readTasks, taskSetDigest } from "./inputs.js";
-import { aboutParticipants, readRecord, recordDigest, recordText, withoutSeq } from "./records.js";
+import { aboutParticipants, readRecord, withoutSeq } from "./records.js";
 import { checkRoot, openBatch } from "./batches.js";
 import { difference, readSettlement } from "./document.js";
-import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
-import { rootOf } from "./merkle.js";
+import { evidenceEntry, openReceipt, results, staged } from "./receipts.js";
+import { leafHash, rootOf, rootOfLeaves, rootText } from "./merkle.js";
 import { settle } from "./settle.js";
 
 export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
@@ -53,6 +53,13 @@ export function checkBefore(chain, previous) {
   return found;
 }
 
+/** Whether a row is its record in canonical form, beside its seq. */
+function isSame(record, row) {
+  const fields = Object.keys(row);
+  const same = (field) => record[field] === row[field] || (typeof row[field] === "object" && field in record && canonical(record[field]) === canonical(row[field]));
+  return fields.length === Object.keys(record).length + 1 && fields.every((field) => field === "seq" || same(field));
+}
+
 /** The records of each receipt, in order of acceptance: {seq, record, digest}. `records`: epoch → rows. */
 export function checkEvidence(chain, records) {
   const wrong = at("evidence");
@@ -68,13 +75,15 @@ export function checkEvidence(chain, records) {
       const where = `${file}, line ${line + 1}`;
       if (!isObject(row) || !Number.isSafeInteger(row.seq) || row.seq < 0) wrong(`${where}: it has no seq`, { where });
       const record = staged("evidence", () => readRecord(withoutSeq(row)));
-      if (recordText(record) !== canonical(withoutSeq(row))) wrong(`${where}: the record is not in its canonical form`, { where });
+      const text = canonical(record);
+      if (!isSame(record, row)) wrong(`${where}: the record is not in its canonical form`, { where });
       if (seen.has(row.seq) || (own.length && own.at(-1).seq >= row.seq)) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
       if (record.epoch <= from || record.epoch > predicate.epoch) wrong(`${where}: a record of epoch ${record.epoch} belongs to another receipt`, { where });
       seen.add(row.seq);
-      own.push({ seq: row.seq, record, digest: recordDigest(record) });
+      const digest = digestOf(text);
+      own.push({ seq: row.seq, record, digest, leaf: leafHash(evidenceEntry(row.seq, digest)) });
     });
-    const { root, count } = evidenceRoot(own);
+    const { root, count } = rootOfLeafs(own);
     if (count !== predicate.evidence.count) wrong(`${file}: the receipt counts ${predicate.evidence.count} records`, { where: file, expected: predicate.evidence.count, found: count });
     if (root !== predicate.evidence.root) wrong(`${file}: a record, a seq or the order is not what the receipt binds`, { where: file, expected: predicate.evidence.root, found: root });
     all.push(...own);
@@ -169,15 +178,21 @@ export function restsOf(document, settlement, records) {
   const kind = document.scheme.score.kind;
   const young = records.filter(({ record }) => record.epoch <= epoch && (age === undefined || record.epoch >= epoch - age));
   const first = new Set(firstAccepted(young.map(({ seq, record }) => ({ ...record, seq }))).map(({ seq }) => seq));
-  const standing = young.filter(({ seq }) => first.has(seq));
-  return new Map(
-    settlement.agreed.map(({ participant, submission, status }) => {
-      const about = ({ record }) =>
-        aboutParticipants(kind) ? record.participant === participant : submission === "" ? record.submission === "" && record.participant === participant : record.submission === submission;
-      return [participant, evidenceRoot(status === "duplicate" ? [] : standing.filter(about))];
-    }),
-  );
+  const holders = new Map(settlement.agreed.filter((row) => row.status !== "duplicate").map((row) => [row.submission, row.participant]));
+  const own = new Map(settlement.agreed.map((row) => [row.participant, []]));
+  const empty = new Set(settlement.agreed.filter((row) => row.submission === "").map((row) => row.participant));
+  const duplicates = new Set(settlement.agreed.filter((row) => row.status === "duplicate").map((row) => row.participant));
+  for (const one of young) {
+    if (!first.has(one.seq)) continue;
+    const { submission, participant } = one.record;
+    const whose = aboutParticipants(kind) || (submission === "" && empty.has(participant)) ? participant : submission === "" ? undefined : holders.get(submission);
+    if (!duplicates.has(whose)) own.get(whose)?.push(one);
+  }
+  return new Map([...own].map(([participant, rows]) => [participant, rootOfLeafs(rows)]));
 }
+
+/** Root and count of an evidence tree over records whose leaf hashes are there. */
+const rootOfLeafs = (rows) => ({ root: rootText(rootOfLeaves(rows.map(({ leaf }) => leaf))), count: rows.length });
 
 /** Computes the settlement again, and compares every field. */
 export function checkSettlement(value, computed, { predicate }) {

@@ -1,7 +1,8 @@
 // Merkle trees of RFC 6962: a leaf is SHA-256(00 ‖ entry), a node SHA-256(01 ‖ left ‖ right). Proofs of RFC 9162, 2.1.3 and 2.1.4.
 
-import { equal, sha256, sha256Into, toHex, fromHex } from "./bytes.js";
+import { equal, sha256, toHex } from "./bytes.js";
 import { refuse } from "./errors.js";
+import { many } from "./sha4.js";
 
 export const EMPTY_ROOT = sha256(new Uint8Array(0));
 
@@ -19,43 +20,11 @@ export function nodeHash(left, right) {
   return sha256(NODE);
 }
 
-/** A tree that is fed leaf by leaf and keeps only the right edge; `leaf` writes 32 bytes of leaf hash at an offset. */
-export class Edge {
-  constructor() {
-    this.count = 0;
-    this.stack = new Uint8Array(64 * 32);
-    this.height = 0;
-    this.buffer = new Uint8Array(65);
-    this.buffer[0] = 1;
-  }
-
-  /** Adds the leaf whose hash is hash[at, at + 32). */
-  push(hash, at = 0) {
-    for (let i = 0; i < 32; i++) this.stack[this.height * 32 + i] = hash[at + i];
-    this.height++;
-    this.count++;
-    for (let n = this.count; n % 2 === 0; n /= 2) this.join();
-  }
-
-  join() {
-    const at = (this.height - 2) * 32;
-    for (let i = 0; i < 64; i++) this.buffer[i + 1] = this.stack[at + i];
-    sha256Into(this.buffer, 0, 65, this.stack, at);
-    this.height--;
-  }
-
-  /** The root; the tree is used up. */
-  root() {
-    if (this.count === 0) return EMPTY_ROOT;
-    while (this.height > 1) this.join();
-    return this.stack.slice(0, 32);
-  }
-}
-
+/** The root over leaf hashes: the last of an odd number goes up alone. */
 export function rootOfLeaves(hashes) {
-  const edge = new Edge();
-  for (const hash of hashes) edge.push(hash);
-  return edge.root();
+  const level = new Uint8Array(hashes.length * 32);
+  hashes.forEach((hash, i) => level.set(hash, i * 32));
+  return many.root(level, hashes.length);
 }
 export const rootOf = (entries) => rootOfLeaves(entries.map(leafHash));
 export const rootText = (root) => "sha256:" + toHex(root);
@@ -134,6 +103,3 @@ export function checkConsistency(oldSize, oldRoot, newSize, newRoot, proof, code
   if (!equal(before, oldRoot)) wrong("the log does not continue the earlier tree: it was forked", { expected: toHex(oldRoot), found: toHex(before) });
   if (!equal(after, newRoot)) wrong("the consistency proof does not lead to the root", { expected: toHex(newRoot), found: toHex(after) });
 }
-
-/** Hashes written in hex. */
-export const hashesOf = (texts) => texts.map(fromHex);

@@ -138,7 +138,9 @@ export async function checkCheckpoint(receipt, note, hashes, vkey) {
 /** An entry of an evidence tree: seq in 8 bytes, big endian, and the record's digest. */
 export function evidenceEntry(seq, recordDigestText) {
   const bytes = new Uint8Array(40);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(seq));
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, Math.floor(seq / 2 ** 32));
+  view.setUint32(4, seq >>> 0);
   bytes.set(fromHex(recordDigestText.slice(7)), 8);
   return bytes;
 }

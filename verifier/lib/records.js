@@ -69,15 +69,16 @@ export const recordDigest = (record) => digestOfJson(withoutSeq(record));
 /** Whether records of this kind are about a participant, whatever it has submitted. */
 export const aboutParticipants = (kind) => kind === "workflow" || kind === "points";
 
-/** What a record is about: two records of one key are one fact, and the first accepted counts. */
+/** What a record is about: two records of one key are one fact, and the first accepted counts. No text has a line end in it. */
 export function keyOf(record) {
-  const whose = record.submission === "" ? ["", record.participant] : [record.submission];
+  const { validator, participant, submission, epoch, task } = record;
+  const whose = submission === "" ? `\n${participant}` : submission;
   switch (record.kind) {
-    case "tests": return canonical([record.validator, ...whose, record.task, record.trial]);
-    case "workflow": return canonical([record.validator, record.participant, record.epoch, record.task]);
-    case "rubric": return canonical([record.validator, ...whose]);
-    case "points": return canonical([record.validator, record.participant, record.repository, record.epoch]);
-    default: return canonical([record.validator, ...whose, record.epoch]);
+    case "tests": return `${validator}\n${whose}\n${task}\n${record.trial}`;
+    case "workflow": return `${validator}\n${participant}\n${epoch}\n${task}`;
+    case "rubric": return `${validator}\n${whose}`;
+    case "points": return `${validator}\n${participant}\n${record.repository}\n${epoch}`;
+    default: return `${validator}\n${whose}\n${epoch}`;
   }
 }
 
