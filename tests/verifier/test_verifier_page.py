@@ -1,4 +1,4 @@
-"""The verifier's page in Chromium: the same verdicts as under Node, every conformance case, and nothing that is fetched from elsewhere."""
+"""The verifier's page in Chromium: the verdicts of Node, every conformance case, and nothing fetched from elsewhere."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, two: Path)
         assert str(row["u16"]) in board
     page.wait_for_selector("#told h3")
     page.select_option("#who", settlement["weights"][-1]["participant"])
-    page.wait_for_function("who => document.querySelector('#told .headline').textContent.startsWith(who)", arg=settlement["weights"][-1]["participant"])
+    page.wait_for_function(
+        "who => document.querySelector('#told .headline').textContent.startsWith(who)",
+        arg=settlement["weights"][-1]["participant"],
+    )
     assert str(settlement["weights"][-1]["u16"]) in page.inner_text("#told")
     page.wait_for_selector("#other tbody tr")
     assert page.inner_text("#moved").startswith("As settled")

@@ -29,7 +29,9 @@ def node() -> str:
 
 def run(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """`assay-verify WORDS`."""
-    return subprocess.run([node(), str(COMMAND), *map(str, words)], input=stdin, capture_output=True, text=True, timeout=600)
+    return subprocess.run(
+        [node(), str(COMMAND), *map(str, words)], input=stdin, capture_output=True, text=True, timeout=600, check=False
+    )
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def _payload(path: str, row: dict[str, Any], whole: Any) -> Iterator[Change]:
     statement = json.loads(base64.b64decode(row["envelope"]["payload"]))
     for leaf in _leaves(statement):
         payload = base64.b64encode(_written(_replaced(statement, leaf))).decode()
-        yield Change(path, "payload." + ".".join(map(str, leaf)), whole({**row, "envelope": {**row["envelope"], "payload": payload}}))
+        yield Change(
+            path, "payload." + ".".join(map(str, leaf)), whole({**row, "envelope": {**row["envelope"], "payload": payload}})
+        )
 
 
 def _lines(path: str, data: bytes) -> Iterator[Change]:
@@ -144,7 +148,10 @@ def changes(bundle: Path) -> list[Change]:
         elif path.endswith(".receipt"):
             receipt = json.loads(data)
             found += [*_document(path, receipt), *_payload(path, receipt, _written)]
-            found += [Change(path, f"proof, {one.where}", _written({**receipt, "proof": one.data.decode("utf-8", "replace")})) for one in _bytes(path, receipt["proof"].encode())]
+            found += [
+                Change(path, f"proof, {one.where}", _written({**receipt, "proof": one.data.decode("utf-8", "replace")}))
+                for one in _bytes(path, receipt["proof"].encode())
+            ]
         else:
             found += _bytes(path, data)
     return [one for one in found if one.data != (bundle / one.path).read_bytes()]
