@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
+from assay.folder.previous import previous_of
 from assay.ledger import batch, bundle, check, eligible, evidence, keys, log, merkle, statements
 from assay.ledger.batch import BatchStatement, StoredRecord
 from assay.ledger.check import LogKey
 from assay.settle import pipeline
+from assay.settle.inputs import Previous
 
 NAME, EPOCH, TASKS, RUNS = "bench", 12, 89, 11
 """RUNS: of one validator in one batch, 979 records."""
@@ -38,14 +41,7 @@ def make(folder: Path, validators: int, participants: int) -> BenchEpoch:
     judges = [keys.new() for _ in range(validators)]
     people = [f"miner-{number:03}" for number in range(participants)]
     submissions = {one: "sha256:" + hashlib.sha256(one.encode()).hexdigest() for one in people}
-    document = {
-        "scheme": {"scheme": {"name": NAME}, "score": {"kind": "tests"}},
-        "participants": [{"key": one, "uid": uid, "submission": submissions[one]} for uid, one in enumerate(people, start=1)],
-        "validators": [{"key": one.public.raw.hex(), "stake": str(1000 + at)} for at, one in enumerate(judges)],
-        "tasks": [f"task-{task:03}" for task in range(TASKS)],
-        "history": [],
-        "randomness": [],
-    }
+    document = rules(NAME, people, submissions, judges)
     given = eligible.settled_from(document, epoch=EPOCH, evidence=lambda _: Gathered(), previous=None)
     document = eligible.inputs_document(given)
     rows: list[tuple[int, bytes]] = []
@@ -78,13 +74,76 @@ def make(folder: Path, validators: int, participants: int) -> BenchEpoch:
     return BenchEpoch(folder, key, len(rows), signed)
 
 
-def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]]) -> Iterator[bytes]:
+def season(folder: Path, name: str, validators: int, participants: int, epochs: Sequence[int]) -> int:
+    """Settled epochs of one competition with a log of its own, as `assay export archive --parquet` writes them; its records."""
+    judges, signer = [keys.new() for _ in range(validators)], keys.new()
+    people = [f"miner-{number:03}" for number in range(participants)]
+    submissions = {one: "sha256:" + hashlib.sha256(f"{name}/{one}".encode()).hexdigest() for one in people}
+    document = rules(name, people, submissions, judges)
+    given = eligible.settled_from(document, epoch=epochs[0], evidence=lambda _: Gathered(), previous=None)
+    document, key = eligible.inputs_document(given), log.log_key(f"example.org/{name}", signer.public)
+    rows, paths, entries = list[tuple[int, bytes]](), list[Path](), list[bytes]()
+    previous: tuple[int, str] | None = None
+    before: Previous | None = None
+    for epoch in epochs:
+        place, first_seq = folder / f"epoch-{epoch}", len(rows)
+        place.mkdir(parents=True)
+        with (place / bundle.BATCHES).open("wb") as file:
+            for first, (at, judge) in itertools.product(range(0, participants, RUNS), enumerate(judges)):
+                some = [(one, submissions[one]) for one in people[first : first + RUNS]]
+                validator = judge.public.raw.hex()
+                found = sorted((hashlib.sha256(body).digest(), body) for body in _bodies(at, validator, first, some, epoch))
+                root, names = batch.root_of([digest for digest, _ in found]), tuple(sorted(one for _, one in some))
+                said = BatchStatement(key.name, name, epoch, "tests", validator, given.task_set, len(found), root, names)
+                made = canonical(keys.sign_envelope(canonical(said.document()), judge))
+                file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (made, len(rows) + 1, len(rows) + len(found)))
+                rows += [(len(rows) + number, body) for number, (_, body) in enumerate(found, start=1)]
+        mine = rows[first_seq:]
+        paths.append(place / f"epoch-{epoch}.parquet")
+        evidence.write_parquet(paths[-1], mine)
+        held = tuple(paths)
+        inputs = eligible.settled_from(document, epoch=epoch, evidence=lambda _, held=held: held, previous=before)  # type: ignore[misc]
+        settled = pipeline.settle(inputs).document
+        stored = [StoredRecord(seq, hashlib.sha256(body).digest(), body) for seq, body in rows]
+        payload = statements.receipt_statement(
+            settled,
+            inputs=eligible.inputs_digest(document),
+            evidence=(evidence.evidence_root([seq for seq, _ in mine], [row.digest for row in stored[first_seq:]]), len(mine)),
+            records=eligible.bind_results(stored, document, settled, ()),
+            previous=previous,
+            version="0",
+        )
+        entries.append(hashlib.sha256(payload).digest())
+        tree = merkle.Tree([check.leaf_hash(entry) for entry in entries])
+        checkpoint = log.sign_checkpoint(len(entries), tree.root(), key, signer)
+        envelope = canonical(keys.sign_envelope(payload, signer))
+        receipt = statements.receipt_file(envelope, tree.inclusion(len(entries) - 1), checkpoint)
+        (place / f"epoch-{epoch}.receipt").write_bytes(receipt)
+        (place / bundle.INPUTS).write_bytes(canonical(document) + b"\n")
+        (place / bundle.SETTLEMENT).write_bytes(canonical(settled) + b"\n")
+        previous, before = (epoch, f"sha256:{entries[-1].hex()}"), previous_of(settled)
+    return len(rows)
+
+
+def rules(name: str, people: Sequence[str], submissions: Mapping[str, str], judges: Sequence[keys.PrivateKey]) -> eligible.Json:
+    """The inputs of a competition with these participants and validators, and 89 tasks."""
+    return {
+        "scheme": {"scheme": {"name": name}, "score": {"kind": "tests"}},
+        "participants": [{"key": one, "uid": uid, "submission": submissions[one]} for uid, one in enumerate(people, start=1)],
+        "validators": [{"key": one.public.raw.hex(), "stake": str(1000 + at)} for at, one in enumerate(judges)],
+        "tasks": [f"task-{task:03}" for task in range(TASKS)],
+        "history": [],
+        "randomness": [],
+    }
+
+
+def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]], epoch: int = EPOCH) -> Iterator[bytes]:
     for index, (participant, submission) in enumerate(runs, start=first):
         for task in range(TASKS):
             outcome = "pass" if hash((index, task)) % 100 < 20 + index % 70 else "fail"
             minute, second = divmod((at * 7919 + index * 104729 + task * 13) % 86400, 60)
             yield (
-                f'{{"epoch":{EPOCH},"kind":"tests","observed_at":"2026-11-02T{minute // 60:02}:{minute % 60:02}:{second:02}Z",'
+                f'{{"epoch":{epoch},"kind":"tests","observed_at":"2026-11-02T{minute // 60:02}:{minute % 60:02}:{second:02}Z",'
                 f'"outcome":"{outcome}","participant":"{participant}","submission":"{submission}","task":"task-{task:03}",'
                 f'"trial":1,"validator":"{validator}"}}'
             ).encode()

@@ -45,6 +45,7 @@ BOTH_DATABASES = (
     "ledger/test_ledger_versions.py",
     "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",
     "ledger/test_ledger_settling.py::test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed",
+    "ledger/test_ledger_standing.py",
     "serve/test_notebook.py",
 )
 """Where the database matters: there the twins on PostgreSQL run in `make test` too; elsewhere only in `make full`."""
@@ -118,7 +119,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("full")
         if item.nodeid.removeprefix("tests/").partition("[")[0] in UNTRACED:
             item.add_marker("no_cover")
+    leave_to_the_full_run(items)
     items.sort(key=lambda item: item.nodeid.removeprefix("tests/") not in LONGEST)
+
+
+def leave_to_the_full_run(items: list[pytest.Item]) -> None:
+    """Mark `full` what is not drawn of a test that is `sampled(n)`: n of its cases, spread evenly, run in `make test`."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("full"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in families.values():
+        marker = cases[0].get_closest_marker("sampled")
+        assert marker is not None
+        (number,) = marker.args
+        last = len(cases) - 1
+        kept = set(range(last + 1)) if number > last else {round(n * last / max(1, number - 1)) for n in range(number)}
+        for index, item in enumerate(cases):
+            if index not in kept:
+                item.add_marker("full")
 
 
 def pytest_collection_finish() -> None:

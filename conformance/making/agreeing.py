@@ -27,6 +27,11 @@ def of(*scores: str, stake: str = "100") -> list[Vote]:
     return [(f"v{place}", stake, score) for place, score in enumerate(scores, 1)]
 
 
+def weighing(*given: str) -> list[Vote]:
+    """v1, v2, … from "stake score"."""
+    return [(f"v{place}", *text.split()) for place, text in enumerate(given, 1)]  # type: ignore[misc]
+
+
 def rows(given: list[Vote], flagged: str, excluded: str, rules: Doc | None) -> list[Doc]:
     """The counting validators, and which of them (names in words) are flagged and excluded."""
     least = max(1, int((rules or {}).get("min_validator_stake", "0")))
@@ -384,7 +389,70 @@ ASSIGN = [
     ),
 ]
 
+NOISE: Doc = {"outliers": {"scale": "noise"}}
+TEN = of("0.7", "0.7", "0.7", "0.8")
+
+
+def noise(name: str, given: list[Vote], trials: int, score: str, *, flagged: str = "", **settings: Any) -> CaseDraft:
+    """Nobody holds half of the stake, so who is flagged is excluded."""
+    rules = {"outliers": {"scale": "noise", **settings}}
+    found = {"status": "agreed", "score": score, "validators": rows(given, flagged, flagged, rules)}
+    return case(name, {"consensus": rules, "votes": votes(*given), "trials": trials}, found)
+
+
+def by(combine: str, **part: str) -> Doc:
+    return {"combine": combine, **part, **PLAIN}
+
+
+NOISY = [
+    noise("noise: one trial of ten more is no outlier", TEN, 10, "0.725"),
+    noise("noise: of ten thousand trials it is", TEN, 10_000, "0.7", flagged="v4"),
+    noise("noise: at the limit, to the bit", of("0.5", "0.5", "0.5", "0.75"), 25, "0.5625", threshold="2.5"),
+    noise("noise: a nano beyond the limit", of("0.5", "0.5", "0.5", "0.75"), 25, "0.5", threshold="2.499999999", flagged="v4"),
+    noise("noise: the MAD counts where it is larger", of("0.1", "0.5", "0.9", "0.5", "0.3"), 1_000_000, "0.46"),
+    noise("noise: the floor counts where both are smaller", of("0", "0", "0", "0.05"), 10, "0.0125"),
+    noise("noise: beyond the floor, where all fail", of("0", "0", "0", "0.06"), 10, "0", flagged="v4"),
+    noise("noise: no scale at all flags nobody", of("0", "0", "0", "0.5"), 10, "0.125", mad_floor="0"),
+    noise("noise: the median of an even count", of("0.5", "0.6", "0.5", "0.6", "0.9", "0.55"), 80, "0.55", flagged="v5"),
+    noise("noise: three that are far apart", of("0.1", "0.5", "0.9"), 10_000, "0.5"),
+    refused("noise without a number of trials", {"consensus": NOISE, "votes": votes(*TEN)}, "n is tasks times trials"),
+    refused("noise of no trials", {"consensus": NOISE, "votes": votes(*TEN), "trials": 0}, "n is at least 1"),
+    refused(
+        "noise goes with modified-z",
+        {"consensus": {"outliers": {"scale": "noise", "method": "z"}}, "votes": votes(*TEN), "trials": 10},
+        "the scale is that of the median",
+    ),
+    agreed("clip: what half of the stake does not reach", weighing("49 0.9", "2 0.6", "49 0.5"), "0.551", rules=by("clip")),
+    agreed("clip: half of the stake exactly", weighing("50 0.9", "1 0.6", "49 0.5"), "0.701", rules=by("clip")),
+    agreed("clip: equal scores reach together", weighing("30 0.9", "30 0.9", "40 0.5"), "0.74", rules=by("clip")),
+    agreed("clip: all of the stake", weighing("49 0.9", "2 0.6", "49 0.5"), "0.5", rules=by("clip", kappa="100%")),
+    agreed("clip: a third", weighing("33 0.9", "33 0.6", "34 0.3"), "0.498", rules=by("clip", kappa="0.333333333")),
+    agreed(
+        "clip: after outliers",
+        weighing("10 0.9", "30 0.5", "30 0.5", "30 0.52"),
+        "0.5",
+        flagged="v1",
+        excluded="v1",
+        rules={"combine": "clip"},
+    ),
+    agreed("trimmed: whole validators", weighing("20 0.1", "60 0.5", "20 0.9"), "0.5", rules=by("trimmed")),
+    agreed("trimmed: a validator in part", weighing("25 0.2", "25 0.8", "50 0.8"), "0.75", rules=by("trimmed")),
+    agreed("trimmed: one validator is all that is left", weighing("10 0", "80 0.7", "10 1"), "0.7", rules=by("trimmed")),
+    agreed("trimmed: nothing cut off", weighing("50 0.2", "25 0.8", "25 0.6"), "0.45", rules=by("trimmed", trim="0")),
+    agreed("trimmed: nearly all cut off", weighing("50 0.2", "1 0.6", "50 0.8"), "0.6", rules=by("trimmed", trim="0.499999999")),
+    agreed(
+        "trimmed: stake near 2^63",
+        [("v1", str(2**63 - 1), "1"), ("v2", str(2**63 - 1), "0"), ("v3", "1", "0.5")],
+        "0.5",
+        rules=by("trimmed"),
+    ),
+    refused("kappa of 0", {"consensus": by("clip", kappa="0"), "votes": votes(*TEN)}, "kappa is above 0"),
+    refused("trim of a half", {"consensus": by("trimmed", trim="50%"), "votes": votes(*TEN)}, "something must be left"),
+    refused("kappa without clip", {"consensus": by("mean", kappa="50%"), "votes": votes(*TEN)}, "it does nothing"),
+    refused("trim without trimmed", {"consensus": by("clip", trim="20%"), "votes": votes(*TEN)}, "it does nothing"),
+]
+
 FILES = [
     File("assign", "assign", "Which validators are drawn for a submission (SPEC 3.0).", ASSIGN),
-    File("consensus", "consensus", "One agreed score out of many: quorum, outliers, combination (SPEC 3).", CONSENSUS),
+    File("consensus", "consensus", "One agreed score out of many: quorum, outliers, combination (SPEC 3).", [*CONSENSUS, *NOISY]),
 ]

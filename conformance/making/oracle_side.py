@@ -11,12 +11,14 @@ from typing import Any
 import oracle
 from oracle import clocks, payout, reward, trees
 from oracle.assign import assigned
+from oracle.consensus import agree
 from oracle.defaults import POINTS, WORKFLOW, filled
-from oracle.numbers import fraction, largest_remainder, show
+from oracle.numbers import fraction, largest_remainder, nanos, show
 from oracle.pipeline import task_set_digest
 from oracle.score import points as points_of
 from oracle.score import rubric as rubric_of
 from oracle.score import workflow as workflow_of
+from oracle.score.verdict import Verdict
 
 Doc = dict[str, Any]
 NONE = Fraction(0)
@@ -94,6 +96,8 @@ def assign(given: Doc) -> Doc:
 def consensus(given: Doc) -> Doc | None:
     if given.get("bps") or any(vote.get("state", "whole") not in ("whole", "silent") for vote in given["votes"]):
         return None
+    if "trials" in given:
+        return told(noisy(given), given)
     head = {"kind": "given", "epoch": 0, "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
     asked = [vote for vote in given["votes"] if "score" in vote]
     scheme = {"scheme": {"name": "s", "version": "1"}, "score": {"kind": "given"}, "consensus": given["consensus"]}
@@ -106,14 +110,27 @@ def consensus(given: Doc) -> Doc | None:
             "evidence": [head | {"validator": vote["validator"], "score": vote["score"]} for vote in asked],
         }
     )
-    row = settled["agreed"][0]
+    return told(settled["agreed"][0], given)
+
+
+def noisy(given: Doc) -> Doc:
+    """The row of the participant, whose scores are shares of so many trials."""
+    rules = filled({"scheme": {"name": "s"}, "score": {"kind": "tests"}, "consensus": given["consensus"]})
+    verdicts = {vote["validator"]: Verdict(nanos(fraction(vote["score"]))) for vote in given["votes"] if "score" in vote}
+    validators = [{"key": vote["validator"], "stake": vote["stake"]} for vote in given["votes"]]
+    row, _ = agree(verdicts, None, validators, rules, given["trials"])
+    return row
+
+
+def told(row: Doc, given: Doc) -> Doc:
+    """What a case of consensus shows of a row."""
     names = ("validator", "flagged", "excluded", "modified_z", "z_squared")
     order = {vote["validator"]: place for place, vote in enumerate(given["votes"])}
-    told = sorted(({name: one[name] for name in names} for one in row["validators"]), key=lambda one: order[one["validator"]])
+    votes = sorted(({name: one[name] for name in names} for one in row["validators"]), key=lambda one: order[one["validator"]])
     same = {
         name: row[name] for name in ("status", "reason", "score", "bps", "stake", "median", "mad", "mean", "flagged_majority")
     }
-    return same | {"validators": told}
+    return same | {"validators": votes}
 
 
 def sharing(scores: list[str], section: Doc) -> tuple[list[Fraction], Fraction]:

@@ -69,6 +69,15 @@ KINDS = [
     ),
     case("tests: 73 of 91 by three validators", tests({"a": ["p" * 73 + "f" * 18] * 3}), {"agreed": [{"score": "0.802197802"}]}),
     case(
+        "tests: n of the noise is tasks times trials",
+        tests({"a": ["p" * 7 + "f" * 3] * 3 + ["p" * 8 + "f" * 2]}, consensus={"outliers": {"scale": "noise"}}),
+        {
+            "agreed": [
+                {"score": "0.725", "validators": [{"flagged": False, "z_squared": "0"}] * 3 + [{"z_squared": "0.476190476"}]}
+            ]
+        },
+    ),
+    case(
         "tests: a manifest pins the task set, its ids count",
         tests({"a": ["pp", "pp", "pp"]}, tasks=["t1 sha256:" + "0" * 64, "t2 snapshot"]),
         {"agreed": [{"score": "1"}]},

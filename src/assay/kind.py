@@ -12,7 +12,7 @@ another by an entry point in the same group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
@@ -85,6 +85,8 @@ class Kind:
     """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
     in_bulk: ClassVar[bool] = False
     """Whether evidence may be Parquet, which is counted and not read record by record."""
+    tallied: ClassVar[bool] = False
+    """Whether sums over a validator's records about a submission are enough for its score: `counts` and `scored`."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -114,6 +116,25 @@ class Kind:
         It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
         """
         raise NotImplementedError
+
+    def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
+        """What a record adds to the sums of its validator and submission, if the kind is `tallied`. tasks: their ids."""
+        raise NotImplementedError
+
+    def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
+        """What `score` gives, from sums by (row, column) instead of records; first: as in it."""
+        raise NotImplementedError
+
+    def spoils(self, value: Json) -> tuple[Any, ...] | None:
+        """What a record takes out of the scores of other participants too; None for nothing."""
+        return None
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        """Which records about one submission (or participant) may still decide a score, whatever is accepted later.
+
+        values: with `seq`, of each key the first accepted. spoilt: what `spoils` gave for any record. By default all of them.
+        """
+        return values
 
     def trials(self, rules: Any) -> int | None:
         """How often each task of tasks.txt is tried; None for a kind that has no such task set."""

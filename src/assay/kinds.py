@@ -5,7 +5,7 @@ Nothing of a kind is imported before it is asked for: a verifier needs no judge,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -94,6 +94,7 @@ class _TestsKind(_AgentKind):
 
     name: ClassVar[str] = "tests"
     in_bulk: ClassVar[bool] = True
+    tallied: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -116,6 +117,16 @@ class _TestsKind(_AgentKind):
         from assay.settle.score.trials import score
 
         return score(records, frame, rules)
+
+    def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
+        from assay.settle.score.standing import tests_counts
+
+        return tests_counts(value, tasks, rules)
+
+    def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
+        from assay.settle.score.standing import tests_scored
+
+        return tests_scored(sums, frame, rules, first)
 
     def trials(self, rules: Any) -> int | None:
         trials: int = rules.trials
@@ -207,6 +218,16 @@ class _WorkflowKind(_TaskKind):
         from assay.settle.score import workflow
 
         return workflow.score(records, frame, rules)
+
+    def spoils(self, value: Json) -> tuple[Any, ...] | None:
+        from assay.settle.score.standing import workflow_spoilt
+
+        return workflow_spoilt(value)
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        from assay.settle.score.standing import workflow_lasting
+
+        return workflow_lasting(values, rules, spoilt)
 
     def has_tasks(self, folder: Path, rules: Any) -> bool:
         from assay.judge.workflow.tasks import LIST
@@ -456,6 +477,11 @@ class _GivenKind(_AgentKind):
         from assay.settle.score import points
 
         return points.score_given(records, frame, rules)
+
+    def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
+        from assay.settle.score.standing import given_lasting
+
+        return given_lasting(values)
 
     def saw(self, work: Json) -> str:
         return f"given in epoch {work['epoch']}"

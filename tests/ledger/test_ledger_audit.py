@@ -144,6 +144,7 @@ RECEIPTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("change", RECEIPTS)
 def test_a_change_of_a_receipt_is_found(folder: Path, change: str) -> None:
     statements, said = RECEIPTS[change]

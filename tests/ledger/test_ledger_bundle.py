@@ -73,6 +73,28 @@ def test_a_round_trip_loses_nothing(as_parquet: bool, database: str, tmp_path: P
         assert files_under(again) == files_under(tmp_path / f"epoch-{epoch}")
 
 
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_the_folders_of_an_archive_are_the_bundle_in_parts(as_parquet: bool, tmp_path: Path) -> None:
+    place = settled(tmp_path / "small", epochs=(3, 4, 9))
+    whole = files_under(exported(place, 9, tmp_path / "bundle", as_parquet=as_parquet))
+    parts: dict[str, bytes] = {}
+    batches = b""
+    with ledger_kit.opened(place) as ledger:
+        for epoch in (3, 4, 9):
+            folder = tmp_path / str(epoch)
+            folder.mkdir()
+            bundle.write_epoch(ledger, ledger.receipt(epoch), folder, as_parquet=as_parquet)
+            files = files_under(folder)
+            batches += files.pop(bundle.BATCHES)
+            if epoch == 4:
+                parts[bundle.PREVIOUS] = files[bundle.SETTLEMENT]
+            for name, data in files.items():
+                inner = bundle.RECEIPTS if name.endswith(".receipt") else bundle.EVIDENCE
+                parts[name if name in (bundle.INPUTS, bundle.SETTLEMENT) else f"{inner}/{name}"] = data
+    parts[bundle.BATCHES] = batches
+    assert parts == {name: data for name, data in whole.items() if not name.startswith(bundle.LOG)}
+
+
 def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp_path: Path) -> None:
     """Evidence of epoch 4 came before what contradicts it in epoch 3, which is imported first."""
     place = ledger_kit.made(tmp_path / "small")

@@ -111,5 +111,5 @@ def test_an_epoch_is_imported_whole_or_not(warm: Warm, database: str, another: A
         assert config.exists(copy)
         killed = warm.killed(crash_work.bring_in, copy, step, source)
         warm.ask(crash_work.bring_in_again, copy, source)
-        step += depth(50, 12) if kind_of(database) == "sqlite" else depth(180, 30)
+        step += depth(50, 12) if kind_of(database) == "sqlite" else depth(400, 30)
     assert step > 40

@@ -285,6 +285,7 @@ def parted(place: Path) -> None:
     (place / "participants.csv").write_text(people)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("kind", ["tests", "given", "points"])
 def test_those_who_left_do_not_count_and_stand_in_nobodys_way(

@@ -87,6 +87,7 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
     return said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_arrival_does_not_matter(seed: int, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger_kit.made(tmp_path / "terms")

@@ -66,6 +66,7 @@ FORGED: dict[str, tuple[Callable[[], Batch], str]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", FORGED)
 def test_what_its_validator_did_not_sign_is_set_aside_and_the_season_goes_on(case: str, database: str, tmp_path: Path) -> None:
     """Put into the database before the validator hands in its own."""

@@ -13,9 +13,9 @@ import postgres
 import store_kit as kit
 from assay.ledger import store
 from assay.ledger.audit import Audited, audit
-from assay.ledger.store import schema
+from assay.ledger.store import runs, schema
 
-STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4, 5)}
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4, 5, 6)}
 LAST = schema.schema_version()
 Sql = Callable[[str], str]
 
@@ -96,9 +96,17 @@ def test_what_version_3_or_4_wrote_is_read(version: int, database: str, sql: Sql
 
 def test_what_version_5_wrote_is_read(database: str, sql: Sql) -> None:
     sql(stored(database, 5))
+    assert store.migrate(database) == (5, LAST)
     check_content(database)
     with store.open(database) as ledger, ledger.reading() as view:
         assert view.witnessed() == store.StoredCheckpoint(1, b"note")
+
+
+def test_what_version_6_wrote_is_read(database: str, sql: Sql) -> None:
+    sql(stored(database, 6))
+    check_content(database)
+    with store.open(database) as ledger, ledger.reading() as view:
+        assert runs.standing_rows(view) == {"p:m1": b"{}"}
 
 
 def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sql: Sql) -> None:
@@ -131,7 +139,7 @@ COLUMNS = (
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 6; .*migrate"):
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 7; .*migrate"):
         store.open(old)
     assert store.migrate(old) == (1, LAST + 1)
     assert store.migrate(old) == (LAST + 1, LAST + 1)
@@ -160,7 +168,7 @@ def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> No
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 6, this one knows 5; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 7, this one knows 6; upgrade"):
             use(old)
 
 

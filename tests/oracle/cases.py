@@ -49,6 +49,25 @@ def suspecting(case: Doc, seed: int) -> Doc:
     return case
 
 
+def combining(case: Doc, seed: int) -> Doc:
+    """A case whose scheme clips or trims and, if its kind is tests, counts in noise; drawn from a source of its own, as above."""
+    r = Random(f"combining/{seed}")
+    case = copy.deepcopy(case)
+    rules = case["scheme"].setdefault("consensus", {})
+    rules |= r.choice(
+        [
+            {"combine": "clip"},
+            {"combine": "clip", "kappa": r.choice(["0.000000001", "10%", "0.333333333", "50%", "0.9", "100%"])},
+            {"combine": "trimmed"},
+            {"combine": "trimmed", "trim": r.choice(["0", "0.000000001", "10%", "0.333333333", "49%", "0.499999999"])},
+        ]
+    )
+    if case["scheme"]["score"]["kind"] == "tests" and r.random() < 0.8:
+        known = rules.get("outliers", {})
+        rules["outliers"] = {name: known[name] for name in ("threshold", "mad_floor") if name in known} | {"scale": "noise"}
+    return case
+
+
 def warming(case: Doc, seed: int) -> Doc:
     """A case of kind workflow by a scheme with a warm-up, drawn from a source of its own, as in `suspecting`."""
     r = Random(f"warming/{seed}")

@@ -54,7 +54,7 @@ def quorum(stakes: list[int], whole: int, consensus: Doc) -> bool:
     return len(stakes) >= consensus["min_validators"] and sum(stakes) >= fraction(consensus["min_stake"]) * whole
 
 
-def flag(opinions: list[Opinion], outliers: Doc) -> Doc:
+def flag(opinions: list[Opinion], outliers: Doc, trials: int) -> Doc:
     """Marks the outliers and excludes them, unless they hold half the stake; returns what is shown of it. SPEC 3.2."""
     shown: Doc = {"median": None, "mad": None, "mean": None, "flagged_majority": False}
     if len(opinions) < 3 or outliers["method"] == "none":
@@ -66,8 +66,15 @@ def flag(opinions: list[Opinion], outliers: Doc) -> Doc:
         mad = median([abs(score - middle) for score in scores])
         scale = max(mad, fraction(outliers["mad_floor"]))
         shown |= {"median": show(middle), "mad": show(mad)}
+        noise = middle * (1 - middle) / trials if outliers.get("scale") == "noise" else None
         for opinion in opinions:
-            if scale > 0:
+            if noise is not None:
+                away = Fraction(6745, 10_000) ** 2 * (opinion.score - middle) ** 2
+                squared = max(scale**2, Fraction(6745, 10_000) ** 2 * noise)
+                if squared > 0:
+                    opinion.z_squared = away / squared
+                    opinion.flagged = away > threshold**2 * squared
+            elif scale > 0:
                 opinion.modified_z = Fraction(6745, 10_000) * abs(opinion.score - middle) / scale
                 opinion.flagged = opinion.modified_z > threshold
     else:
@@ -87,9 +94,28 @@ def flag(opinions: list[Opinion], outliers: Doc) -> Doc:
     return shown
 
 
-def combine(opinions: list[Opinion], method: str) -> Fraction:
+def combine(opinions: list[Opinion], consensus: Doc) -> Fraction:
     """The agreed score, exact. SPEC 3.3."""
     whole = sum(opinion.stake for opinion in opinions)
+    method = consensus["combine"]
+    if method == "clip":
+        kappa = fraction(consensus["kappa"])
+        reached = [
+            opinion.score
+            for opinion in opinions
+            if sum(other.stake for other in opinions if other.score >= opinion.score) >= kappa * whole
+        ]
+        ceiling = max(reached)
+        return sum((opinion.stake * min(opinion.score, ceiling) for opinion in opinions), Fraction(0)) / whole
+    if method == "trimmed":
+        low, high = fraction(consensus["trim"]) * whole, (1 - fraction(consensus["trim"])) * whole
+        total, begin = Fraction(0), Fraction(0)
+        for opinion in sorted(opinions, key=lambda opinion: opinion.score):
+            end = begin + opinion.stake
+            part: Fraction = min(high, end) - max(low, begin)
+            total += max(Fraction(0), part) * opinion.score
+            begin = end
+        return total / (high - low)
     if method == "mean":
         return mean([opinion.score for opinion in opinions])
     if method == "stake-median":
@@ -120,8 +146,13 @@ def without_quorum(
     return "no-quorum", "too-little-stake"
 
 
-def agree(verdicts: dict[str, Verdict], drawn: set[str] | None, validators: list[Doc], rules: Doc) -> tuple[Doc, Fraction | None]:
-    """What the validators agree on for one participant: the row without its names, and the exact score. SPEC 3."""
+def agree(
+    verdicts: dict[str, Verdict], drawn: set[str] | None, validators: list[Doc], rules: Doc, trials: int = 1
+) -> tuple[Doc, Fraction | None]:
+    """What the validators agree on for one participant: the row without its names, and the exact score. SPEC 3.
+
+    trials: of how many each score is the share that passed.
+    """
     consensus = rules["consensus"]
     stakes = {validator["key"]: int(validator["stake"]) for validator in validators}
     least = int(consensus["min_validator_stake"])
@@ -145,13 +176,13 @@ def agree(verdicts: dict[str, Verdict], drawn: set[str] | None, validators: list
     if not quorum(counting, whole, consensus):
         row["status"], row["reason"] = without_quorum(counting, not_counted, stakes, whole, rules)
     else:
-        row |= flag(opinions, rules["outliers"])
+        row |= flag(opinions, rules["outliers"], trials)
         remaining = [opinion for opinion in opinions if not opinion.excluded]
         left = sum(opinion.stake for opinion in remaining)
         if consensus["recheck"] and left < fraction(consensus["min_stake"]) * whole:
             row["status"], row["reason"] = "no-quorum", "stake-after-outliers"
         else:
-            exact = combine(remaining, consensus["combine"])
+            exact = combine(remaining, consensus)
             row["score"] = show(exact)
             if rules["score"]["kind"] == "rubric":
                 row["bps"] = floor(10_000 * exact)

@@ -64,10 +64,11 @@ def filled(scheme: Doc) -> Doc:
     outliers = dict(consensus.pop("outliers", None) or {})
     method = outliers.get("method", "modified-z")
     threshold = "2" if method == "z" else "3.5"
+    part = {"clip": {"kappa": "50%"}, "trimmed": {"trim": "20%"}}.get(consensus.get("combine", ""), {})
     return {
         "scheme": scheme["scheme"],
         "score": by_kind.get(score["kind"], {}) | score,
-        "consensus": CONSENSUS | consensus,
+        "consensus": CONSENSUS | part | consensus,
         "outliers": {"method": method, "threshold": threshold, "mad_floor": "0.01"} | outliers,
         "reward": REWARD | (scheme.get("reward") or {}),
         "decay": DECAY | (scheme.get("decay") or {}),

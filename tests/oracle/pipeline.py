@@ -64,7 +64,8 @@ def agreed_rows(case: Doc, rules: Doc) -> tuple[list[Doc], dict[str, Fraction]]:
         else:
             own = [record for record in stands if bears_on(record, participant)]
             verdicts = judged(kind, own, stands, rules["score"], case["tasks"], epoch)
-            row, score = agree(verdicts, assigned(participant, case, rules, epoch), case["validators"], rules)
+            trials = len(case["tasks"]) * rules["score"].get("trials", 1)
+            row, score = agree(verdicts, assigned(participant, case, rules, epoch), case["validators"], rules, trials)
             if score is not None:
                 scores[key] = score
         order: Any = (1, utf8(key))

@@ -31,8 +31,13 @@ def panel(columns: Sequence[Column], stakes: Sequence[int], *, total: Totals = N
         .T,
         stakes=tuple(stakes),
         totals=sum(stakes) if total is None else total,
-        **{name: np.array(mask, np.bool_).reshape(len(columns), len(stakes)).T for name, mask in masks.items()},
+        incomplete=_mask(masks.get("incomplete"), len(columns), len(stakes)),
+        unjudged=_mask(masks.get("unjudged"), len(columns), len(stakes)),
     )
+
+
+def _mask(mask: list[list[int]] | None, columns: int, stakes: int) -> Bools | None:
+    return None if mask is None else np.array(mask, np.bool_).reshape(columns, stakes).T
 
 
 def one(scores: Column, stakes: Sequence[int], *, total: int | None = None, bps: bool = False, **fields: Any) -> Agreement:

@@ -15,7 +15,7 @@ from assay.conformance import answer, differences
 from assay.exact import digest
 from oracle import emission as oracle_emission
 from oracle import settle as oracle_settle
-from oracle.cases import MAX_SIZE, case_of, chain_of, emission_of, seeds, suspecting, warming
+from oracle.cases import MAX_SIZE, case_of, chain_of, combining, emission_of, seeds, suspecting, warming
 from oracle.random_scheme import KINDS
 
 Doc = dict[str, Any]
@@ -56,6 +56,14 @@ def test_one_settlement(kind: str, seed: int, size: int) -> None:
     document = answer("settle", case)
     hold_equal(oracle_settle(case), undigested(document))
     hold_digested(document)
+
+
+@pytest.mark.parametrize("kind", ["tests", "given"])
+@settings(max_examples=CASES)
+@given(seed=seeds(), size=SIZES)
+def test_scores_are_clipped_trimmed_and_held_against_noise(kind: str, seed: int, size: int) -> None:
+    case = combining(case_of(seed, kind, size), seed)
+    hold_equal(oracle_settle(case), undigested(answer("settle", case)))
 
 
 @settings(max_examples=CHAINS)

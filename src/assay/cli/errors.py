@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.errors import Refused
 
-__all__ = ["Commands", "of_the_file", "printable", "refuse", "tell", "warn"]
+__all__ = ["Commands", "cut_digests", "of_the_file", "printable", "refuse", "tell", "warn"]
 
 BROKEN_PIPE = 128 + 13
 """The exit code of a program that SIGPIPE ended, as `head` does to the programs before it."""
@@ -77,11 +77,11 @@ def refuse(error: Refused, *, as_json: bool) -> NoReturn:
     from assay.cli.output import emit, refused_json
 
     if not emit(refused_json(error), as_json):
-        tell("error", _cut(str(error)), typer.colors.RED)
+        tell("error", cut_digests(str(error)), typer.colors.RED)
     raise typer.Exit(error.exit_code) from None
 
 
-def _cut(message: str) -> str:
+def cut_digests(message: str) -> str:
     """The message with the first 8 digits of each digest and key; whole where two would look the same."""
     digests = re.findall(r"\b[0-9a-f]{64}\b", message)
     starts = [digest[:8] for digest in set(digests)]

@@ -86,9 +86,8 @@ def operator(
 
     `[epoch]` in the scheme says when an epoch ends: every and start, or the tempo of a chain; without it epochs are closed by
     hand, and the node serves and publishes. An epoch that has ended waits for validators until all submissions have an agreed
-    score, or the grace time is over. While nobody has an agreed score it stays open, unless the scheme says empty = "burn".
-    After a day away every epoch is closed in its order; none is
-    skipped. A clock that is new here closes several epochs at once only with --catch-up.
+    score, or the grace time is over. While nobody has an agreed score it stays open, unless the scheme says empty = "burn". After
+    a day away every epoch is closed in its order; none is skipped. A clock that is new here closes several only with --catch-up.
 
     A registry that was pulled from a chain is pulled again at each epoch's block, one block for all competitions of a subnet.
     Everything that is settled goes to the targets of publish.toml. kill -9 loses nothing; SIGTERM and Ctrl-C end it.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.archive import Engine, Memory, Workers, check_alone, settle_archive, shard_engine
 from assay.cli.errors import warn
 from assay.errors import BadInput, CannotSettle
 
@@ -50,6 +51,10 @@ WithoutScores = Annotated[bool, typer.Option("--without-scores", help=_WITHOUT)]
 Yes = Annotated[bool, typer.Option("--yes", help="With --skip and --without-scores: do not ask again.")]
 
 
+_ARCHIVE = "Settle the epochs of an archive whose evidence fits a pattern: 'archive/**/*.parquet', 's3://BUCKET/…'."
+Archive = Annotated[str | None, typer.Option(metavar="PATTERN", help=_ARCHIVE)]
+
+
 @dataclass(frozen=True)
 class ClosingFlags:
     """What the command line allows about closing an epoch that is not simply the next one with scores."""
@@ -70,7 +75,7 @@ class ClosingFlags:
 
 
 def settle(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The competition's folder.", show_default=False)] = None,
     epoch: Epoch = None,
     previous: Previous = None,
     as_json: Json = False,
@@ -83,6 +88,10 @@ def settle(
     skip: Skip = False,
     without_scores: WithoutScores = False,
     yes: Yes = False,
+    archive: Archive = None,
+    engine: Engine = "local",
+    workers: Workers = 0,
+    memory: Memory = 4.0,
 ) -> None:
     """Settle an epoch: evidence into scores, weights or payouts.
 
@@ -97,6 +106,10 @@ def settle(
     unless --skip leaves out some epochs. --without-scores closes an epoch in which no participant has an agreed score. Both
     first show what that costs and which validators have not reported; on a terminal they ask again.
 
+    With --archive, many competitions and epochs are settled at once from an archive (assay export archive writes one), each from
+    the inputs, evidence and previous settlement that are there. Nothing is signed or verified: assay verify --all does that.
+    --output names a folder for the settlements.
+
     \b
     Examples:
       assay settle my-competition
@@ -104,10 +117,18 @@ def settle(
       assay settle my-competition --json | jq .weights
       assay settle my-competition --dry-run
       assay settle my-competition --epoch 20 --skip
+      assay settle --archive 's3://my-bucket/archive/**/*.parquet' --output settlements
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
-
+    if archive is not None:
+        given = {"DIR": folder is not None, "--epoch": epoch is not None, "--previous": previous is not None}
+        given |= {"--csv": as_csv, "--key": key is not None, "--dry-run": dry_run, "--top": top is not None}
+        check_alone(given | {"--early": early, "--skip": skip, "--without-scores": without_scores}, "--archive")
+        settle_archive(archive, output, shard_engine(engine, workers, memory), as_json=as_json)
+        return
+    if folder is None:
+        raise typer.BadParameter("name the competition's folder, or an archive with --archive", param_hint="DIR")
     flags = ClosingFlags(skip, without_scores, yes)
     settlement, remark, without = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early, flags=flags)
     if as_json or as_csv or output is not None:

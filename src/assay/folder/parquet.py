@@ -6,7 +6,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = [
     "Names",
     "ParquetFiles",
     "check_names",
+    "confined",
     "enum",
     "groups",
     "identity",
@@ -43,6 +44,8 @@ __all__ = [
 
 MEMORY = "2500MB"
 """The memory that DuckDB may use. Beyond that it writes to a temporary folder."""
+LEAST_MEMORY = 64 * 2**20
+"""Bytes without which DuckDB reads no Parquet file of a usual size."""
 WHOLE = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
 TEXT = frozenset({"VARCHAR"})
 INSTANTS = frozenset({"TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"})
@@ -178,6 +181,15 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
         "autoinstall_known_extensions": False,
     }
     return duckdb.connect(config=settings)
+
+
+def confined(memory: int, threads: int) -> None:
+    """Limit DuckDB in this process to bytes of memory, and to threads (0: as it is); without DuckDB there is nothing to limit."""
+    with suppress(ImportError):
+        database = _database(os.getpid())
+        database.execute(f"SET memory_limit = '{max(memory, LEAST_MEMORY)}B'")
+        if threads:
+            database.execute(f"SET threads = {threads}")
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:

@@ -23,14 +23,14 @@ from assay.records import Participant, Pulled
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.scheme.reading import present, validate
-from assay.settle.inputs import Inputs, Previous, frame
+from assay.settle.inputs import Inputs, Previous, Scored, frame
 from assay.settle.score import first_epochs
 
 __all__ = ["EvidenceSource", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
-EvidenceSource = Callable[[Registry], Gathered | tuple[Path, ...]]
-"""Reads evidence: takes the names that a record may have, returns the records or the Parquet files that hold them."""
+EvidenceSource = Callable[[Registry], Gathered | tuple[Path, ...] | Scored]
+"""Reads evidence: takes the names that a record may have; returns the records, Parquet files that hold them, or their scores."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,10 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     return inputs
 
 
-def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...]) -> tuple[Inputs, Mapping[str, int]]:
+def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...] | Scored) -> tuple[Inputs, Mapping[str, int]]:
     """The inputs with their evidence (records, or counts from Parquet files), and the epoch that accepted each submission."""
+    if isinstance(evidence, Scored):
+        return replace(inputs, evidence=evidence), evidence.first
     axes = frame(inputs)
     if isinstance(evidence, Gathered):
         evidence = evidence.up_to(inputs.epoch)
@@ -159,9 +161,10 @@ def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...]) -> tup
     return replace(inputs, evidence=scored), scored.first
 
 
-def _epoch(epoch: int | None, evidence: Gathered | tuple[Path, ...], place: Place) -> int:
+def _epoch(epoch: int | None, evidence: Gathered | tuple[Path, ...] | Scored, place: Place) -> int:
     if epoch is not None:
         return epoch
+    assert not isinstance(evidence, Scored)  # who scored it knew the epoch
     if isinstance(evidence, Gathered):
         highest = max((record.epoch for record in evidence.records), default=None)
     else:

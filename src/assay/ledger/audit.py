@@ -17,8 +17,8 @@ from itertools import chain
 
 from assay.errors import BadInput
 from assay.exact import digest
-from assay.ledger import check, evidence
-from assay.ledger.access import Ledger
+from assay.ledger import check, evidence, standing
+from assay.ledger.access import Ledger, stored_settlement
 from assay.ledger.check import CheckError, LogKey
 from assay.ledger.counting import CountedView, check_members, check_row, expect
 from assay.ledger.statements import receipt_file
@@ -27,7 +27,7 @@ from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.tables import Candidate, first_of_slot, slot_of
 from assay.records import Evidence, record
 
-__all__ = ["Audited", "audit", "audit_receipts"]
+__all__ = ["Audited", "audit", "audit_receipts", "audit_standing"]
 
 SIZE = 32
 """Bytes of a digest."""
@@ -104,6 +104,29 @@ def audit_receipts(ledger: Ledger) -> int:
         error.at(file=ledger.store.name)
         raise
     return count
+
+
+def audit_standing(ledger: Ledger) -> int | None:
+    """Compare what is stored about closed epochs with the evidence; returns how many rows there are, None if they are not used.
+
+    Raises Damaged for a row that is wrong, and StoreError.
+    """
+    try:
+        with ledger.counted() as view:
+            there = standing.stored(view)
+            if there is None:
+                return None
+            epoch, rows = there
+            document = json.loads(stored_settlement(view, epoch)[1])
+            expected = standing.fresh(view, document, epoch).documents()
+            for about in sorted({*rows, *expected}):
+                if rows.get(about) != expected.get(about):
+                    what = f"what is stored about {about!r} does not follow from the evidence of epochs up to {epoch}"
+                    raise Damaged(what, hint=standing.REBUILD)
+            return len(rows)
+    except Damaged as error:
+        error.at(file=ledger.store.name)
+        raise
 
 
 def _check_witnessed(ledger: Ledger, view: View) -> None:

@@ -46,6 +46,7 @@ __all__ = [
     "export",
     "log_files",
     "receipt_now",
+    "write_epoch",
 ]
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
@@ -71,6 +72,27 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
         with ledger.counted() as view:
             _write(view, last, beside, as_parquet=as_parquet)
     return target
+
+
+def write_epoch(ledger: Ledger, last: StoredReceipt, place: Path, *, as_parquet: bool = False) -> None:
+    """Write what an archive has of one settled epoch into an empty folder: only what is not of an earlier epoch.
+
+    The names are those of a bundle, all in this folder: epoch-N.receipt, epoch-N.jsonl or .parquet, batches.jsonl, inputs.json,
+    settlement.json. Raises as `export` does.
+    """
+    from assay.ledger.access import stored_settlement
+
+    if as_parquet:
+        _check_parquet(ledger, last)
+    with ledger.counted() as view:
+        receipts = [receipt for receipt in view.receipts() if receipt.position <= last.position]
+        settled, inputs = stored_settlement(view, last.epoch)
+        first = receipts[-2].epoch + 1 if len(receipts) > 1 else 0
+        _put(place / SETTLEMENT, [settled.document, b"\n"])
+        _put(place / INPUTS, [inputs, b"\n"])
+        _put_evidence(view, place, last, first, as_parquet=as_parquet)
+        _put(place / BATCHES, _lines(view, [last], first))
+        _put_receipt(view, place, last, Tree([check.leaf_hash(_entry(receipt)) for receipt in receipts]))
 
 
 def receipt_now(view: View, epoch: int) -> bytes:
@@ -114,14 +136,8 @@ def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) ->
     tree = Tree([check.leaf_hash(_entry(receipt)) for receipt in receipts])
     first = 0
     for receipt in receipts:
-        rows = ((seq, body) for seq, _, body in view.records(first, receipt.epoch))
-        name = f"epoch-{receipt.epoch}"
-        if as_parquet:
-            evidence.write_parquet(place / EVIDENCE / f"{name}.parquet", rows)
-        else:
-            evidence.write_lines(place / EVIDENCE / f"{name}.jsonl", rows)
-        proof, then = tree.inclusion(receipt.position, receipt.position + 1), proven_in(view, receipt, exact=True)
-        _put(place / RECEIPTS / f"{name}.receipt", [statements.receipt_file(receipt.envelope, proof, then.checkpoint)])
+        _put_evidence(view, place / EVIDENCE, receipt, first, as_parquet=as_parquet)
+        _put_receipt(view, place / RECEIPTS, receipt, tree)
         first = receipt.epoch + 1
     _put(place / BATCHES, _lines(view, receipts))
     then = proven_in(view, last, exact=True)
@@ -130,9 +146,26 @@ def _write(view: View, last: StoredReceipt, place: Path, *, as_parquet: bool) ->
         _put(place / LOG / path, [data])
 
 
-def _lines(view: View, receipts: Iterable[StoredReceipt]) -> Iterator[bytes]:
-    """The lines of batches.jsonl: receipt by receipt, in order of acceptance."""
-    first = 0
+def _put_evidence(view: View, folder: Path, receipt: StoredReceipt, first: int, *, as_parquet: bool) -> None:
+    """Write the records of a receipt; first: the first of its epochs."""
+    rows = ((seq, body) for seq, _, body in view.records(first, receipt.epoch))
+    if as_parquet:
+        evidence.write_parquet(folder / f"epoch-{receipt.epoch}.parquet", rows)
+    else:
+        evidence.write_lines(folder / f"epoch-{receipt.epoch}.jsonl", rows)
+
+
+def _put_receipt(view: View, folder: Path, receipt: StoredReceipt, tree: Tree) -> None:
+    """Write a receipt's file, proven in the log as it was with this receipt; tree: of the entries up to it at least."""
+    from assay.ledger.access import proven_in
+
+    proof, then = tree.inclusion(receipt.position, receipt.position + 1), proven_in(view, receipt, exact=True)
+    path = folder / f"epoch-{receipt.epoch}.receipt"
+    _put(path, [statements.receipt_file(receipt.envelope, proof, then.checkpoint)])
+
+
+def _lines(view: View, receipts: Iterable[StoredReceipt], first: int = 0) -> Iterator[bytes]:
+    """The lines of batches.jsonl: receipt by receipt, in order of acceptance; first: the first epoch of the first receipt."""
     for receipt in receipts:
         for batch in view.batches(first, receipt.epoch):
             yield b'{"envelope":%b,"members":%b}\n' % (batch.envelope, canonical([list(pair) for pair in batch.members]))

@@ -76,7 +76,7 @@ class Aside:
         return f"{of}, is set aside: {self.why}"
 
 
-class _CheckedBefore(NamedTuple):
+class CheckedBefore(NamedTuple):
     """The last signed verdict: up to which batch, with which epoch, the digest over their rows, what is set aside."""
 
     batches: int = 0
@@ -137,7 +137,8 @@ class CountedView(View):
     """A view of the evidence that counts: its records and batches leave out what is set aside. Raises Damaged.
 
     aside: the batches set aside, in order of acceptance. looked: the number of the last batch. judged: a cache of verdicts by the
-    digest over the rows up to each batch, which is added to.
+    digest over the rows up to each batch, which is added to. digests: of the batches that count. before: what
+    the log's key signed last.
     """
 
     def __init__(self, view: View, key: LogKey, judged: dict[tuple[object, ...], str] | None = None) -> None:
@@ -174,6 +175,7 @@ class CountedView(View):
             judged.pop(old, None)  # the new receipt has the verdict on these batches
         self.aside = tuple(aside)
         self._numbers = frozenset(entry.batch.id for entry in aside)
+        self.digests, self.before = good.keys(), before
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
         """How many records of these epochs count."""
@@ -320,7 +322,7 @@ def _digest(before: str, stored: StoredBatch) -> str:
     return f"sha256:{sha256(json.dumps([before, *row]).encode()).hexdigest()}"
 
 
-def _remembered(view: View, vkey: str) -> _CheckedBefore:
+def _remembered(view: View, vkey: str) -> CheckedBefore:
     """The last verdict that the log's key signed; envelopes of other keys, or of another count of batches, are skipped."""
     for count, envelope in view.checked():
         try:
@@ -338,8 +340,8 @@ def _remembered(view: View, vkey: str) -> _CheckedBefore:
             continue
         verdict = statement["predicate"]
         if (verdict["origin"], verdict["batches"]) == (key.name, count):
-            return _CheckedBefore(verdict["batches"], verdict["epoch"], verdict["digest"], dict(_aside(verdict["aside"])))
-    return _CheckedBefore()
+            return CheckedBefore(verdict["batches"], verdict["epoch"], verdict["digest"], dict(_aside(verdict["aside"])))
+    return CheckedBefore()
 
 
 def _aside(rows: list[Json]) -> Iterator[tuple[int, str]]:

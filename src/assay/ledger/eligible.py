@@ -40,7 +40,7 @@ from assay.folder.previous import check_follows
 from assay.folder.reader import EvidenceSource, parse_case
 from assay.kind import find
 from assay.ledger import evidence
-from assay.ledger.batch import StoredRecord
+from assay.ledger.batch import StoredRecord, stated
 from assay.records import Participant
 from assay.scheme.fields import instant_text
 from assay.settle.inputs import Inputs, Previous
@@ -119,7 +119,13 @@ class BatchTaskSet(NamedTuple):
     members: Sequence[Sequence[int]]
 
 
-Numbers = "NDArray[np.int64]"
+if TYPE_CHECKING:
+    Numbers = NDArray[np.int64]
+
+
+def judged(envelope: bytes, members: Sequence[Sequence[int]]) -> BatchTaskSet:
+    """The task set on which a batch's records were judged, by its envelope."""
+    return BatchTaskSet(stated(envelope)[1].task_set, members)
 
 
 def left_out(batches: Iterable[BatchTaskSet], task_set: str | None) -> NDArray[np.int64]:
@@ -142,7 +148,7 @@ def _numbers(ranges: Sequence[Sequence[int]]) -> NDArray[np.int64]:
 def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], *, many: bool) -> Iterator[EvidenceSource]:
     """The ledger's evidence (seq, canonical JSON), for as long as the block lasts; `many`: through Parquet."""
     if not many:
-        yield lambda known: _gathered(records, without, known)
+        yield lambda known: gathered(records, known, without)
         return
     with TemporaryDirectory(prefix="assay-ledger-") as place:
         whole = Path(place) / "evidence.parquet"
@@ -160,15 +166,15 @@ def from_files(
     group), which may be false, while the digests were taken of the columns.
     """
     if not paths or any(path.suffix != ".parquet" for path in paths):
-        yield lambda known: _gathered(records(), without, known)
+        yield lambda known: gathered(records(), known, without)
         return
     with TemporaryDirectory(prefix="assay-ledger-") as place:
         yield lambda known: tuple(_fitting(_copied(path, Path(place)), without, known, Path(place)) for path in paths)
 
 
-def _gathered(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64], known: Registry) -> Gathered:
-    """The records that bear on the settlement, checked as those of a folder are."""
-    gone, shared = frozenset(without.tolist()), find(known.kind).record.shared_key
+def gathered(records: Iterable[tuple[int, bytes]], known: Registry, without: NDArray[np.int64] | None = None) -> Gathered:
+    """The records (seq, canonical JSON) that bear on the settlement, checked as those of a folder are."""
+    gone, shared = frozenset(() if without is None else without.tolist()), find(known.kind).record.shared_key
     somebody = min(known.participants)
     values = []
     for seq, body in records:

@@ -18,7 +18,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder.files import Place, load
-from assay.ledger import batch, bundle, check, eligible, evidence, settling
+from assay.ledger import batch, bundle, check, eligible, evidence, settling, standing
 from assay.ledger.access import Ledger, receipt_version, stored_settlement
 from assay.ledger.batch import Batch
 from assay.ledger.check import RECEIPT_BYTES
@@ -42,7 +42,11 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
         receipt = ledger.receipt(last.epoch if last is not None else epoch or 0)
         settled, inputs = stored_settlement(view, receipt.epoch)
         settlement, document = json.loads(settled.document), json.loads(inputs)
-        rows = results(settlement, settling.rests(view, document, settlement) if receipt_version(receipt) > 1 else None)
+        bound = None
+        if receipt_version(receipt) > 1:
+            held = standing.find(view, document, receipt.epoch)
+            bound = settling.rests(view, document, settlement, held)
+        rows = results(settlement, bound)
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
         if at is None:
             what = f"there is no participant {participant[:80]!r} in the settlement of epoch {receipt.epoch}"

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from assay.ledger.check import EMPTY_ROOT, node_hash
 
-__all__ = ["Node", "Proof", "Tree", "consistency", "inclusion", "root", "span"]
+__all__ = ["Frontier", "Node", "Proof", "Tree", "consistency", "inclusion", "root", "span"]
 
 Node = Callable[[int, int], bytes]
 """The hash of the whole subtree at (level, index)."""
@@ -39,6 +39,33 @@ def _paired(level: Sequence[bytes]) -> list[bytes]:
     """The parents of neighbouring hashes; a last hash without a neighbour is left out."""
     whole = len(level) & ~1
     return [sha256(b"\x01" + left + right).digest() for left, right in zip(level[:whole:2], level[1:whole:2], strict=True)]
+
+
+class Frontier:
+    """What remains of a tree so that leaves can be added to it: the roots of its largest whole subtrees, from left to right."""
+
+    def __init__(self, count: int = 0, hashes: Sequence[bytes] = ()) -> None:
+        self.count, self.hashes = count, list(hashes)
+        if count.bit_count() != len(self.hashes):
+            raise ValueError(f"a tree of {count} leaves has {count.bit_count()} such subtrees, not {len(self.hashes)}")
+
+    def add(self, leaf: bytes) -> None:
+        """Add a leaf hash."""
+        below = self.count
+        while below & 1:
+            leaf = node_hash(self.hashes.pop(), leaf)
+            below >>= 1
+        self.hashes.append(leaf)
+        self.count += 1
+
+    def root(self) -> bytes:
+        """The root over all leaves: the same as `root` gives."""
+        if not self.hashes:
+            return EMPTY_ROOT
+        *rest, hash_ = self.hashes
+        for left in reversed(rest):
+            hash_ = node_hash(left, hash_)
+        return hash_
 
 
 def span(node: Node, begin: int, end: int) -> bytes:

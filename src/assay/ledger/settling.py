@@ -4,6 +4,7 @@
   participants.csv leaves them empty.
 - Evidence counts if its validator signed it: `assay.ledger.counting` sets the rest aside. While a batch is missing that was
   acknowledged here (`assay.ledger.intake`), nothing is settled.
+- In a ledger with many records, what follows from closed epochs is read as their receipts stored it: `assay.ledger.standing`.
 - Settlement and receipt are stored in one transaction. The settlement is computed outside its lock; if evidence, submissions or
   receipts changed before the lock is held, it is computed again.
 - Settling goes to the next epoch; `assay.ledger.closing_cost` says what the operator must ask for.
@@ -28,11 +29,12 @@ from assay.exact import canonical, digest
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
 from assay.kind import find
-from assay.ledger import access, batch, check, eligible, evidence, intake, statements
+from assay.ledger import access, check, eligible, evidence, intake, standing, statements
 from assay.ledger.access import Ledger, receipt_predicate, stored_settlement
 from assay.ledger.closing_cost import Closing, next_epoch, silent, to_settle, to_show
 from assay.ledger.counting import Aside, CountedView
 from assay.ledger.keys import PrivateKey
+from assay.ledger.standing import StandingEvidence
 from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettlement, View
 from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.view import LATEST
@@ -50,6 +52,7 @@ __all__ = [
     "draft",
     "is_settled",
     "newest",
+    "rebuild",
     "records_about",
     "records_by_participant",
     "replay",
@@ -88,6 +91,8 @@ class Draft:
     """The snapshot that it was computed from, now closed: the batches set aside, and what the log's key will sign of it."""
     closing: Closing
     """What it costs to close the epoch."""
+    standing: StandingEvidence | None
+    """What the receipt will store for the next epoch."""
 
 
 def settle(
@@ -127,6 +132,8 @@ def settle(
         settled = StoredSettlement(receipt.epoch, plan.settlement.digest, eligible.inputs_digest(plan.inputs), document)
         tx.add_settled(settled, inputs_document, receipt)
         tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
+        if plan.standing is not None:
+            plan.standing.store(tx, receipt.digest, plan.counted.looked, ledger.key, signer)
     _publish(ledger, receipt)
     return EpochResult(plan.settlement, receipt, new=True, aside=plan.counted.aside)
 
@@ -204,7 +211,8 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
         _check_closed(view)
         check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
-        settlement = compute(view, document, epoch, last)
+        held = standing.find(view, document, epoch)
+        settlement = compute(view, document, epoch, last, held)
         first = 0 if last is None else last.epoch + 1
         pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
         bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
@@ -213,11 +221,12 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
             settlement,
             inputs,
             bound,
-            rests(view, inputs, settlement.document),
+            rests(view, inputs, settlement.document, held),
             last,
             _seen(view, epoch),
             view,
             _closing(ledger, view, settlement),
+            held,
         )
 
 
@@ -229,17 +238,24 @@ def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closi
     instead = None
     if passed:
         try:
-            instead = compute(view, _inputs(ledger.folder, view, passed[0]), passed[0], last)
+            document = _inputs(ledger.folder, view, passed[0])
+            instead = compute(view, document, passed[0], last, standing.find(view, document, passed[0]))
         except BadInput:  # the folder is of a later epoch
             instead = None
     reported = frozenset(received.validator for received in view.batches(first, epoch))
     return Closing(settlement, passed, instead, silent(settlement, reported))
 
 
-def rests(view: View, document: Json, settlement: Json) -> Mapping[str, Json]:
-    """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs."""
-    epoch = settlement["epoch"]
-    return eligible.bind_results(view.records(0, epoch), document, settlement, _left_out(view, epoch, settlement["task_set"]))
+def rests(view: CountedView, document: Json, settlement: Json, held: StandingEvidence | None = None) -> Mapping[str, Json]:
+    """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs.
+
+    held: what counts in it; None: everything is found in the records.
+    """
+    if held is not None:
+        return held.results()
+    oldest, epoch = _oldest(view, document, settlement["epoch"]), settlement["epoch"]
+    without = frozenset(_left_out(view, oldest, epoch, settlement["task_set"]).tolist())
+    return eligible.bind_results(view.records(oldest, epoch), document, settlement, without)
 
 
 def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> list[Evidence]:
@@ -249,6 +265,26 @@ def records_about(ledger: Ledger, settlement: Settlement, participant: str) -> l
         return [record(json.loads(row.body) | {"seq": row.seq}) for _, row in rows]
 
 
+def rebuild(ledger: Ledger, signer: PrivateKey) -> int | None:
+    """Store anew what follows from the evidence of closed epochs. SPEC 3.0.
+
+    Returns their last one; None if nothing is stored, because it is not needed, or because the next receipt must sign more first.
+    Raises BadInput for a signer that is not the log's, and StoreError.
+    """
+    ledger.check_signer(signer)
+    with ledger.store.writing() as tx:
+        standing.forget(tx)
+        view = CountedView(tx, ledger.key, ledger.judged)
+        last = view.last_receipt()
+        if last is None or view.before.epoch != last.epoch:
+            return None
+        held = standing.find(view, json.loads(stored_settlement(view, last.epoch)[1]), last.epoch)
+        if held is None:
+            return None
+        held.store(tx, last.digest, view.before.batches, ledger.key, signer)
+    return last.epoch
+
+
 def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int = LATEST) -> dict[str, list[StoredRecord]]:
     """Participant → the records that its result rests on, as they are stored, in order of acceptance; read in one pass.
 
@@ -256,27 +292,33 @@ def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int
     """
     with ledger.counted() as view:
         found: dict[str, list[StoredRecord]] = {}
-        for name, _, row in _behind(view, eligible.inputs_document(settlement.inputs), settlement.document, last_seq):
+        document, epoch = eligible.inputs_document(settlement.inputs), settlement.epoch
+        without = frozenset(_left_out(view, 0, epoch, settlement.inputs.task_set).tolist())
+        records = (row for row in view.records(0, epoch) if row.seq <= last_seq)
+        for name, _, row in eligible.records_behind_results(records, document, settlement.document, without):
             found.setdefault(name, []).append(row)
         return found
 
 
-def about(view: View, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
-    """The records that the result of one participant rests on, each with its epoch."""
-    return ((of, row) for name, of, row in _behind(view, document, settlement) if name == participant)
+def about(view: CountedView, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
+    """The records that the result of one participant rests on, each with its epoch. Only this participant's are read."""
+    scope = standing.scope_of(view, document, settlement["epoch"])
+    row = next(scope.of(each) for each in scope.inputs.participants if each.key == participant)
+    records = (stored for _, stored, _ in standing.behind(view, scope, row, settlement["epoch"]))
+    rows = eligible.records_behind_results(records, document, settlement, ())
+    return ((of, row) for name, of, row in rows if name == participant)
 
 
-def _behind(view: View, document: Json, settlement: Json, last_seq: int = LATEST) -> Iterator[tuple[str, int, StoredRecord]]:
-    """(participant, epoch, record) of each record that a result rests on; document: of the settlement's inputs."""
-    epoch = settlement["epoch"]
-    without = _left_out(view, epoch, settlement["task_set"])
-    records = (row for row in view.records(0, epoch) if row.seq <= last_seq)
-    return eligible.records_behind_results(records, document, settlement, without)
+def _left_out(view: View, oldest: int, epoch: int, task_set: str | None) -> eligible.Numbers:
+    judged = (eligible.judged(stored.envelope, stored.members) for stored in view.batches(oldest, epoch))
+    return eligible.left_out(judged, task_set)
 
 
-def _left_out(view: View, epoch: int, task_set: str | None) -> frozenset[int]:
-    judged = (_judged(stored.envelope, stored.members) for stored in view.batches(0, epoch))
-    return frozenset(eligible.left_out(judged, task_set).tolist())
+def _oldest(view: View, document: Json, epoch: int) -> int:
+    """The first epoch whose evidence must be read; in a ledger with few records, all is."""
+    rules = document["scheme"]["consensus"]
+    age = rules.get("max_age_epochs")
+    return 0 if age is None or rules.get("assign") is not None or view.count(0, epoch) <= standing.MANY else max(0, epoch - age)
 
 
 def _check_closed(view: CountedView) -> None:
@@ -302,33 +344,43 @@ def check_answered(ledger: Ledger, view: CountedView) -> int:
         with ledger.store.reading() as newer:  # it is acknowledged by now, so this snapshot has it
             return any(stored.id > view.looked for stored in newer.named(batch))
 
-    counted = {stored.digest for stored in view.batches()}
-    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, counted, why, came_later)
+    return intake.check_acknowledged(ledger.folder / intake.ACKNOWLEDGED, view.digests, why, came_later)
 
 
-def compute(view: View, document: Json, epoch: int, before: StoredReceipt | None) -> Settlement:
-    """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of."""
+def compute(
+    view: View, document: Json, epoch: int, before: StoredReceipt | None, held: StandingEvidence | None = None
+) -> Settlement:
+    """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of.
+
+    held: what counts in it; None: everything is found in the records.
+    """
     earlier = None if before is None else previous_of(json.loads(stored_settlement(view, before.epoch)[0].document))
-    records = ((seq, body) for seq, _, body in view.records(0, epoch))
+    if held is not None:
+        source = held.source(view)
+        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=source, previous=earlier))
+    oldest = _oldest(view, document, epoch)
+    records = ((seq, body) for seq, _, body in view.records(oldest, epoch))
     kind = find(document["scheme"]["score"]["kind"])
     task_set = digest(document["tasks"]) if document.get("tasks") else None  # only a kind with tasks.txt has one
-    judged = (_judged(stored.envelope, stored.members) for stored in view.batches(0, epoch))
-    without = eligible.left_out(judged, task_set)
     many = (
         kind.in_bulk
-        and view.count(0, epoch) > eligible.MANY
+        and view.count(oldest, epoch) > eligible.MANY
         and find_spec("duckdb") is not None
         and find_spec("pyarrow") is not None
     )
-    with eligible.from_records(records, without, many=many) as evidence_of:
-        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=evidence_of, previous=earlier))
+    with eligible.from_records(records, _left_out(view, oldest, epoch, task_set), many=many) as source:
+        return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=source, previous=earlier))
 
 
-def again(view: View, receipt: StoredReceipt) -> Settlement:
-    """A settled epoch, computed again from what was stored; raises CannotSettle if the digest is another."""
-    settled, document = stored_settlement(view, receipt.epoch)
-    before = view.receipt_at(receipt.position - 1)
-    settlement = compute(view, json.loads(document), receipt.epoch, before)
+def again(view: CountedView, receipt: StoredReceipt, *, whole: bool = False) -> Settlement:
+    """A settled epoch, computed again from what was stored; raises CannotSettle if the digest is another.
+
+    whole: from the records themselves, whatever the ledger knows of closed epochs.
+    """
+    settled, stored = stored_settlement(view, receipt.epoch)
+    before, document = view.receipt_at(receipt.position - 1), json.loads(stored)
+    held = None if whole else standing.find(view, document, receipt.epoch)
+    settlement = compute(view, document, receipt.epoch, before, held)
     if settlement.digest != settled.digest:
         raise CannotSettle(
             f"epoch {receipt.epoch} was settled as {settled.digest}, but the ledger now gives {settlement.digest}",
@@ -342,7 +394,7 @@ def replay(ledger: Ledger) -> Iterator[EpochResult]:
     with ledger.counted() as view:
         last = -1
         for receipt in list(view.receipts()):
-            settlement = again(view, receipt)
+            settlement = again(view, receipt, whole=True)
             pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, receipt.epoch)]
             stated = receipt_predicate(receipt)
             bound = {
@@ -405,7 +457,3 @@ def _receipt(ledger: Ledger, view: View, signer: PrivateKey, plan: Draft) -> Sto
         registry=plan.inputs.get("registry"),
     )
     return ledger.signed(view, payload, plan.settlement.epoch, signer)
-
-
-def _judged(envelope: bytes, members: Any) -> eligible.BatchTaskSet:
-    return eligible.BatchTaskSet(batch.stated(envelope)[1].task_set, members)

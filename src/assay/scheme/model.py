@@ -261,6 +261,8 @@ class Outliers(Section):
     method: Literal["modified-z", "z", "none"] = "modified-z"
     threshold: Nanos = 0
     mad_floor: Share = NANO // 100
+    scale: Literal["noise"] | None = None
+    """What a deviation is counted in: the MAD or its floor; noise: the binomial standard error too, if that is larger."""
 
     @model_validator(mode="before")
     @classmethod
@@ -268,6 +270,12 @@ class Outliers(Section):
         if isinstance(value, dict) and "threshold" not in value:
             return value | {"threshold": "2" if value.get("method") == "z" else "3.5"}
         return value
+
+    @model_validator(mode="after")
+    def _noise_of_the_median(self) -> Self:
+        if self.scale is not None and self.method != "modified-z":
+            raise PydanticCustomError("assay", 'scale = "noise" goes only with method = "modified-z"; change one of them')
+        return self
 
 
 class Consensus(Section):
@@ -277,10 +285,28 @@ class Consensus(Section):
     min_stake: Share = 3 * NANO // 10
     min_validator_stake: Rao = 0
     recheck: bool = False
-    combine: Literal["stake-mean", "stake-median", "mean"] = "stake-mean"
+    combine: Literal["stake-mean", "stake-median", "mean", "clip", "trimmed"] = "stake-mean"
+    kappa: Annotated[Share, Field(ge=1)] | None = None
+    """clip: the part of the stake that must reach a score."""
+    trim: Annotated[Share, Field(lt=NANO // 2)] | None = None
+    """trimmed: the part of the stake that is cut off at each end."""
     assign: Positive | None = None
     max_age_epochs: Count | None = None
     outliers: Outliers = Outliers.model_validate({})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _part_of_the_combination(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for combine, name, default in (("clip", "kappa", "50%"), ("trimmed", "trim", "20%")):
+            if value.get("combine") == combine:
+                value = {name: default} | value
+            elif name in value:
+                raise PydanticCustomError(
+                    "assay", '{name} does nothing without combine = "{combine}"; remove it', {"name": name, "combine": combine}
+                )
+        return value
 
 
 class Reward(Section):
@@ -390,6 +416,10 @@ class Scheme(Section):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
+        if self.consensus.outliers.scale is not None and self.kind.trials(self.score) is None:
+            raise PydanticCustomError(
+                "assay", 'scale = "noise" needs scores that are a share of trials; use it with [score] kind = "tests"'
+            )
         if self.reward.kind == "ranking":
             if self.decay is not None:
                 raise PydanticCustomError("assay", "a ranking does not decay; remove the section [decay]")

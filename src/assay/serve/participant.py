@@ -146,7 +146,13 @@ def _score_steps(season: Season, key: str) -> Iterator[Json]:
         "marks": [*_dots(votes)],
         "val": "" if not counted else _range([vote["score"] for vote in counted]),
     }
-    how = {"stake-mean": "mean, by stake", "stake-median": "median, by stake", "mean": "mean"}[season.scheme.consensus.combine]
+    how = {
+        "stake-mean": "mean, by stake",
+        "stake-median": "median, by stake",
+        "mean": "mean",
+        "clip": "clipped mean, by stake",
+        "trimmed": "trimmed mean, by stake",
+    }[season.scheme.consensus.combine]
     yield {
         "grid": TICKS,
         "name": "Agreed score",

@@ -320,7 +320,8 @@ def _outliers(season: Season) -> Iterator[Json]:
             if not vote["excluded"]:
                 continue
             middle = row["median"] if row["median"] is not None else row["mean"]
-            measure = f"|M| {vote['modified_z']}" if vote["modified_z"] is not None else f"z² {vote['z_squared']}"
+            square = "M²" if season.scheme.consensus.outliers.scale is not None else "z²"
+            measure = f"|M| {vote['modified_z']}" if vote["modified_z"] is not None else f"{square} {vote['z_squared']}"
             yield {
                 "v": season.called[vote["validator"]],
                 "p": season.name(row["participant"]),
@@ -341,6 +342,12 @@ def _rule(season: Season) -> str:
     if rules.method == "none":
         return "The scheme looks for no outliers."
     threshold = rules.threshold / NANO
+    if rules.scale is not None:
+        return (
+            f"A score is left out when M² is above {threshold * threshold:g}: the square of its distance from the median, "
+            "counted in median absolute deviations or, if that is larger, in the noise of this number of trials. "
+            "The line is the median."
+        )
     if rules.method == "modified-z":
         return (
             f"A score is left out when |M| is above {threshold:g}: 0.6745 times its distance from the median, counted in median "

@@ -9,14 +9,16 @@
 The fences are whole numbers because both sides of each test are:
 
     modified z: 0.6745·|x − median| / scale > t. With X = |2x − 2·median|, S = 4·scale and t in nanos: 1 349 000 000·X > t·S.
+    noise:      scale = 0.6745·√(m(1 − m)/n) with the median m and n trials: X > t·√(2·median·(2 − 2·median)/n). SPEC 3.2.
     z:          |x − mean| / σ > t. With n scores, Σ their sum and W = n·Σx² − Σ² = (n·σ)²: |n·x − Σ| > t·√W.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from fractions import Fraction
 from functools import cached_property
 from math import isqrt
 from typing import NamedTuple
@@ -28,6 +30,7 @@ from assay.errors import BadInput
 from assay.exact import BPS, NANO, half_even
 from assay.scheme.model import Consensus, Outliers
 from assay.settle import limbs
+from assay.settle.combining import COMBINE, Ratio, nothing
 from assay.settle.inputs import Bools, Ints
 from assay.settle.limbs import Stakes
 
@@ -51,6 +54,8 @@ class Votes:
     """The validator has evidence but misses a trial, [V, P]. SPEC 2.1."""
     unjudged: Bools | None = None
     """The validator's judgement is malformed or says unjudged, [V, P]. SPEC 2.3."""
+    trials: int | None = None
+    """Of how many trials each score is the share that passed; None where the scores are of another kind. SPEC 2.1."""
 
     def __post_init__(self) -> None:
         V, P = shape = self.scores.shape
@@ -66,45 +71,10 @@ class Votes:
             )
         if min(self.stakes, default=0) < 0 or max(self.stakes, default=0) >> 63:
             raise BadInput("a stake is out of range", hint="stakes are rao, from 0 to 2^63 − 1")
+        if self.trials is not None and self.trials < 1:
+            raise BadInput("the scores are of no trials", hint="give the number of tasks times trials, at least 1")
         if self.scores.size and (self.scores.min() < 0 or self.scores.max() > NANO):
             raise BadInput("a score is out of range", hint="scores are nanos, from 0 to 1000000000")
-
-
-Ratio = tuple[Ints, Ints]
-"""Numerators in nanos, in limbs, [4, P], and denominators, in words, [2, P]."""
-
-
-def stake_mean(scores: Ints, kept: Bools, stakes: Stakes, counts: Ints, stake: Ints) -> Ratio:
-    """Σ stake·score / Σ stake over the kept; counts [P] and stake [2, P] are theirs, here and below."""
-    return limbs.weighted(stakes, scores * kept), stake
-
-
-def stake_median(scores: Ints, kept: Bools, stakes: Stakes, counts: Ints, stake: Ints) -> Ratio:
-    """The smallest score at which the stake of those at or below it is half of what the kept hold, over 1."""
-    order = np.argsort(np.where(kept, scores, NANO + 1), axis=0, kind="stable")
-    share = np.take_along_axis(stakes.words[:, :, None] * kept, order[None], axis=1)
-    enough = limbs.at_least(limbs.twice(limbs.carried(share.cumsum(axis=1))), stake[:, None])
-    first = np.take_along_axis(order, enough.argmax(axis=0)[None], axis=0)
-    score = np.take_along_axis(scores, first, axis=0)[0]
-    return _padded(score, 4), _padded(np.ones_like(score), 2)
-
-
-def mean(scores: Ints, kept: Bools, stakes: Stakes, counts: Ints, stake: Ints) -> Ratio:
-    """Σ score / count over the kept."""
-    return _padded((scores * kept).sum(axis=0), 4), _padded(counts, 2)
-
-
-COMBINE: dict[str, Callable[[Ints, Bools, Stakes, Ints, Ints], Ratio]] = {
-    "stake-mean": stake_mean,
-    "stake-median": stake_median,
-    "mean": mean,
-}
-
-
-def _padded(numbers: Ints, places: int) -> Ints:
-    sums = np.zeros((places, len(numbers)), np.int64)
-    sums[0] = numbers
-    return sums
 
 
 LEAST = 3
@@ -142,17 +112,32 @@ def _middle(ordered: NDArray[np.int32], counts: Ints, whole: bool) -> Ints:
     return ordered[rows, (counts - 1) // 2].astype(np.int64) + ordered[rows, counts // 2]
 
 
-def modified(median2: Ints, mad4: Ints, rules: Outliers) -> tuple[Ints, Ints]:
-    """The fences `low` and `high` in nanos, [P], by the modified z-score. SPEC 3.2.
+def modified(median2: Ints, mad4: Ints, rules: Outliers, trials: int | None = None) -> tuple[Ints, Ints]:
+    """The fences `low` and `high` in nanos, [P], by the modified z-score; trials: n of `scale = "noise"`. SPEC 3.2.
 
     X may be at most ⌊t·S/UNIT⌋ = q·S + ⌊r·S/UNIT⌋ with t = q·UNIT + r. S ≤ 4·10^9, so r·S < 2^63; no X exceeds 2·10^9, so a
-    larger q says no more than that, and q·S ≤ 8·10^18 < 2^63. S = 0 flags no score.
+    larger q says no more than that, and q·S ≤ 8·10^18 < 2^63. A scale of 0 flags no score. The largest of several scales has the
+    widest fences.
     """
     scale4 = np.maximum(mad4, 4 * rules.mad_floor)
     q, r = divmod(rules.threshold, UNIT)
     reach = min(q, 2 * NANO) * scale4 + r * scale4 // UNIT
-    reach[scale4 == 0] = 2 * NANO
+    none = scale4 == 0
+    if trials is not None:
+        noise = np.array([noise_reach(median, rules.threshold, trials) for median in median2.tolist()], np.int64)
+        reach, none = np.maximum(reach, noise), none & (spread(median2) == 0)
+    reach[none] = 2 * NANO
     return -((reach - median2) >> 1), (median2 + reach) >> 1
+
+
+def spread(median2: Ints) -> Ints:
+    """4·m(1 − m) in nanos squared, at most 10^18, of a doubled median."""
+    return median2 * (2 * NANO - median2)
+
+
+def noise_reach(median2: int, threshold: int, trials: int) -> int:
+    """The largest X = |2x − 2·median| that is within t binomial standard errors: X²·n·10^18 ≤ t²·4·m(1 − m). SPEC 3.2."""
+    return min(2 * NANO, isqrt(threshold * threshold * (median2 * (2 * NANO - median2)) // (trials * NANO * NANO)))
 
 
 def moments(scores: Sequence[int]) -> tuple[int, int]:
@@ -239,9 +224,9 @@ class Agreement:
     mad4: Ints
     """Four times the MAD in nanos, [P]; 0 where it was not computed."""
     above: Ints
-    """Numerator of the exact combination in nanos, in limbs, [4, P]; 0 where there is none."""
+    """Numerator of the exact combination in nanos, as `combining.Ratio` has it; 0 where there is none."""
     below: Ints
-    """Its denominator, in words, [2, P]; 1 where there is none."""
+    """Its denominator, likewise; 1 where there is none."""
     score: Ints
     """Nanos, [P]; −1 where there is no agreed score."""
     bps: Ints | None = None
@@ -283,19 +268,43 @@ class Agreement:
         return half_even(self._moments[p][0], int(self.counts[p]))
 
     def modified_z(self, v: int, p: int) -> int | None:
-        """|M| in nanos, half to even; None where it is undefined or the validator does not count. SPEC 3.2."""
+        """|M| in nanos, half to even; None where it is undefined, or a root, or the validator does not count. SPEC 3.2."""
+        if self.rules.outliers.scale is not None:
+            return None
         scale4 = max(int(self.mad4[p]), 4 * self.rules.outliers.mad_floor)
         if not self._judged(p, "modified-z") or not self.votes.counting[v, p] or not scale4:
             return None
         return half_even(UNIT * abs(2 * int(self.votes.scores[v, p]) - int(self.median2[p])), scale4)
 
     def z_squared(self, v: int, p: int) -> int | None:
-        """((x − mean)/σ)² in nanos, half to even; None where it is undefined or the validator does not count. SPEC 3.2."""
-        if not self._judged(p, "z") or not self.votes.counting[v, p]:
+        """((x − mean)/σ)² in nanos, half to even; with `scale = "noise"` M². None where it is undefined. SPEC 3.2."""
+        if not self.votes.counting[v, p]:
+            return None
+        if self.rules.outliers.scale is not None:
+            return self._m_squared(v, p)
+        if not self._judged(p, "z"):
             return None
         total, spread = self._moments[p]
         away = int(self.counts[p]) * int(self.votes.scores[v, p]) - total
         return half_even(away * away * NANO, spread) if spread else None
+
+    def _m_squared(self, v: int, p: int) -> int | None:
+        """M² in nanos: the smaller of those by the two scales, because the larger scale counts."""
+        if not self._judged(p, "modified-z"):
+            return None
+        assert self.votes.trials is not None
+        median2, scale4 = int(self.median2[p]), max(int(self.mad4[p]), 4 * self.rules.outliers.mad_floor)
+        away = (2 * int(self.votes.scores[v, p]) - median2) ** 2
+        variance4 = median2 * (2 * NANO - median2)
+        ratios = []
+        if scale4:
+            ratios.append(Fraction(UNIT * UNIT * away, NANO * NANO * scale4 * scale4))
+        if variance4:
+            ratios.append(Fraction(away * self.votes.trials, variance4))
+        if not ratios:
+            return None
+        least = min(ratios)
+        return half_even(least.numerator * NANO, least.denominator)
 
     def _judged(self, p: int, method: str) -> bool:
         return self.rules.outliers.method == method and bool(self.quorum[p]) and int(self.counts[p]) >= LEAST
@@ -369,7 +378,12 @@ class Support(NamedTuple):
 
 
 def agree(votes: Votes, rules: Consensus, *, bps: bool = False) -> Agreement:
-    """One agreed score per participant; `bps` asks for ⌊10 000 × the exact combination⌋ as well. SPEC 3."""
+    """One agreed score per participant; `bps` asks for ⌊10 000 × the exact combination⌋ as well. SPEC 3.
+
+    Raises BadInput if `scale = "noise"` is asked of scores without a number of trials.
+    """
+    if rules.outliers.scale is not None and votes.trials is None:
+        raise BadInput("it is not known of how many trials the scores are", field="trials", hint="give tasks times trials")
     votes = standing(votes, rules)
     V, P = votes.scores.shape
     stakes = limbs.split(votes.stakes)
@@ -392,7 +406,7 @@ def _panel(votes: Votes, columns: slice, stakes: Stakes, need: Ints, rules: Cons
     quorum = reached(*everyone, need, rules)
 
     judged = quorum & (everyone.counts >= LEAST)
-    median2, mad4, low, high = _fences(scores, counting, everyone.counts, judged, rules)
+    median2, mad4, low, high = _fences(votes, columns, everyone.counts, judged, rules)
     flagged = ((scores < low) | (scores > high)) & counting
     excluded, majority, rest = _excluded(flagged, counting, stakes, everyone)
 
@@ -403,16 +417,16 @@ def _panel(votes: Votes, columns: slice, stakes: Stakes, need: Ints, rules: Cons
     return Panel(everyone.stake, quorum, status, reason, flagged, excluded, majority, median2, mad4, above, below, score)
 
 
-def _fences(scores: Ints, counting: Bools, counts: Ints, judged: Bools, rules: Consensus) -> tuple[Ints, Ints, Ints, Ints]:
+def _fences(votes: Votes, columns: slice, counts: Ints, judged: Bools, rules: Consensus) -> tuple[Ints, Ints, Ints, Ints]:
     """2 × median, 4 × MAD, and the fences: a score below or above them is an outlier, [P]; wide open where not judged."""
-    method = rules.outliers.method
+    method, scores, counting = rules.outliers.method, votes.scores[:, columns], votes.counting[:, columns]
     median2 = mad4 = np.zeros(len(judged), np.int64)
     if method == "none" or not judged.any():
         return median2, mad4, median2, median2 + NANO
     if method == "z":
         return median2, mad4, *plain(scores, counting, judged, rules.outliers.threshold)
     median2, mad4 = medians(scores, counting, counts)
-    low, high = modified(median2, mad4, rules.outliers)
+    low, high = modified(median2, mad4, rules.outliers, None if rules.outliers.scale is None else votes.trials)
     if not judged.all():
         median2, mad4, low, high = median2 * judged, mad4 * judged, low * judged, np.where(judged, high, NANO)
     return median2, mad4, low, high
@@ -433,9 +447,12 @@ def _excluded(flagged: Bools, counting: Bools, stakes: Stakes, everyone: Support
 def _combined(scores: Ints, kept: Bools, stakes: Stakes, rest: Support, quorum: Bools, rules: Consensus) -> Ratio:
     """The exact combination as a ratio; 0 over 1 without a quorum. SPEC 3.3."""
     if not quorum.any():
-        return np.zeros((4, len(quorum)), np.int64), np.repeat(_ONE, len(quorum), axis=1)
-    above, below = COMBINE[rules.combine](scores, kept, stakes, *rest)
-    return (above, below) if quorum.all() else (np.where(quorum, above, 0), np.where(quorum, below, _ONE))
+        return nothing(rules, len(quorum))
+    above, below = COMBINE[rules.combine](scores, kept, stakes, *rest, rules)
+    if quorum.all():
+        return above, below
+    none = nothing(rules, len(quorum))
+    return np.where(quorum, above, none[0]), np.where(quorum, below, none[1])
 
 
 def _why(
@@ -463,6 +480,3 @@ def _why(
 def _bps(panel: Panel) -> Ints:
     exact = zip(limbs.integers(panel.above), limbs.integers(panel.below), panel.score.tolist(), strict=True)
     return np.array([-1 if score < 0 else BPS * above // (below * NANO) for above, below, score in exact], np.int64)
-
-
-_ONE = limbs.wide([1])

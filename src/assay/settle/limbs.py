@@ -97,7 +97,9 @@ def at_least(left: Ints, right: Ints) -> Bools:
 
 
 def integers(sums: Ints) -> list[int]:
-    """Sums [2, P] or [4, P] as Python integers."""
+    """Sums [2, P] or [4, P] as Python integers; [1, P] are Python integers already."""
+    if len(sums) == 1:
+        return list(sums[0])
     bits = BITS if len(sums) == 2 else LIMB
     *lower, numbers = sums.tolist()
     for row in reversed(lower):
@@ -106,10 +108,13 @@ def integers(sums: Ints) -> list[int]:
 
 
 def quotients(numerators: Ints, denominators: Ints) -> Ints:
-    """Sums [4, P] / sums [2, P], half to even; every quotient at most 10^9, no denominator 0. SPEC 1.
+    """Sums [4, P] / sums [2, P], or both [1, P], half to even; every quotient at most 10^9, no denominator 0. SPEC 1.
 
     float64 decides those that are far from a half, where its error cannot matter; Python integers decide the others.
     """
+    if len(numerators) == 1:
+        exact = zip(integers(numerators), integers(denominators), strict=True)
+        return np.array([half_even(numerator, denominator) for numerator, denominator in exact], np.int64)
     near = (_PLACES @ numerators) / (_WORDS @ denominators)
     rounded = np.rint(near)
     result = rounded.astype(np.int64)

@@ -73,7 +73,7 @@ def settle(inputs: Inputs) -> Settlement:
     evidence = inputs.evidence
     scored = evidence if isinstance(evidence, Scored) else score(evidence, axes, scheme.score)
     seats = _seats(inputs, axes, scored)
-    agreement = agree(_votes(seats, axes, scored), scheme.consensus, bps=scheme.kind.in_bps)
+    agreement = agree(_votes(inputs, seats, axes, scored), scheme.consensus, bps=scheme.kind.in_bps)
     reward = rewarded(inputs, axes, scored, agreement)
     return Settlement(
         inputs=inputs,
@@ -117,11 +117,12 @@ def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant
     return drawn(participant, epoch, axes.validators, eligible, inputs.scheme.consensus, inputs.randomness)
 
 
-def _votes(seats: Seats, axes: Frame, scored: Scored) -> Votes:
+def _votes(inputs: Inputs, seats: Seats, axes: Frame, scored: Scored) -> Votes:
     """The scores that enter consensus: by validators that may count and are assigned, of submissions that are no duplicates."""
     seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & axes.unique[None, :]
     if seats.drawn is not None:
         seated &= seats.drawn
+    trials = inputs.scheme.kind.trials(inputs.scheme.score)
     return Votes(
         scores=scored.scores,
         counting=scored.counting & seated,
@@ -129,4 +130,5 @@ def _votes(seats: Seats, axes: Frame, scored: Scored) -> Votes:
         totals=seats.totals,
         incomplete=None if scored.incomplete is None else scored.incomplete & seated,
         unjudged=None if scored.unjudged is None else scored.unjudged & seated,
+        trials=None if trials is None else trials * len(axes.tasks),
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.archive import export_archive
 from assay.cli.ledger.epochs import export_emission, export_epoch
 from assay.cli.output import AsJson, emit
 
@@ -16,6 +17,7 @@ HELP = "Export epochs of a ledger as files, or trials in the format of other har
 app = typer.Typer(name="export", help=HELP, no_args_is_help=True, rich_markup_mode=None)
 app.command("epoch")(export_epoch)
 app.command("emission")(export_emission)
+app.command("archive")(export_archive)
 
 
 @app.callback()

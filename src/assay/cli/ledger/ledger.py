@@ -1,4 +1,4 @@
-"""The commands `assay ledger init|check|replay|consistency|lost|migrate`; those for backup and rights are in `upkeep`."""
+"""The commands `assay ledger init|check|rebuild|replay|consistency|lost|migrate`; those for backup and rights are in `upkeep`."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def init(
 
 @app.command()
 def check(folder: Folder, as_json: AsJson = False) -> None:
-    """Check everything in the ledger: database, digests, batches, receipts up to the log, what was sent to chains, and that every
-    batch in acknowledged.jsonl is there.
+    """Check everything in the ledger: database, digests, batches, receipts up to the log, what was sent to chains, what is stored
+    about closed epochs, and that every batch in acknowledged.jsonl is there.
 
     A batch that its validator did not sign for this log does not count, and is named. If no receipt was signed since it came, the
     exit code is 1. Nothing is settled again: `assay ledger replay` does that.
@@ -94,7 +94,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from assay.cli.output import Working
     from assay.cli.show import sentence, show
     from assay.ledger import config, settling
-    from assay.ledger.audit import audit, audit_receipts
+    from assay.ledger.audit import audit, audit_receipts, audit_standing
 
     if config.is_subnet(folder):
         _check_subnet(folder, as_json=as_json)
@@ -104,7 +104,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from assay.settle.story.telling import plural
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        audited, receipts = audit(ledger.store, ledger.key), audit_receipts(ledger)
+        audited, receipts, rows = audit(ledger.store, ledger.key), audit_receipts(ledger), audit_standing(ledger)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
             answered = settling.check_answered(ledger, view)
@@ -113,6 +113,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     if as_json:
         counts = {"records": audited.records, "batches": audited.batches, "conflicts": audited.conflicts, "receipts": receipts}
         rest = {"sent_to_chains": entries, "acknowledged": answered, "not_counted": list(map(str, aside))}
+        rest |= {} if rows is None else {"standing_rows": rows}
         rest["elsewhere"] = None if away is None else away.what
         emit(counts | rest)
         if any(batch.new for batch in aside):
@@ -124,6 +125,7 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one."),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
         *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
+        *([sentence(f"What is stored about closed epochs follows from the evidence ({plural(rows, 'row')}).")] if rows else []),
         sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
     )
     warn([*map(str, aside), *([] if away is None else [str(away)])])
@@ -151,6 +153,46 @@ def _check_subnet(subnet: Path, *, as_json: bool) -> None:
         emit({"splits": count})
         return
     show(sentence(f"{count} signed {'split' if count == 1 else 'splits'} in the log. Everything is intact."))
+
+
+@app.command()
+def rebuild(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    key: Annotated[str | None, typer.Option(metavar="NAME", help="The log's key [the signer in ledger.toml].")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make anew what a large ledger stores about closed epochs, from all their evidence.
+
+    A ledger with many records stores with each receipt what the next epoch needs of the earlier ones, so that settling costs what
+    is new. The log's key signs it, and `assay ledger check` compares it with the evidence. If it was changed, nothing is settled
+    until this command was run. Evidence, settlements and receipts stay as they are.
+
+    \b
+    Example:
+      assay ledger rebuild my-competition
+    """
+    from assay.cli.ledger.keys import asking
+    from assay.cli.output import Working
+    from assay.cli.show import sentence, show
+    from assay.ledger import config, keys, settling
+    from assay.ledger.access import open_ledger
+
+    with open_ledger(folder) as ledger:
+        name = key or ledger.config.signer
+        if name is None:
+            hint = "name the log's key with --key NAME"
+            raise BadInput("does not say which key signs", file=folder / config.FILE, field="signer", hint=hint)
+        signer = keys.load(name, asking())
+        with Working(f"reading all evidence of {folder}"):
+            epoch = settling.rebuild(ledger, signer)
+    if as_json:
+        emit({"epoch": epoch})
+    elif epoch is None:
+        show(
+            sentence("Nothing is stored: the ledger is small, its rules need all evidence, or the next receipt is to sign first.")
+        )
+    else:
+        show(sentence(f"What follows from the evidence up to epoch {epoch} is stored anew."))
 
 
 @app.command()

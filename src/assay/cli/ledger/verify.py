@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.archive import Engine, Memory, Workers, check_alone, shard_engine, verify_archive
+
 if TYPE_CHECKING:
     from assay.ledger.verify import Verified
 
@@ -15,8 +17,12 @@ __all__ = ["log_key", "verify"]
 
 def verify(
     receipt: Annotated[
-        Path,
-        typer.Argument(metavar="RECEIPT", help="A receipt, a participant's proof, or an exported folder.", show_default=False),
+        str,
+        typer.Argument(
+            metavar="RECEIPT",
+            help="A receipt, a participant's proof, or an exported folder. With --all: an archive, a folder or s3://BUCKET/PREFIX.",
+            show_default=False,
+        ),
     ],
     evidence: Annotated[
         Path | None,
@@ -42,6 +48,10 @@ def verify(
         Path | None,
         typer.Option(metavar="FILE", help="Witnesses (C2SP tlog-policy): a quorum must have cosigned.", show_default=False),
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Verify every epoch of every competition in an archive.")] = False,
+    engine: Engine = "local",
+    workers: Workers = 0,
+    memory: Memory = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
 ) -> None:
     """Check a receipt, and compute its settlement again.
@@ -52,12 +62,16 @@ def verify(
     A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
     The exit code is 0 if every check passes, 1 if one fails.
 
+    With --all, every epoch of an archive is verified (assay export archive writes one), by several processes at once. A fault in
+    one epoch does not end the others' verification. --key may be repeated: a receipt must be of one of the logs.
+
     \b
     Examples:
       assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
       assay verify miner-7-epoch-12.proof --key log.vkey --policy witnesses.policy
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
+      assay verify --all s3://my-bucket/archive --key log-1.vkey --key log-2.vkey
     """
     from assay.cli.errors import refuse
     from assay.cli.output import Working, emit
@@ -65,9 +79,13 @@ def verify(
     from assay.ledger.verify import verify as check
 
     keys = [log_key(text) for text in key or ()]
+    files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
+    if everything:
+        check_alone({f"--{name}": path is not None for name, path in files.items()}, "--all")
+        verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory), as_json=as_json)
+        return
     try:
         with Working(f"verifying {receipt}"):
-            files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
             report = check(receipt, key=keys, policy=policy, **files)
     except Refused as refused:
         refuse(refused, as_json=as_json)

@@ -347,12 +347,14 @@ class _Consensus(Section):
     consensus: Consensus
     votes: Annotated[tuple[_Vote, ...], Field(strict=False, min_length=1)]
     bps: bool = False
+    trials: Annotated[int, Field(ge=1, le=10**12)] | None = None
 
 
 @kind(_Consensus)
 def consensus(given: _Consensus) -> Json:
     """What each validator of the registry says of one participant (a whole score, an incomplete run, a malformed judgement, or
-    nothing), by the scheme's [consensus] section: status, agreed score, who was flagged and excluded. SPEC 3."""
+    nothing), by the scheme's [consensus] section: status, agreed score, who was flagged and excluded. `trials`: of how many
+    trials each score is the share that passed, for scale = "noise". SPEC 3."""
     votes = given.votes
     if len({vote.validator for vote in votes}) != len(votes):
         raise BadInput("a validator votes twice", field="votes", hint="keep one of the two")
@@ -369,6 +371,7 @@ def consensus(given: _Consensus) -> Json:
             totals=sum(vote.stake for vote in votes),
             incomplete=state == "incomplete",
             unjudged=state == "unjudged",
+            trials=given.trials,
         ),
         given.consensus,
         bps=given.bps,

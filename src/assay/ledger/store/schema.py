@@ -48,6 +48,7 @@ from assay.ledger.store.tables import (
     fitting,
     meta,
     records,
+    standing,
     triggers,
     witnessed,
 )
@@ -377,7 +378,18 @@ def _with_witnessed(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_with_attempts, _with_checked, _with_others, _with_witnessed)
+def _with_standing(connection: Connection) -> None:
+    """Version 6: the ledger stores what follows from its evidence; the next receipt fills the table."""
+    standing.create(connection)
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (
+    _with_attempts,
+    _with_checked,
+    _with_others,
+    _with_witnessed,
+    _with_standing,
+)
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
 
 

@@ -1,6 +1,6 @@
 """Define the tables of the ledger, the triggers that make them append-only, the types of their rows, and the slots of records.
 
-This is version 5 of the schema, for both databases.
+This is version 6 of the schema, for both databases.
 
 - `records.seq` counts from 1 without a gap, in order of acceptance. SPEC 3.0.
 - A record that counts is stored once. The same record has the same slot, so one index finds both. The key of the index begins
@@ -12,7 +12,8 @@ This is version 5 of the schema, for both databases.
   one fails.
 - `checked` stores the verdicts on batches that the log's key signed: see `assay.ledger.counting`.
 - `witnessed` stores the checkpoints that witnesses have cosigned: see `assay.ledger.cosigning`.
-- No row is ever changed or removed, except in `meta`, by a migration.
+- `standing` stores what follows from the rest for each participant: see `assay.ledger.standing`. It can be made anew at any time.
+- No row is ever changed or removed, except in `standing`, and in `meta` by a migration.
 
 In the rows, digests are `sha256:…`; the digests of records, of which there are many, are 32 bytes.
 
@@ -141,6 +142,8 @@ witnessed = Table(
     Column("size", _Number, primary_key=True, autoincrement=False),
     Column("checkpoint", LargeBinary, nullable=False),
 )
+
+standing = Table("standing", SCHEMA, Column("about", Text, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked, witnessed)
 _SAME = {

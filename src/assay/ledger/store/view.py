@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from hashlib import sha256
 from itertools import groupby
@@ -143,12 +143,11 @@ class View:
         chosen = select(records.c.slot).where(records.c.conflict.is_(True)) if slots is None else slots
         task_sets = None
         for rows in self._sharing(chosen):
-            task_sets = task_sets or self._task_sets(chosen)
+            task_sets = task_sets or self._task_sets(select(records.c.batch).where(records.c.slot.in_(chosen)))
             yield from contradictions([row for row in rows if counts(row.batch)], task_sets)
 
-    def _task_sets(self, slots: Select[Any]) -> TaskSets:
-        """The task sets of the records with these slots. A batch that brought all of its records has no other ones."""
-        bringing = select(records.c.batch).where(records.c.slot.in_(slots))
+    def _task_sets(self, bringing: Select[Any] | Collection[int]) -> TaskSets:
+        """The task sets of the records that these batches brought. A batch that brought all of its records has no other ones."""
         whose = select(batches.c.validator).where(batches.c.id.in_(bringing))
         known = or_(batches.c.first_seq.is_(None), batches.c.count != batches.c.last_seq - batches.c.first_seq + 1)
         chosen = or_(batches.c.id.in_(bringing), and_(batches.c.validator.in_(whose), known))
@@ -166,6 +165,10 @@ class View:
     def _counting(self, some: Iterable[StoredBatch]) -> Iterable[StoredBatch]:
         """Those of some batches that count: here all."""
         return some
+
+    def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Iterator[Any]:
+        """Of lists of rows that begin with `seq`, those of these epochs' batches that count: here all."""
+        return parts
 
     def rows(self) -> Iterator[RecordRow]:
         """All records with everything that is stored of them, in order of acceptance."""
@@ -415,7 +418,7 @@ class Writer(View):
                 new.append((seq, digest, last_batch + 1, statement.epoch, slot, conflict, body))
             seqs.append(seq)
         first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
-        members = json.dumps(_ranges(seqs), separators=(",", ":"))
+        members = json.dumps(ranges_of(seqs), separators=(",", ":"))
         row = (
             batch.digest,
             statement.validator,
@@ -483,7 +486,7 @@ def _differs(item: Evidence, stored: Sequence[Candidate]) -> bool:
     return first is not None and first.content != item.content
 
 
-def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
     """The numbers as ascending ranges, first and last included."""
     ranges: list[list[int]] = []
     for number in sorted(set(numbers)):

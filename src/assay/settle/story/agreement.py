@@ -295,6 +295,12 @@ def _measure(subject: Subject) -> str:
         return "The scheme does not look for outliers."
     if row["median"] is not None:
         scale = max(nanos(row["mad"]), rules.mad_floor)
+        if rules.scale is not None:
+            return (
+                f"The median m is {row['median']}, MAD is {row['mad']} (at least {text(rules.mad_floor)} is used). The scale is "
+                f"the MAD, or 0.6745 × √(m(1 − m)/n) if that is larger: the noise of n = {subject.trials} trials. M² = "
+                f"(0.6745 × (score − m) / scale)²; above {text(rules.threshold * rules.threshold, 18)} it is an outlier."
+            )
         if not scale:
             return f"The median is {row['median']} and MAD is 0: without a mad_floor no score can be flagged."
         return (
@@ -314,6 +320,8 @@ def _score(subject: Subject) -> Chapter:
         "stake-mean": "mean, weighted by stake,",
         "stake-median": "median by stake",
         "mean": "plain mean",
+        "clip": "mean, weighted by stake and clipped at what enough stake reaches,",
+        "trimmed": "trimmed mean, weighted by stake,",
     }[rules.combine]
     scores = "one score that counts" if len(rest) == 1 else f"{len(rest)} scores that count"
     return Chapter(

@@ -135,6 +135,11 @@ class Subject:
         return bool(self.row["status"] == "agreed")
 
     @property
+    def trials(self) -> int:
+        """Of how many trials a score is the share that passed; 0 for kinds without trials. SPEC 2.1."""
+        return self.tasks * (self.scheme.kind.trials(self.scheme.score) or 0)
+
+    @property
     def quorum(self) -> bool:
         """Whether the quorum held before outliers were looked for. SPEC 3.1."""
         return self.agreed or bool(self.row["reason"] == "stake-after-outliers")

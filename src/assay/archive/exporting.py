@@ -1,0 +1,83 @@
+"""Write the settled epochs of a ledger to an archive: each epoch once, and only those that are not there yet."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.archive.listing import RECEIPT, epoch_folder, listed
+from assay.archive.places import MOST_DEPTH, ArchivePlace, StoredFile, open_place
+from assay.errors import BadInput, CannotSettle
+from assay.folder.files import load
+from assay.ledger import bundle, check
+
+if TYPE_CHECKING:
+    from assay.ledger.access import Ledger
+    from assay.ledger.store import StoredReceipt
+
+__all__ = ["export_epochs", "folder_name"]
+
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+
+
+def folder_name(name: str) -> str:
+    """The folder of a competition in an archive: a path of plain names. Raises BadInput for another, and for `epoch-…`."""
+    parts = name.split("/")
+    plain = all(_NAME.fullmatch(part) and not part.lower().startswith("epoch-") for part in parts)
+    if not plain or len(parts) > MOST_DEPTH - 4:
+        hint = "name it with --as NAME: letters, digits, `.`, `_`, `-` and `/`, not beginning with epoch-"
+        raise BadInput(f"{name[:80]!r} cannot be a competition's folder in an archive", field="--as", hint=hint)
+    return name
+
+
+def export_epochs(
+    ledger: Ledger,
+    where: str,
+    name: str | None = None,
+    *,
+    as_parquet: bool = False,
+    told: Callable[[int], None] = lambda epoch: None,
+) -> tuple[str, list[int], list[int]]:
+    """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
+
+    name: the competition's folder; otherwise the name in the ledger. Each epoch is there whole or not at all, so this may be
+    stopped at any moment, and done again. Raises BadInput if the archive has epochs of another log, or the evidence cannot be
+    Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
+    """
+    with ledger.store.reading() as view:
+        receipts = list(view.receipts())
+    if not receipts:
+        raise CannotSettle("no epoch is settled yet", file=ledger.store.name, hint="`assay settle` makes a receipt")
+    folder = folder_name(name or ledger.store.meta.competition)
+    place = open_place(where)
+    listing = listed(place, folder)
+    for error in listing.faults.values():
+        raise BadInput(error.what, file=error.file, hint="move it away, or export to another archive")
+    there = listing.competitions.get(folder, {})
+    new, old = [], []
+    with tempfile.TemporaryDirectory(prefix="assay-archive-") as cache:
+        for receipt in receipts:
+            files = there.get(receipt.epoch)
+            if files is not None and RECEIPT in files.files:
+                _same(place, files.files[RECEIPT], receipt, Path(cache))
+                old.append(receipt.epoch)
+                continue
+            told(receipt.epoch)
+            with place.new_epoch(epoch_folder(folder, receipt.epoch), f"epoch-{receipt.epoch}.receipt") as beside:
+                bundle.write_epoch(ledger, receipt, beside, as_parquet=as_parquet)
+            new.append(receipt.epoch)
+    return folder, new, old
+
+
+def _same(place: ArchivePlace, file: StoredFile, receipt: StoredReceipt, cache: Path) -> None:
+    """Refuse to go on if the archive's receipt of an epoch is another one. Raises BadInput."""
+    try:
+        there = check.Receipt.parse(load(place.fetch(file, cache), check.RECEIPT_BYTES, hint="")).digest.hex()
+    except check.CheckError as error:
+        raise BadInput(f"is not a receipt: {error.what}", file=file.path, hint="export to another archive") from None
+    if f"sha256:{there}" != receipt.digest:
+        what = f"it is not the ledger's receipt of epoch {receipt.epoch}: the archive has another competition under this name"
+        raise BadInput(what, file=file.path, hint="name the competition's folder with --as NAME")

@@ -1,0 +1,104 @@
+"""Read the records of some runs, slots or seqs by their index, and keep the rows of `standing`. SPEC 3.0.
+
+A run is what one validator's records about one submission (or participant) have in common: the first 8 bytes of their slots.
+Somebody can craft records of another run with the same bytes, so the caller compares what the records say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+from sqlalchemy import or_, select
+
+from assay.ledger.batch import StoredRecord
+from assay.ledger.store.tables import MARK, RecordRow, batches, records, standing
+from assay.ledger.store.view import LATEST, View, Writer, _check_digest
+
+__all__ = ["authors", "keep", "of_runs", "of_seqs", "of_slots", "other_task_sets", "standing_rows"]
+
+AT_ONCE = 500
+"""Slots, ranges or runs of one query."""
+_COLUMNS = ", ".join(records.c.keys())
+T = TypeVar("T")
+
+
+def _parts(items: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
+    """Lists of so many items."""
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part
+
+
+def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRow]:
+    """The records of these runs and of epochs up to this one, in order of acceptance."""
+    connection, found = view._connection, list[RecordRow]()
+    if connection.dialect.name == "postgresql":
+        query = (
+            f"SELECT {_COLUMNS} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
+            " JOIN records ON slot BETWEEN low AND high WHERE epoch <= %s"
+        )
+        for some in _parts(runs):
+            ends = [run + b"\0" * 8 for run in some], [run + b"\xff" * 8 for run in some]
+            found += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
+    else:
+        query = f"SELECT {_COLUMNS} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
+        for run in runs:
+            found += map(RecordRow._make, connection.exec_driver_sql(query, (run + b"\0" * 8, run + b"\xff" * 8, last_epoch)))
+    return _counting(view, found)
+
+
+def of_slots(view: View, slots: Collection[bytes], last_epoch: int) -> list[RecordRow]:
+    """The records with these slots and of epochs up to this one, in order of acceptance."""
+    connection, found = view._connection, list[RecordRow]()
+    mark = MARK[connection.dialect.name]
+    for some in _parts(slots):
+        marks = ", ".join([mark] * len(some))
+        query = f"SELECT {_COLUMNS} FROM records WHERE slot IN ({marks}) AND epoch <= {mark}"
+        found += map(RecordRow._make, connection.exec_driver_sql(query, (*some, last_epoch)))
+    return _counting(view, found)
+
+
+def _counting(view: View, found: list[RecordRow]) -> list[RecordRow]:
+    found.sort(key=lambda row: row.seq)
+    kept = [row for part in view._only(iter([found]), 0, LATEST) for row in part] if found else found
+    for row in kept:
+        _check_digest(StoredRecord(row.seq, row.digest, row.body))
+    return kept
+
+
+def of_seqs(view: View, ranges: Iterable[Sequence[int]]) -> Iterator[StoredRecord]:
+    """The records with these seqs, given as ranges with first and last; raises Damaged for one that was changed."""
+    columns = (records.c.seq, records.c.digest, records.c.body)
+    for some in _parts(ranges, AT_ONCE // 5):
+        query = select(*columns).where(or_(*(records.c.seq.between(first, last) for first, last in some)))
+        for row in view._rows(query):
+            yield _check_digest(StoredRecord._make(row))
+
+
+def other_task_sets(view: View, rows: Sequence[RecordRow], task_set: str | None) -> set[int]:
+    """The seqs of those of some records that are only in batches of other task sets; none if the settlement has no task set."""
+    if task_set is None or not rows:
+        return set()
+    task_sets = view._task_sets(sorted({row.batch for row in rows}))
+    return {row.seq for row in rows if (sets := task_sets.of(row)) and sets.isdisjoint({None, task_set})}
+
+
+def authors(view: View, last_epoch: int, last_batch: int = LATEST) -> set[str]:
+    """The validators named by the batches up to this number and of epochs up to this one."""
+    chosen = select(batches.c.validator).where(batches.c.epoch <= last_epoch, batches.c.id <= last_batch)
+    return set(view._connection.scalars(chosen.distinct()))
+
+
+def standing_rows(view: View) -> dict[str, bytes]:
+    """What is stored in `standing`; a row of another form is empty."""
+    return {row.about: row.document if type(row.document) is bytes else b"" for row in view._rows(select(standing))}
+
+
+def keep(tx: Writer, rows: Mapping[str, bytes], stay: Collection[str] = ()) -> None:
+    """Store rows in `standing`, in place of all others but those that stay."""
+    there = tx._connection.scalars(select(standing.c.about)).all()
+    for some in _parts(about for about in there if about not in stay):
+        tx._connection.execute(standing.delete().where(standing.c.about.in_(some)))
+    tx._add(standing, *rows.items())
