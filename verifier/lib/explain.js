@@ -42,7 +42,7 @@ function saw(row, kind, name) {
   ]);
   const others = row.not_counted.map((vote) => [name(vote.validator), "", NOT[vote.reason] + (vote.missing ? ` (${vote.missing})` : ""), "–", "–", "no"]);
   const lines = [`${count(row.validators.length, "validator")} judged the current submission${row.submission === "" ? "" : `, ${row.submission}`}, and can count.`];
-  return { title: "What the validators saw", lines, table: { head: ["validator", "stake", "saw", "score", row.mean === null ? "|M|" : "z²", "counts"], rows: [...counted, ...others] } };
+  return { title: "What the validators saw", lines, table: { head: ["validator", "stake", "saw", "score", row.validators.some((vote) => vote.z_squared !== null) ? (row.mean === null ? "M²" : "z²") : "|M|", "counts"], rows: [...counted, ...others] } };
 }
 
 /** Tasks that not every validator saw passed: of evidence of kind tests, one by one. */
@@ -80,7 +80,7 @@ function outliers(row, { outliers: rule }, name) {
   return { title: "Outliers", lines };
 }
 
-const COMBINED = { "stake-mean": "The mean, weighted by stake,", "stake-median": "The median, weighted by stake,", mean: "The plain mean" };
+const COMBINED = { "stake-mean": "The mean, weighted by stake,", "stake-median": "The median, weighted by stake,", mean: "The plain mean", clip: "The mean, weighted by stake and clipped to what enough stake reaches,", trimmed: "The mean, weighted by stake and trimmed at both ends," };
 
 function agreedScore(row, consensus) {
   const left = row.validators.filter((vote) => !vote.excluded).length;

@@ -109,7 +109,8 @@ const KINDS = {
   consensus(input) {
     const stake = (value) => integerOf(value, STAKES) ?? refuse("no stake");
     const vote = object({ validator: read.key, stake, score: maybe(score), state: maybe(read.oneOf("incomplete", "unjudged", "silent")) });
-    const found = fields({ consensus: readConsensus, votes: list(vote, { least: 1 }), bps: or(false, read.boolean) }, input);
+    const found = fields({ consensus: readConsensus, votes: list(vote, { least: 1 }), bps: or(false, read.boolean), trials: maybe(read.integer(1, read.BILLION)) }, input);
+    if (found.consensus.outliers.scale && found.trials === undefined) refuse("noise needs the number of trials", "trials");
     under("votes", () => {
       unique(found.votes, "validator", "votes");
       for (const row of found.votes) if ((row.score === undefined) === (row.state === undefined)) refuse("a vote has a score or a state, one of the two");
@@ -117,7 +118,7 @@ const KINDS = {
     const least = BigInt(found.consensus.min_validator_stake);
     const needed = sum(found.votes.map((row) => row.stake));
     const may = found.votes.filter((row) => row.stake > 0n && row.stake >= least && row.state !== "silent");
-    const result = agree(found.consensus, may, { needed, bps: found.bps });
+    const result = agree(found.consensus, may, { needed, bps: found.bps, trials: found.trials });
     return {
       status: result.status, reason: result.reason, score: result.score === null ? null : decimal(result.score), bps: result.bps, stake: result.stake.toString(),
       median: result.median, mad: result.mad, mean: result.mean, flagged_majority: result.flagged_majority,

@@ -77,17 +77,28 @@ export { nanos };
 
 const THRESHOLDS = { "modified-z": "3.5", z: "2", none: "3.5" };
 
-const outliersFields = object({ method: or("modified-z", oneOf("modified-z", "z", "none")), threshold: maybe(fraction), mad_floor: or("0.01", share) });
+const outliersFields = object({ method: or("modified-z", oneOf("modified-z", "z", "none")), threshold: maybe(fraction), mad_floor: or("0.01", share), scale: maybe(oneOf("noise")) });
 function outliers(value, path) {
   const found = outliersFields(value, path);
   found.threshold ??= THRESHOLDS[found.method];
+  if (found.scale && found.method !== "modified-z") refuse(`${path}.scale: it goes with method = "modified-z"`, { where: path });
   return found;
 }
 
-export const readConsensus = object({
+const consensusFields = object({
   min_validators: or(3, positive), min_stake: or("0.3", share), min_validator_stake: or("0", read.integerText(2n ** 63n)), recheck: or(false, read.boolean),
-  combine: or("stake-mean", oneOf("stake-mean", "stake-median", "mean")), assign: maybe(positive), max_age_epochs: maybe(read.count), outliers: or({}, outliers),
+  combine: or("stake-mean", oneOf("stake-mean", "stake-median", "mean", "clip", "trimmed")),
+  kappa: maybe(read.number({ percent: true, least: 1n, most: NANO })), trim: maybe(read.number({ percent: true, most: NANO / 2n - 1n })), assign: maybe(positive), max_age_epochs: maybe(read.count), outliers: or({}, outliers),
 });
+
+export function readConsensus(value, path = "consensus") {
+  const found = consensusFields(value, path);
+  if (found.kappa !== undefined && found.combine !== "clip") refuse(`${path}.kappa: it goes with combine = "clip"`, { where: path });
+  if (found.trim !== undefined && found.combine !== "trimmed") refuse(`${path}.trim: it goes with combine = "trimmed"`, { where: path });
+  if (found.combine === "clip") found.kappa ??= "0.5";
+  if (found.combine === "trimmed") found.trim ??= "0.2";
+  return found;
+}
 
 const rewardFields = object({
   kind: or("weights", oneOf("weights", "payout", "ranking")),
@@ -138,7 +149,7 @@ const scheme = object(
     scheme: object({ name: read.key, version: or("1.0.0", read.key) }), score: readScore, consensus: or({}, readConsensus), reward: or({}, readReward),
     decay: maybe(readDecay), payout: maybe(readPayout), judge: maybe(object({ use: read.key })),
     submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag")) })),
-    release: maybe(object({ logs: maybe(oneOf("own", "after-epoch", "never")) })),
+    release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
   },
   { byField: true },
@@ -149,6 +160,7 @@ export function readScheme(value) {
   if (!isObject(value)) refuse("a scheme is an object", { where: "scheme" });
   if (isObject(value.score) && typeof value.score.kind === "string" && value.score.kind.includes(".")) throw new Unsupported(`the kind ${value.score.kind}`);
   const found = scheme(value, "");
+  if (found.consensus.outliers.scale && found.score.kind !== "tests") refuse("consensus.outliers.scale: noise is that of trials, of kind tests", { where: "consensus" });
   const pays = found.reward.kind === "payout";
   if (pays && !found.payout) refuse("payout: a scheme that pays out has a deposit", { where: "payout" });
   if (!pays && found.payout) refuse("payout: it goes with [reward] kind = \"payout\"", { where: "payout" });
