@@ -308,8 +308,7 @@ async function checkSubnet(files, options, report) {
   const { split } = signed.predicate;
   for (const [i, row] of split.receipts.entries()) {
     const folder = `competitions/${i + 1}/`;
-    const inner = { paths: files.paths.filter((path) => path.startsWith(folder)).map((path) => path.slice(folder.length)), read: (path, limit) => files.read(folder + path, limit) };
-    const found = await checkBundle(inner, { ...options, key: row.log, policy: null, checkpoint: null }, new Report());
+    const found = await checkBundle(within(files, folder), { ...options, key: row.log, policy: null, checkpoint: null }, new Report());
     const own = found.chain.at(-1);
     if (own.digest !== row.digest) refuse(`${folder}: the split names another receipt`, { code: "emission", stage: "emission", where: folder, expected: row.digest, found: own.digest });
     report.did("settlement", `${row.competition}: verified, and computed again: ${found.settlement.digest}`);
@@ -356,14 +355,20 @@ async function checkFile(text, options, report) {
   refuse("it is no receipt, no participant's proof, no signed split and no proof of a fork", { code: "receipt", stage: "receipt" });
 }
 
+/** The files of a folder, by their paths in it. */
+const within = (files, folder) => ({
+  paths: files.paths.filter((path) => path.startsWith(folder)).map((path) => path.slice(folder.length)),
+  read: (path, limit) => files.read(folder + path, limit),
+  stream: (path) => files.stream(folder + path),
+});
+
 /** Paths of one folder within which everything is: a tar may begin with a folder's name. */
 export function inFolder(files) {
   const roots = ["receipts/", "emission.receipt", "inputs.json"];
   if (files.paths.some((path) => roots.some((root) => path.startsWith(root)))) return files;
   const first = files.paths[0]?.split("/")[0];
   if (first === undefined || !files.paths.every((path) => path.startsWith(`${first}/`))) return files;
-  const strip = `${first}/`;
-  return inFolder({ paths: files.paths.map((path) => path.slice(strip.length)), read: (path, limit) => files.read(strip + path, limit), stream: files.stream && ((path) => files.stream(strip + path)) });
+  return inFolder(within(files, `${first}/`));
 }
 
 /**
