@@ -206,6 +206,30 @@ def test_the_page_is_small() -> None:
     assert sum(len(gzip.compress(path.read_bytes())) for path in every) <= 150_000
 
 
+def loaded_first() -> list[Path]:
+    """What a browser loads before anything is dropped on the page: the page, its worker, and all that they import at once."""
+    found: list[Path] = []
+    waiting = [VERIFIER / name for name in ("index.html", "page/style.css", "page/page.js", "page/worker.js")]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.append(path)
+        if path.suffix == ".js":
+            text = path.read_text(encoding="utf-8")
+            waiting += [(path.parent / name).resolve() for name in re.findall(r'^import .* from "([^"]+)";$', text, re.MULTILINE)]
+    return found
+
+
+def test_a_first_visit_loads_little_and_the_folder_is_small() -> None:
+    """In bytes as they are, without compression; code of hotkeys and the like is loaded when it is wanted."""
+    first = loaded_first()
+    assert VERIFIER / "lib" / "bundle.js" in first
+    assert sum(path.stat().st_size for path in first) <= 200_000
+    offered = [VERIFIER / "index.html", *VERIFIER.glob("page/*"), *VERIFIER.glob("lib/*.js"), *VERIFIER.glob("vendor/*.js")]
+    assert sum(path.stat().st_size for path in offered) <= 400_000
+
+
 def test_vendored_files_are_those_that_were_looked_at() -> None:
     pinned = json.loads((VERIFIER / "vendor" / "digests.json").read_text(encoding="utf-8"))
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (VERIFIER / "vendor").glob("*.js")}

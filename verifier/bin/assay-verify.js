@@ -6,7 +6,6 @@ import { open, readdir, stat } from "node:fs/promises";
 import { join, relative, sep } from "node:path";
 import { createInterface } from "node:readline";
 import { keyFrom, verify } from "../lib/bundle.js";
-import { bulk } from "../lib/bulk.js";
 import { canonical, parse } from "../lib/json.js";
 import { readTar } from "../lib/tar.js";
 
@@ -125,7 +124,7 @@ async function optionsOf(found) {
   const key = found.key === undefined ? null : existsSync(found.key) ? keyFrom(readFileSync(found.key, "utf8")) : found.key;
   const progress = process.stderr.isTTY && !found.json ? (stage, part) => process.stderr.write(`\r${stage} ${Math.floor(part * 100)} %   \r`) : () => {};
   return {
-    key, progress, bulk, now: Date.now(), policy: found.policy ? textOf(found.policy, "policy") : null, checkpoint: found.checkpoint ? textOf(found.checkpoint, "checkpoint") : null,
+    key, progress, bulk: async () => (await import("../lib/bulk.js")).bulk, now: Date.now(), policy: found.policy ? textOf(found.policy, "policy") : null, checkpoint: found.checkpoint ? textOf(found.checkpoint, "checkpoint") : null,
   };
 }
 

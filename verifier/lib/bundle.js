@@ -2,6 +2,8 @@
 // report keeps what was checked before the first fault. docs/verify.md.
 //
 // Files are {paths, read(path, limit) → Promise of bytes, lines?(path)}; paths are relative, with "/".
+//
+// What computes an epoch again is loaded when there is an epoch: a receipt or a proof needs half as much.
 
 import { concat, equal, fromUtf8, toBase64, toHex } from "./bytes.js";
 import { refuse, Refused, Unsupported } from "./errors.js";
@@ -10,10 +12,6 @@ import { noteKeyId } from "./keys.js";
 import { checkSeen, checkTiles, checkWitnesses, openCheckpoint, readPolicy, readVkey } from "./notes.js";
 import { checkConsistency } from "./merkle.js";
 import { openProof, openReceipt, openSplit, signedBy, staged } from "./receipts.js";
-import { bearing, checkBatches, checkBefore, checkChain, checkEvidence, checkInputs, checkResults, checkSettlement, restsOf } from "./epoch.js";
-import { firstAccepted, readPrevious } from "./inputs.js";
-import { owners, settle } from "./settle.js";
-import { outcomesOf } from "./whatif.js";
 
 const MIB = 1 << 20;
 /** The largest file of each name that is read; a larger one is refused by name. */
@@ -165,11 +163,12 @@ function evidenceFiles(files) {
 }
 
 /**
- * An exported epoch. `bulk`, if given, reads evidence of kind tests in bulk; it has the same answers as the general way.
+ * An exported epoch. `bulk`, if given, loads what reads evidence of kind tests in bulk; it has the same answers as the general way.
  * Fills `report`, and gives what `explain` and "What if" need.
  */
 async function checkBundle(files, options, report) {
   const { progress } = options;
+  const [{ checkBefore, checkChain, checkInputs, checkResults, checkSettlement }, { readPrevious }] = await Promise.all([import("./epoch.js"), import("./inputs.js")]);
   const receipts = await readReceipts(files);
   const key = options.key ?? namedKey(receipts.at(-1)[1]);
   const vkey = staged("key", () => readVkey(key));
@@ -214,7 +213,12 @@ async function checkPolicy(log, options, vkey, report) {
 /** The records of a bundle, in bulk where that is possible, and what is computed from them. */
 async function evidence(files, options, chain, inputs) {
   const paths = evidenceFiles(files);
-  if (options.bulk && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") return await options.bulk(files, paths, chain, options.progress);
+  if (options.bulk && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
+    const bulk = await options.bulk();
+    return await bulk(files, paths, chain, options.progress);
+  }
+  const { bearing, checkBatches, checkEvidence, restsOf } = await import("./epoch.js");
+  const [{ firstAccepted }, { owners, settle }, { outcomesOf }] = await Promise.all([import("./inputs.js"), import("./settle.js"), import("./whatif.js")]);
   const rows = new Map();
   for (const [epoch, path] of paths) rows.set(epoch, await readJsonLines(files, path, LIMITS.evidence, "evidence"));
   options.progress("evidence", 0);
@@ -294,7 +298,7 @@ function reportSplit({ predicate, index, checkpoint }, key, options, report) {
 
 /** A subnet's epoch: the signed split, the log, the splits before it, and the bundle of each competition. */
 async function checkSubnet(files, options, report) {
-  const { recompute } = await import("./subnet.js");
+  const [{ recompute }, { settle }] = await Promise.all([import("./subnet.js"), import("./settle.js")]);
   const text = await readText(files, "emission.receipt", LIMITS.receipt, "receipt");
   const key = options.key ?? namedKey(text);
   const vkey = staged("key", () => readVkey(key));

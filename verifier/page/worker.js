@@ -1,14 +1,14 @@
 // Everything that takes time: one worker verifies, explains and answers "What if", so that the page stays alive.
 
 import { verify } from "../lib/bundle.js";
-import { bulk } from "../lib/bulk.js";
 import { canonical } from "../lib/json.js";
-import { explanation } from "../lib/explain.js";
 import { Refused } from "../lib/errors.js";
 import { readTar, safePath } from "../lib/tar.js";
-import { whatIf } from "../lib/whatif.js";
 
 let found = null;
+
+/** What only some readers need, loaded when they do. */
+const bulk = async () => (await import("../lib/bulk.js")).bulk;
 
 const bytesOf = async (blob) => new Uint8Array(await blob.arrayBuffer());
 
@@ -65,8 +65,14 @@ const ANSWERS = {
       settlement: found?.settlement ?? null, document: context?.document ?? null, result: found?.proof?.result ?? null, milliseconds: performance.now() - began,
     };
   },
-  explain: ({ participant }) => explanation(found.context, found.settlement, participant),
-  whatIf: ({ changes }) => whatIf(found.context, changes),
+  async explain({ participant }) {
+    const { explanation } = await import("../lib/explain.js");
+    return explanation(found.context, found.settlement, participant);
+  },
+  async whatIf({ changes }) {
+    const { whatIf } = await import("../lib/whatif.js");
+    return whatIf(found.context, changes);
+  },
   /** Conformance cases: the text of a case file, and the names of those that are answered wrongly. */
   async cases({ text }) {
     const { failures } = await import("../lib/kinds.js");
