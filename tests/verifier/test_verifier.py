@@ -162,13 +162,13 @@ def of_assay(bundle: Path, change: Change) -> tuple[bool, str]:
     return True, ""
 
 
-@pytest.mark.parametrize("way", ["bulk", "records"])
+@pytest.mark.parametrize("way", ["bulk", pytest.param("records", marks=pytest.mark.full)])
 def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path, way: str) -> None:
     bundle = tmp_path / "bundle"
     shutil.copytree(two / "epoch-4", bundle)
     every = changes(bundle)
     assert len(every) > 1000
-    step = depth(len(every) // 80, 1)
+    step = depth(len(every) // 40, 1)
     some = every[::step] if way == "bulk" else every[step // 2 :: step]
     lines = "".join(f"{one}\n" for one in ['{"path": null}', *(change.line() for change in some)])
     done = subprocess.run(

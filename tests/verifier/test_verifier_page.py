@@ -16,14 +16,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import ledger_kit
-from depth import depth
 from pages_kit import ARGUMENTS, AXE, CHROMIUM
 from verifier_kit import CONFORMANCE, VERIFIER
 
 KEY = str(ledger_kit.KEY)
 FILES = [path for path in sorted(CONFORMANCE.glob("*.json")) if not path.name.endswith(".schema.json")]
-SOME = {"canonical.json", "dsse.json", "strategy.json", "witnessed.json", "weights.json", "receipt.json"}
-"""What `make test` runs in the browser too: what a browser could do otherwise than Node, as signatures and long integers."""
 BARRIERS = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
   .map((rule) => `${rule.id}: ${rule.nodes.map((node) => node.target.join(" ")).slice(0, 3).join("; ")}`)"""
 
@@ -147,8 +144,9 @@ def test_a_link_opens_what_the_service_offers(page: Page, site: str) -> None:
     assert "No key was given" in page.inner_text("#unproven")
 
 
+@pytest.mark.full
 def test_conformance_cases_pass_in_the_browser(page: Page) -> None:
-    for path in depth([path for path in FILES if path.name in SOME], FILES):
+    for path in FILES:
         text = path.read_text(encoding="utf-8")
         found = page.evaluate("text => assayCases(text)", text)
         assert (found["wrong"], found["unsupported"]) == ([], 0), path.name
