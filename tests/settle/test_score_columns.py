@@ -180,6 +180,12 @@ def test_records_have_one_number_if_their_fields_are_equal(rows: list[tuple[int,
     assert repeated(dense).tolist() == [1, 2]
 
 
+def test_numbers_stay_below_64_bits_where_every_field_is_large() -> None:
+    fields = [np.array([0, 2**62, 5], np.int64), np.array([0, 2**61, 2**61], np.int64), np.array([2**62, 0, 0], np.int64)]
+    assert len(set(together(fields).tolist())) == 3
+    assert len(set(together([*fields, np.array([1, 1, 2**62], np.int64)]).tolist())) == 3
+
+
 def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
     found = [
         make("given", score="0.5"),
@@ -197,6 +203,7 @@ def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
     assert_same(score(table, frame, RULES["given"][0]), SCORERS["given"](found, frame, RULES["given"][0]))
     assert asked == []
     assert list(table.about(frame, 0)) == [found[0], found[2]]
+    assert list(table.about(axes(submissions=("", "")), 0)) == [found[0], found[2]]
     assert list(table.take(np.array([2, 1]))) == [found[2], found[1]]
-    assert asked == [[0, 2], [2, 1]]
+    assert asked == [[0, 2], [0, 2], [2, 1]]
     assert (len(table), table[1], list(table[1:])) == (3, found[1], found[1:])

@@ -265,6 +265,6 @@ def repeated(numbers: Ints) -> Ints:
     if size <= 4 * len(numbers) + 1000:
         counts = np.bincount(numbers, minlength=size)
         return np.flatnonzero(counts[numbers] > 1) if len(counts) and counts.max() > 1 else np.empty(0, np.int64)
-    ordered = np.sort(numbers)
+    ordered = np.sort(numbers, kind="stable")
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     return np.flatnonzero(np.isin(numbers, np.unique(twice))) if len(twice) else np.empty(0, np.int64)
