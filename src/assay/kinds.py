@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.columns import Column, Columns, StandingRecords
+    from assay.settle.columns import Columns, RecordColumn, StandingRecords
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
@@ -135,7 +135,7 @@ class _TestsKind(_AgentKind):
 
         return bulk
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.trials import COLUMNS
 
         return COLUMNS
@@ -241,7 +241,7 @@ class _WorkflowKind(_TaskKind):
 
         return Workflow
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.workflow import COLUMNS
 
         return COLUMNS
@@ -354,7 +354,7 @@ class _RubricKind(_ArrayKind):
 
         return Rubric
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.rubric import columns
 
         return columns(rules)
@@ -465,7 +465,7 @@ class _PointsKind(_ArrayKind):
 
         return Points
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.points import COLUMNS
 
         return COLUMNS
@@ -520,7 +520,7 @@ class _GivenKind(_AgentKind):
 
         return Given
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.points import GIVEN_COLUMNS
 
         return GIVEN_COLUMNS
