@@ -14,7 +14,7 @@ from assay.exact import NANO, half_even, text
 from assay.kind import find
 from assay.records import Evidence
 from assay.scheme.model import Check, GivenScore, PointsScore, RubricScore, TestsScore, WorkflowScore
-from assay.settle.columns import Columns, Table, half_even_all, repeated, together
+from assay.settle.columns import Columns, RecordTable, half_even_all, repeated, together
 from assay.settle.inputs import Frame, Scored
 from assay.settle.score import score, workflow
 from by_record import SCORERS, assert_same
@@ -198,7 +198,7 @@ def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
         asked.append(at.tolist())
         return [found[index] for index in at.tolist()]
 
-    table = Table(Columns.of(found, find("given").columns(RULES["given"][0])), read)
+    table = RecordTable(Columns.of(found, find("given").columns(RULES["given"][0])), read)
     frame = axes()
     assert_same(score(table, frame, RULES["given"][0]), SCORERS["given"](found, frame, RULES["given"][0]))
     assert asked == []
