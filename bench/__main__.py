@@ -25,6 +25,7 @@ MEASUREMENTS = (
     "judging",
     "workflow",
     "ledger",
+    "sizes",
     "standing",
     "verify",
     "archive",
