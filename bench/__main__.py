@@ -23,6 +23,7 @@ MEASUREMENTS = (
     "startup",
     "bulk",
     "judging",
+    "engine",
     "workflow",
     "ledger",
     "sizes",

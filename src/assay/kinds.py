@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from assay.judge.kind_options import (
+    ADDRESS,
     AGAIN,
     CALIBRATE,
-    ENGINE,
     ENV,
     FALLBACK,
     MODEL,
@@ -23,20 +23,22 @@ from assay.judge.kind_options import (
     SANDBOX,
     TASK,
     TASKS,
+    WHERE,
 )
-from assay.kind import Json, Kind, Option, SubmitResult
+from assay.kind import Json, Kind, Option, ParquetReader, SubmitResult
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.inputs import Frame, Scored
+    from assay.settle.columns import Column, Columns, StandingRecords
+    from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
-_BOXES = (SANDBOX, ENGINE, RUNTIME, REUSE, TASK, TASKS, ENV)
+_BOXES = (SANDBOX, WHERE, ADDRESS, RUNTIME, REUSE, TASK, TASKS, ENV)
 _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
@@ -55,7 +57,22 @@ def _put_agent(folder: Path, submission: str, source: Path) -> None:
     put_agent(folder, source, submission)
 
 
-class _TaskKind(Kind):
+class _ArrayKind(Kind):
+    """A kind whose records are read and scored as arrays."""
+
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import rows
+
+        return rows
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import by_columns
+
+        return by_columns(self, records, frame, rules)
+
+
+class _TaskKind(_ArrayKind):
     """A kind whose judge tries tasks in sandboxes."""
 
     options: ClassVar[tuple[Option, ...]] = _BOXES
@@ -93,7 +110,6 @@ class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
-    in_bulk: ClassVar[bool] = True
     tallied: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
@@ -113,10 +129,21 @@ class _TestsKind(_AgentKind):
 
         return Tests
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score.trials import score
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import bulk
 
-        return score(records, frame, rules)
+        return bulk
+
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.trials import COLUMNS
+
+        return COLUMNS
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.trials import counted
+
+        return counted(standing, frame, rules)
 
     def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
         from assay.settle.score.standing import tests_counts
@@ -214,10 +241,20 @@ class _WorkflowKind(_TaskKind):
 
         return Workflow
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import workflow
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.workflow import COLUMNS
 
-        return workflow.score(records, frame, rules)
+        return COLUMNS
+
+    def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
+        from assay.settle.score.workflow import wrong
+
+        return wrong(columns, present)
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.workflow import counted
+
+        return counted(standing, frame, rules)
 
     def spoils(self, value: Json) -> tuple[Any, ...] | None:
         from assay.settle.score.standing import workflow_spoilt
@@ -287,7 +324,7 @@ class _WorkflowKind(_TaskKind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _RubricKind(Kind):
+class _RubricKind(_ArrayKind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
@@ -297,7 +334,7 @@ class _RubricKind(Kind):
     archive_bytes: ClassVar[int] = 4_000_000
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
-    options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
+    options: ClassVar[tuple[Option, ...]] = (WHERE, ADDRESS, MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
         "checks": "every check of the scheme by its id, `true` = YES",
@@ -317,10 +354,15 @@ class _RubricKind(Kind):
 
         return Rubric
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import rubric
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.rubric import columns
 
-        return rubric.score(records, frame, rules)
+        return columns(rules)
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.rubric import counted
+
+        return counted(standing, frame, rules)
 
     def remarks(self, rules: Any) -> Iterator[str]:
         if all(check.skippable for check in rules.checks):
@@ -397,7 +439,7 @@ class _RubricKind(Kind):
         return judging_in_words(about)
 
 
-class _PointsKind(Kind):
+class _PointsKind(_ArrayKind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
@@ -423,10 +465,15 @@ class _PointsKind(Kind):
 
         return Points
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.points import COLUMNS
 
-        return points.score(records, frame, rules)
+        return COLUMNS
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted
+
+        return counted(standing, frame, rules)
 
     def files(self, folder: Path, submission: str) -> Path | None:
         return _agent_files(folder, submission)
@@ -473,10 +520,15 @@ class _GivenKind(_AgentKind):
 
         return Given
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
+    def columns(self, rules: Any) -> tuple[Column, ...]:
+        from assay.settle.score.points import GIVEN_COLUMNS
 
-        return points.score_given(records, frame, rules)
+        return GIVEN_COLUMNS
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted_given
+
+        return counted_given(standing, frame, rules)
 
     def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
         from assay.settle.score.standing import given_lasting

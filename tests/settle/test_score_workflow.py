@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from assay.exact import NANO, nanos, text
 from assay.records import Evidence, Workflow
 from assay.scheme.model import WorkflowScore
-from assay.settle.score.workflow import TaskScore, score, task
+from assay.settle.score import score
+from assay.settle.score.workflow import TaskScore, task
 from score_kit import axes, make, vectors
 
 RULES = WorkflowScore(kind="workflow")
