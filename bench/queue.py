@@ -9,7 +9,7 @@ numbers come from bench/scale.toml, where each says where it was measured or tha
 
 - The driver is one process. A cell costs it one durable insert to claim, one to keep its record, one to give the lease up.
 - At most `ahead` times as many trials are sent as the nodes carry out at one time. The cells after them are not made yet.
-- A trial asks for the cores that its task allows, then for those that trials of its task have used (`Share`), and for its memory.
+- A trial asks for its memory, and for the cores that the engine's own `Load` says.
 - A trial whose node is lost goes elsewhere, at most `lost` times. An error is tried again after 2 and 8 s; then it is missing.
 - A driver that dies takes its trials with it. The next one finds its leases standing, and looks again every `held` seconds.
 - A driver that freezes is replaced too, but its nodes go on. When it wakes, it keeps only what it still has the lease of.
@@ -31,17 +31,19 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from bench.queue_rules import STEPS, Share, turns
+from assay.engine.load import Load
+from assay.engine.ray_node import Bucket
+from assay.judge.stations import Needs
 from bench.scale import Figures, add_options, chosen
 
 __all__ = ["Simulation", "Tally", "simulate"]
 
-_AT_ONCE = 16
-"""Cells that a driver sends before it looks at what it heard."""
-_SELDOM = 64
-"""Turns of a driver between two looks at how much the nodes take."""
-_LOOKS = 4
-"""Nodes that are looked at for a trial before it waits."""
+STEPS = 16
+"""Parts of a core."""
+_AT_ONCE = 16  # cells that a driver sends before it looks at what it heard
+_SLEEP = 1e-4  # seconds that a station sleeps at least
+_SELDOM = 64  # turns of a driver between two looks at how much the nodes take
+_LOOKS = 4  # at nodes, before a trial waits
 LOSSES = (("nothing is lost", 0.0), ("as assumed", 1.0), ("nodes 4 times as often", 4.0), ("nodes 20 times as often", 20.0))
 
 
@@ -79,7 +81,7 @@ class _Driver:
 
     number: int
     cells: Iterator[int]
-    share: Share
+    load: Load
     until: float = 0.0
     renewed: float = 0.0
     alive: bool = True
@@ -122,12 +124,13 @@ class Simulation:
         self._ahead, self._most_lost, self._lease = int(one("engine.ahead")), int(one("engine.lost")), one("engine.lease")
         self._held, self._attempts, self._delay = one("engine.held"), int(one("engine.attempts")), one("engine.delay")
         self._fresh_first = bool(one("engine.fresh_first"))
-        self._errors, self._allowed, self._full = one("trials.error_share"), one("trials.cpus"), one("load.busy")
+        self._errors, self._needs = one("trials.error_share"), Needs(one("trials.cpus"))
         self._mtbf = one("nodes.mean_hours_to_loss") * 3600 / losses if losses else math.inf
         self._back, self._noticed = one("nodes.back_seconds"), one("nodes.noticed_seconds")
         self._driver_back, self._freeze = one("nodes.driver_back_seconds"), one("nodes.frozen_seconds")
         self._seconds = self._durations(figures.points("trials.quantiles"))
         self._tasks, mean = int(one("nodes.tasks")), one("trials.cores")
+        self._names = [f"task-{number}" for number in range(self._tasks)]
         self._used = [mean * (0.5 + self._random.random()) for _ in range(self._tasks)]
         self._events: list[tuple[float, int, int, object]] = []
         self._numbers = count()
@@ -140,7 +143,7 @@ class Simulation:
         self._open = deque(range(nodes))
         self._ledger, self._ends = bytearray(trials), bytearray(trials)
         self._holder, self._tries = [0] * trials, dict[int, int]()
-        self._drivers: list[_Driver] = [_Driver(0, iter(()), Share(1, 1.0, 1.0), alive=False)]
+        self._drivers: list[_Driver] = [_Driver(0, iter(()), Load(), alive=False)]
         self._missing = set[int]()
         self._settled, self._used_seconds = 0, 0.0
         self._troubles = [(1, False)] * int(one("nodes.drivers_lost")) + [(1, True)] * int(one("nodes.drivers_frozen"))
@@ -180,7 +183,7 @@ class Simulation:
     def _new_driver(self, _what: object = None) -> None:
         ledger, missing = self._ledger, self._missing
         cells = (cell for cell in range(self._trials) if not ledger[cell] and cell not in missing)
-        driver = _Driver(len(self._drivers), cells, Share(self._tasks, self._allowed, self._full), self._now, self._now)
+        driver = _Driver(len(self._drivers), cells, Load(), self._now, self._now)
         self._drivers.append(driver)
         self._wake(driver, self._now)
 
@@ -254,7 +257,7 @@ class Simulation:
 
     def _place(self, trial: _Trial) -> None:
         """Begin it on a node with room, or let it wait for one."""
-        trial.asks = trial.driver.share.asks(trial.task)
+        trial.asks = self._asks(trial.driver, trial.task)
         for _ in range(min(_LOOKS, len(self._open))):
             node = self._open[0]
             self._open.rotate(-1)
@@ -265,6 +268,10 @@ class Simulation:
         if len(trial.driver.waiting) == 1:  # nobody waited, so there may be room
             for node in range(self._nodes):
                 self._fill(node)
+
+    def _asks(self, driver: _Driver, task: int) -> int:
+        """Parts of a core that a trial of a task asks for."""
+        return round(driver.load.cpus(self._names[task], self._needs) * STEPS)
 
     def _fill(self, node: int) -> None:
         """Begin on this node what waits and fits."""
@@ -296,7 +303,7 @@ class Simulation:
         used, driver = self._used[trial.task], trial.driver
         self._used_seconds += used * self._seconds[trial.cell]
         full = bool(driver.waiting)
-        driver.share.saw(trial.task, used, min(1.0, self._load[trial.node] / self._cores) if full else None)
+        driver.load.saw(self._names[trial.task], used, min(1.0, self._load[trial.node] / self._cores) if full else None)
 
     def _durations(self, points: list[tuple[float, float]]) -> array[float]:
         """How long the agent of each cell takes: the same in each attempt."""
@@ -351,7 +358,7 @@ class Simulation:
 
     def _room(self, driver: _Driver) -> int:
         """Trials that all nodes take at one time, if all ask for what a middle one asks for."""
-        asks = driver.share.asks(self._settled % self._tasks)
+        asks = self._asks(driver, self._settled % self._tasks)
         return self._nodes * min(self._room_memory, int(self._cores * STEPS) // asks)
 
     def _next(self, driver: _Driver) -> int | None:
@@ -427,6 +434,19 @@ def simulate(figures: Figures, trials: int, nodes: int, seed: int = 1, losses: f
     return Simulation(figures, trials, nodes, seed, losses).run()
 
 
+def turns(waiting: int, rate: int) -> float:
+    """How often the engine's bucket is asked for each turn that it gives, if so many stations wait. rate: requests a minute."""
+    now, asked = 0.0, 0
+    bucket = Bucket(rate, lambda: now)
+    asking = [(0.0, number) for number in range(waiting)]
+    while asking:
+        now, number = heapq.heappop(asking)
+        asked += 1
+        if (left := bucket.turn()) > 0:
+            heapq.heappush(asking, (now + max(left, _SLEEP), number))
+    return asked / waiting
+
+
 def table(tally: Tally, trials: int, nodes: int) -> list[str]:
     """The lines that are printed of one run."""
     tenths = [tally.longest.get(tenth, 0) for tenth in (0, 4, 8)]
@@ -468,9 +488,9 @@ def main(words: Sequence[str] | None = None) -> None:
         none = none or tally.makespan
         row = f"{tally.makespan / 3600:8.2f}{tally.makespan / none:14.2f}{tally.lost:10,}{tally.judged_again:15,}"
         print(f"{name:44}{row}{tally.counted_twice:16,}")
-    rate = figures.value("nodes.model_rate") / 60
-    asked = "   ".join(f"{waiting:,}: {turns(waiting, rate):,.1f}" for waiting in (100, 400, 1_600))
-    print(f"\nthe bucket at {rate:,.0f} requests a second, asked for each turn that it gives, if so many wait: {asked}")
+    rate = int(figures.value("nodes.model_rate"))
+    asked = "   ".join(f"{waiting:,}: {turns(waiting, rate):,.1f}" for waiting in (100, 400, 800))
+    print(f"\nthe bucket at {rate:,} requests a minute, asked for each turn that it gives, if so many wait: {asked}")
     if options.cpu:
         print(f"{time.process_time() - began:.1f} s of the processor")
 

@@ -191,7 +191,6 @@ def test_the_validator_is_a_node_of_the_cluster_and_its_command_is_one_that_ther
     compile(validator["livenessProbe"]["exec"]["command"][2], "<probe>", "exec")
     options = chosen["node"]["validator"]
     words = [word for name in ("url", "key") for word in (f"--{name}", options[name])]
-    if "ray" in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]:
-        words += ["--engine", options["engine"], "--address", options["address"]]
+    words += ["--engine", options["engine"], "--address", options["address"]]
     assert validator["args"][:2] == ["--config", "/etc/assay/validator.toml"]
     accepted([*validator["args"][2:], options["folder"], *words])

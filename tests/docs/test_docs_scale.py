@@ -2,13 +2,12 @@
 
 import contextlib
 import io
-import random
 import re
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from bench import queue, queue_rules, scale
+from bench import queue, scale
 
 from depth import depth
 
@@ -56,32 +55,7 @@ def test_the_driver_remembers_what_is_under_way_and_not_what_waits() -> None:
     assert max(many.longest.values()) <= many.bound == few.bound
 
 
-def test_a_share_is_that_of_the_engine() -> None:
-    load = pytest.importorskip("assay.engine.load")
-    needs = import_module("assay.judge.stations").Needs(cpus=1.0)
-    ours, theirs, chance = queue_rules.Share(3, 1.0, load.BUSY), load.Load(), random.Random(7)
-    for _ in range(500):
-        task, cores, busy = chance.randrange(3), chance.random() * 1.2, chance.choice([None, 0.5, 0.95, 1.0])
-        assert ours.asks(task) == pytest.approx(theirs.cpus(str(task), needs) * queue_rules.STEPS)
-        ours.saw(task, cores, busy)
-        theirs.saw(str(task), cores, busy)
-
-
-def test_turns_are_asked_for_as_often_as_of_the_engines_bucket() -> None:
-    node = pytest.importorskip("assay.engine.ray_node")
-    now = [0.0]
-    bucket, asked, waiting = node.Bucket(600, lambda: now[0]), 0, [(0.0, number) for number in range(40)]
-    while waiting:
-        waiting.sort()
-        now[0], number = waiting.pop(0)
-        asked += 1
-        if (left := bucket.turn()) > 1e-8:
-            waiting.append((now[0] + left, number))
-    assert queue_rules.turns(40, 10.0) == pytest.approx(asked / 40, rel=0.1)
-
-
 def test_the_rules_are_those_of_the_engine() -> None:
-    pytest.importorskip("assay.engine.ray_engine")
     for name, where in (
         ("ahead", "assay.engine.ray_engine:AHEAD"),
         ("lost", "assay.engine.ray_engine:LOST"),
