@@ -26,6 +26,7 @@ MEASUREMENTS = (
     "engine",
     "workflow",
     "ledger",
+    "sizes",
     "standing",
     "verify",
     "archive",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import Scheme, ScoreRules
-    from assay.settle.columns import Column, Columns, StandingRecords
+    from assay.settle.columns import Columns, RecordColumn, StandingRecords
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
@@ -145,7 +145,7 @@ class Kind:
         """What reads its evidence in Parquet, where `in_bulk` is true."""
         raise NotImplementedError
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         """The fields of a record as arrays. A kind that has them has `tally` and `parquet` too, and its `score` asks `tally`.
 
         rules: may be None where the record holds no JSON of others (`Record.holds_json`).

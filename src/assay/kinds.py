@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from assay.judge.kind_options import (
     ADDRESS,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.columns import Column, Columns, StandingRecords
+    from assay.settle.columns import Columns, RecordColumn, StandingRecords
     from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
@@ -43,22 +43,20 @@ _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
 
-def _agent_files(folder: Path, submission: str) -> Path | None:
-    from assay.judge.terminal.competition import agent_of
-    from assay.records import Participant
-
-    agent = agent_of(folder, Participant("", submission=submission))
-    return None if agent is None else agent.folder
-
-
-def _put_agent(folder: Path, submission: str, source: Path) -> None:
-    from assay.judge.terminal.competition import put_agent
-
-    put_agent(folder, source, submission)
-
-
 class _ArrayKind(Kind):
-    """A kind whose records are read and scored as arrays."""
+    """A kind whose records are read and scored as arrays. Its classes are named after it: `Tests` and `TestsScore` of tests."""
+
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme import model
+
+        return cast("type[ScoreRules]", getattr(model, f"{self.name.title()}Score"))
+
+    @property
+    def record(self) -> type[Record]:
+        from assay import records
+
+        return cast("type[Record]", getattr(records, self.name.title()))
 
     @property
     def parquet(self) -> ParquetReader:
@@ -83,13 +81,32 @@ class _TaskKind(_ArrayKind):
         return TaskOptions.of(values)
 
 
-class _AgentKind(_TaskKind):
+class _SubmittedAgents(Kind):
+    """A kind whose submissions are agents."""
+
+    def files(self, folder: Path, submission: str) -> Path | None:
+        from assay.judge.terminal.competition import agent_of
+        from assay.records import Participant
+
+        agent = agent_of(folder, Participant("", submission=submission))
+        return None if agent is None else agent.folder
+
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        from assay.judge.terminal.agent import BUILT_IN, is_folder
+        from assay.judge.terminal.competition import submit_agent
+
+        done = submit_agent(folder, participant, given, at=at, epoch=epoch)
+        own = done.agent.name in BUILT_IN or is_folder(given)
+        name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
+        return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
+
+
+class _AgentKind(_SubmittedAgents, _TaskKind):
     """A kind whose agents may ask a model, after each task was calibrated."""
 
     options: ClassVar[tuple[Option, ...]] = (*_BOXES, CALIBRATE, MODEL_URL)
-
-    def files(self, folder: Path, submission: str) -> Path | None:
-        return _agent_files(folder, submission)
 
     def has(self, folder: Path, submission: str) -> bool:
         from assay.judge.terminal.competition import is_here
@@ -97,7 +114,9 @@ class _AgentKind(_TaskKind):
         return is_here(folder, submission)
 
     def put(self, folder: Path, submission: str, source: Path) -> None:
-        _put_agent(folder, submission, source)
+        from assay.judge.terminal.competition import put_agent
+
+        put_agent(folder, source, submission)
 
     def cautions(self, settings: Any) -> Iterator[str]:
         model = settings.model
@@ -118,24 +137,12 @@ class _TestsKind(_AgentKind):
     }
 
     @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import TestsScore
-
-        return TestsScore
-
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Tests
-
-        return Tests
-
-    @property
     def parquet(self) -> ParquetReader:
         from assay.folder import bulk
 
         return bulk
 
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.trials import COLUMNS
 
         return COLUMNS
@@ -191,11 +198,6 @@ class _TestsKind(_AgentKind):
     def sample_files(self, rules: Any) -> dict[str, str]:
         return {"tasks.txt": "".join(f"{task}\n" for task in _TASKS)}
 
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         from assay.cli.board import standings
 
@@ -229,19 +231,7 @@ class _WorkflowKind(_TaskKind):
         "outcome": "`ran` (default), `invalid` (no answer or an invalid plan: 0), `service-error` (the validator's own trouble)",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import WorkflowScore
-
-        return WorkflowScore
-
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Workflow
-
-        return Workflow
-
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.workflow import COLUMNS
 
         return COLUMNS
@@ -342,19 +332,7 @@ class _RubricKind(_ArrayKind):
         "outcome": "`judged` (default), or `unjudged` where the judge failed",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import RubricScore
-
-        return RubricScore
-
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Rubric
-
-        return Rubric
-
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.rubric import columns
 
         return columns(rules)
@@ -439,7 +417,7 @@ class _RubricKind(_ArrayKind):
         return judging_in_words(about)
 
 
-class _PointsKind(_ArrayKind):
+class _PointsKind(_SubmittedAgents, _ArrayKind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
@@ -453,19 +431,7 @@ class _PointsKind(_ArrayKind):
         "starred": "whether the participant stars the repository",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import PointsScore
-
-        return PointsScore
-
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Points
-
-        return Points
-
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.points import COLUMNS
 
         return COLUMNS
@@ -474,9 +440,6 @@ class _PointsKind(_ArrayKind):
         from assay.settle.score.points import counted
 
         return counted(standing, frame, rules)
-
-    def files(self, folder: Path, submission: str) -> Path | None:
-        return _agent_files(folder, submission)
 
     def saw(self, work: Json) -> str:
         points = f"{work['points']} {'point' if work['points'] == '1' else 'points'}"
@@ -496,11 +459,6 @@ class _PointsKind(_ArrayKind):
 
         return issues_files(rules)
 
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
 
 class _GivenKind(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
@@ -508,19 +466,7 @@ class _GivenKind(_AgentKind):
     name: ClassVar[str] = "given"
     fields: ClassVar[Mapping[str, str]] = {"score": "0 to 1"}
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import GivenScore
-
-        return GivenScore
-
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Given
-
-        return Given
-
-    def columns(self, rules: Any) -> tuple[Column, ...]:
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.points import GIVEN_COLUMNS
 
         return GIVEN_COLUMNS
@@ -545,21 +491,6 @@ class _GivenKind(_AgentKind):
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
         yield {"score": ("0.9", "0.7", "0.2")[level]}
-
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
-
-def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None, at: datetime | None) -> SubmitResult:
-    from assay.judge.terminal.agent import BUILT_IN, is_folder
-    from assay.judge.terminal.competition import submit_agent
-
-    done = submit_agent(folder, participant, given, at=at, epoch=epoch)
-    own = done.agent.name in BUILT_IN or is_folder(given)
-    name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
-    return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
 
 
 TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _TestsKind(), _WorkflowKind(), _RubricKind(), _PointsKind(), _GivenKind()

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from assay import engine
 from assay.engine import ray_engine
-from assay.engine.load import BUSY, LEAST, Load
+from assay.engine.load import BUSY, LEAST, ErrandLoad
 from assay.engine.parcels import ParcelShelf
-from assay.engine.ray_engine import AHEAD, LOST, Node, Placement, RayCrew, slots
+from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode, slots
 from assay.engine.ray_node import Answer, Bucket
 from assay.engine.station import Outcome, Talk
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox import InfrastructureError
-from assay.judge.stations import Done, Errand, Gate, Needs, Parcel, StationSpec, pack, unpack
+from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, pack, unpack
 from ray_kit import until
 
-BIG = Node("big", {"CPU": 8.0, "memory": float(16 << 30), "sandbox": 1.0})
-SMALL = Node("small", {"CPU": 2.0, "memory": float(4 << 30), "sandbox": 1.0})
-BARE = Node("bare", {"CPU": 32.0, "memory": float(64 << 30)})
+BIG = RayNode("big", {"CPU": 8.0, "memory": float(16 << 30), "sandbox": 1.0})
+SMALL = RayNode("small", {"CPU": 2.0, "memory": float(4 << 30), "sandbox": 1.0})
+BARE = RayNode("bare", {"CPU": 32.0, "memory": float(64 << 30)})
 TRIAL = Needs(2.0, 2 << 30, 0, sandbox=True)
 
 
@@ -43,7 +43,7 @@ def test_a_node_takes_what_its_scarcest_resource_allows() -> None:
 
 
 def test_an_errand_asks_for_what_its_like_used() -> None:
-    load = Load()
+    load = ErrandLoad()
     assert load.cpus("t", TRIAL) == 2.0
     load.saw("t", 0.5)
     assert load.cpus("t", TRIAL) == 0.5
@@ -54,7 +54,7 @@ def test_an_errand_asks_for_what_its_like_used() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), max_size=50))
 def test_it_asks_for_something_and_never_for_more_than_is_allowed(seen: list[tuple[float, float]]) -> None:
-    load = Load()
+    load = ErrandLoad()
     for cores, busy in seen:
         load.saw("t", cores, busy)
     assert LEAST <= load.cpus("t", TRIAL) <= TRIAL.cpus
@@ -62,7 +62,7 @@ def test_it_asks_for_something_and_never_for_more_than_is_allowed(seen: list[tup
 
 def test_nodes_that_are_full_and_idle_get_more() -> None:
     """A simulation: each errand uses half a core beside what is measured of it. The nodes become busy, and are not crowded."""
-    load, busy = Load(), 0.0
+    load, busy = ErrandLoad(), 0.0
     for _ in range(400):
         asked = load.cpus("t", TRIAL)
         going = int(8 / asked)
@@ -104,7 +104,7 @@ class FakeRay:
     exceptions = SimpleNamespace(RayError=NodeLost, RayTaskError=TaskFailed)
     util = SimpleNamespace(scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, **_: node))
 
-    def __init__(self, nodes: list[Node]) -> None:
+    def __init__(self, nodes: list[RayNode]) -> None:
         self.there, self.under_way, self.options, self.cancelled = nodes, dict[int, Any](), list[dict[str, Any]](), list[int]()
         self.ends: Any = lambda number: Answer("big", Outcome(number))
         self._numbers = itertools.count()
@@ -323,7 +323,7 @@ class Echo:
         self.marker, self.gate = Path(settings), gate
         self.marker.write_text(str(os.getpid()))
 
-    def carry_out(self, payload: Any, places: dict[str, Path], folder: Path, seconds: float) -> Done:
+    def carry_out(self, payload: Any, places: dict[str, Path], folder: Path, seconds: float) -> ErrandDone:
         if payload == "wait":
             time.sleep(600)
         if payload == "fail":
@@ -331,7 +331,7 @@ class Echo:
         (folder / "out.txt").write_text("kept")
         if payload == "pause":
             self.gate.pause(7.0)
-        return Done((payload, self.gate.turn(), sorted(places)), cpu=1.0)
+        return ErrandDone((payload, self.gate.turn(), sorted(places)), cpu=1.0)
 
     def close(self) -> None:
         self.marker.unlink()

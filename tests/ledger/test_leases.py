@@ -44,6 +44,15 @@ def test_one_driver_has_a_cell(place: Path) -> None:
         assert three.claim(CELL) == "ours"
 
 
+def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    with driver(place, "one") as one, driver(place, "two") as two:
+        assert (one.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
+        one.release(CELL)
+        one.release(OTHER)
+        assert (two.claim(CELL), one.claim(OTHER)) == ("ours", "held")
+
+
 def test_the_same_folder_goes_on_at_once(place: Path) -> None:
     killed = driver(place, "one")
     killed.claim(CELL)
@@ -72,5 +81,6 @@ def test_what_is_in_the_ledger_is_done_for_all(place: Path) -> None:
         ledger_kit.add(place, ledger_kit.records(validators=[VALIDATOR]))
         assert two.claim(CELL) == "done"
         assert two.claim(("s1", "t1", 2)) == "ours"
+        ledger_kit.add(place, ledger_kit.records(validators=[VALIDATOR])[:1])  # a batch of what is known already
         one.renew()
         assert one.claim(CELL) == "done"

@@ -14,7 +14,7 @@ from assay.exact import NANO, half_even, text
 from assay.kind import find
 from assay.records import Evidence
 from assay.scheme.model import Check, GivenScore, PointsScore, RubricScore, TestsScore, WorkflowScore
-from assay.settle.columns import Columns, Table, half_even_all, repeated, together
+from assay.settle.columns import Columns, RecordTable, half_even_all, repeated, together
 from assay.settle.inputs import Frame, Scored
 from assay.settle.score import score, workflow
 from by_record import SCORERS, assert_same
@@ -180,6 +180,12 @@ def test_records_have_one_number_if_their_fields_are_equal(rows: list[tuple[int,
     assert repeated(dense).tolist() == [1, 2]
 
 
+def test_numbers_stay_below_64_bits_where_every_field_is_large() -> None:
+    fields = [np.array([0, 2**62, 5], np.int64), np.array([0, 2**61, 2**61], np.int64), np.array([2**62, 0, 0], np.int64)]
+    assert len(set(together(fields).tolist())) == 3
+    assert len(set(together([*fields, np.array([1, 1, 2**62], np.int64)]).tolist())) == 3
+
+
 def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
     found = [
         make("given", score="0.5"),
@@ -192,11 +198,12 @@ def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
         asked.append(at.tolist())
         return [found[index] for index in at.tolist()]
 
-    table = Table(Columns.of(found, find("given").columns(RULES["given"][0])), read)
+    table = RecordTable(Columns.of(found, find("given").columns(RULES["given"][0])), read)
     frame = axes()
     assert_same(score(table, frame, RULES["given"][0]), SCORERS["given"](found, frame, RULES["given"][0]))
     assert asked == []
     assert list(table.about(frame, 0)) == [found[0], found[2]]
+    assert list(table.about(axes(submissions=("", "")), 0)) == [found[0], found[2]]
     assert list(table.take(np.array([2, 1]))) == [found[2], found[1]]
-    assert asked == [[0, 2], [2, 1]]
+    assert asked == [[0, 2], [0, 2], [2, 1]]
     assert (len(table), table[1], list(table[1:])) == (3, found[1], found[1:])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from assay.errors import BadInput, suggest
-from assay.judge.stations import Engine
+from assay.judge.stations import ErrandEngine
 
 __all__ = ["ENGINES", "opened"]
 
@@ -18,7 +18,7 @@ ENGINES = ("local", "ray")
 
 
 @contextmanager
-def opened(name: str = "local", address: str | None = None, most: int | None = None) -> Iterator[Engine | None]:
+def opened(name: str = "local", address: str | None = None, most: int | None = None) -> Iterator[ErrandEngine | None]:
     """The engine of this name, for the block; None is this machine.
 
     address: of a Ray cluster, as HOST:PORT; None: RAY_ADDRESS, or the one on this machine. most: cells at one time on all nodes

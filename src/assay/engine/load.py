@@ -18,7 +18,7 @@ from collections import OrderedDict
 
 from assay.judge.stations import Needs
 
-__all__ = ["Load"]
+__all__ = ["ErrandLoad"]
 
 LEAST = 0.05
 """Cores that anything asks for."""
@@ -33,7 +33,7 @@ _KEYS = 10_000
 """Tasks that are remembered."""
 
 
-class Load:
+class ErrandLoad:
     """What errands use, by task. It does no I/O and reads no clock."""
 
     def __init__(self) -> None:

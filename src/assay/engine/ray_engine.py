@@ -24,11 +24,11 @@ from typing import Any
 
 import assay
 from assay.engine import ray_node
-from assay.engine.load import Load
+from assay.engine.load import ErrandLoad
 from assay.errors import BadInput, Unreachable
 from assay.judge.stations import Errand, Heard, Needs, Parcel, StationSpec, pack
 
-__all__ = ["Node", "Placement", "RayEngine", "slots"]
+__all__ = ["Placement", "RayEngine", "RayNode", "slots"]
 
 AHEAD = 2
 LOST = 20
@@ -48,7 +48,7 @@ _RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
 
 @dataclass(frozen=True)
-class Node:
+class RayNode:
     """A node of the cluster, and what it has in all."""
 
     id: str
@@ -66,7 +66,7 @@ def _resources(needs: Needs, cpus: float) -> dict[str, float]:
     return {name: amount for name, amount in asked.items() if amount}
 
 
-def slots(nodes: list[Node], needs: Needs, cpus: float) -> int:
+def slots(nodes: list[RayNode], needs: Needs, cpus: float) -> int:
     """How many such errands all nodes together can carry out at one time."""
     return sum(node.takes(needs, cpus) for node in nodes)
 
@@ -84,7 +84,7 @@ class Placement:
         for digest in digests:
             self._has[digest].add(node)
 
-    def choose(self, nodes: list[Node], needs: Needs, cpus: float, digests: list[str], avoid: str = "") -> str | None:
+    def choose(self, nodes: list[RayNode], needs: Needs, cpus: float, digests: list[str], avoid: str = "") -> str | None:
         """The node to prefer; None if Ray may choose. avoid: where the errand was lost."""
         able = [node.id for node in nodes if node.id != avoid and node.takes(needs, cpus)]
         ready = [node for node in able if digests and all(node in self._has[digest] for digest in digests)]
@@ -109,7 +109,7 @@ class _Sent:
 
 
 class RayEngine:
-    """A `stations.Engine` on a Ray cluster. It must be closed."""
+    """A `stations.ErrandEngine` on a Ray cluster. It must be closed."""
 
     def __init__(self, address: str | None = None, most: int | None = None) -> None:
         """Raises BadInput where Ray is not installed or no cluster is, and Unreachable where one does not answer."""
@@ -131,7 +131,7 @@ class RayEngine:
         ray._private.worker._worker_logs_enabled = False  # Ray prints news of its nodes to stdout, where --json writes
 
     def crew(self, spec: StationSpec) -> RayCrew:
-        """See `stations.Engine.crew`."""
+        """See `stations.ErrandEngine.crew`."""
         return RayCrew(self._ray, spec, self._most)
 
     def close(self) -> None:
@@ -151,8 +151,8 @@ class RayCrew:
         self._going: dict[Any, _Sent] = {}
         self._homeless: list[_Sent] = []
         """Errands that no node could take now."""
-        self._load, self._placement = Load(), Placement()
-        self._nodes: list[Node] = []
+        self._load, self._placement = ErrandLoad(), Placement()
+        self._nodes: list[RayNode] = []
         self._looked = -math.inf
         self._needs = Needs(), 1.0
         """What the last errand asked for: the next is taken to ask for the same."""
@@ -266,10 +266,10 @@ class RayCrew:
         """Whether there is more to do than the nodes carry out at one time."""
         return len(self._going) >= slots(self._nodes, *self._needs)
 
-    def _there(self) -> list[Node]:
+    def _there(self) -> list[RayNode]:
         """The nodes that live, as they were just now."""
         if time.monotonic() - self._looked > _LOOK:
-            self._nodes = [Node(node["NodeID"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
+            self._nodes = [RayNode(node["NodeID"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
             self._looked = time.monotonic()
         return self._nodes
 

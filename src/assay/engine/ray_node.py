@@ -37,14 +37,14 @@ class Answer:
 
 
 @dataclass
-class _Kept:
+class _OpenStation:
     """The station of this process, between two errands."""
 
     key: str
     talk: Talk
 
 
-_STATION: _Kept | None = None
+_STATION: _OpenStation | None = None
 _SHELF: ParcelShelf | None = None
 
 
@@ -94,7 +94,7 @@ def _opened(run: str, spec: StationSpec) -> Talk:
     if _STATION is not None and _STATION.key != run:
         _close()
     if _STATION is None:
-        _STATION = _Kept(run, Talk(spec))
+        _STATION = _OpenStation(run, Talk(spec))
     return _STATION.talk
 
 

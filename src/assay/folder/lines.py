@@ -29,7 +29,7 @@ from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, unreada
 from assay.kind import Kind
 from assay.records import records as read_together
 from assay.scheme.reading import opened
-from assay.settle.columns import Column, Columns, Table, coded
+from assay.settle.columns import Columns, RecordColumn, RecordTable, coded
 from assay.settle.inputs import Bools, Frame, Ints
 from assay.settle.score import first_epochs_of
 
@@ -218,7 +218,7 @@ class _LineReader:
             numbers[name][rows] = array
         read[rows] = True
 
-    def _value(self, block: LineBlock, column: Column, begins: Ints, ends: Ints) -> tuple[Ints, Bools]:
+    def _value(self, block: LineBlock, column: RecordColumn, begins: Ints, ends: Ints) -> tuple[Ints, Bools]:
         """The values of a field, and which of them are plainly right."""
         if column.form == "count":
             found, fine = block.numbers(begins, ends)
@@ -316,10 +316,14 @@ class Lines:
         """The highest epoch; None without a record."""
         return int(self.columns["epoch"].max()) if len(self.columns) else None
 
-    def table(self, epoch: int) -> Table:
+    def table(self, epoch: int) -> RecordTable:
         """The records of epochs up to this one."""
         at = np.flatnonzero(self.columns["epoch"] <= epoch)
-        return Table(self.columns, self.read) if len(at) == len(self.columns) else Table(self.columns, self.read).take(at)
+        return (
+            RecordTable(self.columns, self.read)
+            if len(at) == len(self.columns)
+            else RecordTable(self.columns, self.read).take(at)
+        )
 
     def check_conflicts(self, oldest: int, epoch: int) -> None:
         """As `evidence.check_conflicts`. Raises BadInput."""

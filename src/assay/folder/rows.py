@@ -30,7 +30,7 @@ from assay.folder.evidence import Gathered, Registry, check_repeated
 from assay.folder.files import EVIDENCE_RECORDS, Place, check_file
 from assay.records import Evidence, record
 from assay.scheme.model import Scheme
-from assay.settle.columns import Column, Columns, Table, coded
+from assay.settle.columns import Columns, RecordColumn, RecordTable, coded
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 from assay.settle.score import score
 
@@ -248,7 +248,7 @@ class _Rows:
             raise Place(path, first + at + 1).refuse(what, field="competition", hint=hint)
         return fits
 
-    def _value(self, column: Column, inner: str, array: Any) -> tuple[Ints, Bools | None, Bools | None]:
+    def _value(self, column: RecordColumn, inner: str, array: Any) -> tuple[Ints, Bools | None, Bools | None]:
         """The values of a field; which are plainly right (None: all), and which are missing (None: none)."""
         missing = np.asarray(array.is_null()) if array.null_count else None
         fine: Bools | None
@@ -273,7 +273,7 @@ class _Rows:
             fine = None if fine is None else fine | missing
         return found, fine, missing
 
-    def _names(self, column: Column, texts: Sequence[str]) -> tuple[Ints, Bools]:
+    def _names(self, column: RecordColumn, texts: Sequence[str]) -> tuple[Ints, Bools]:
         """The number of each different text, and whether it is right; one more for a row without a text."""
         if column.words:
             words = {word: at for at, word in enumerate(column.words)}
@@ -348,7 +348,7 @@ _NONE = np.empty(0, np.int64)
 """The values of a field of which nothing is kept."""
 
 
-def _counts(array: Any, column: Column) -> tuple[Ints, Bools | None]:
+def _counts(array: Any, column: RecordColumn) -> tuple[Ints, Bools | None]:
     import pyarrow as pa
 
     filled = array.fill_null(0) if array.null_count else array
@@ -388,7 +388,7 @@ def _instants(array: Any) -> Bools:
     return texts.instants(begins, ends) if len(begins) else np.empty(0, np.bool_)
 
 
-def _noted(array: Any, column: Column) -> Bools:
+def _noted(array: Any, column: RecordColumn) -> Bools:
     """Whether the texts of a field that is not kept are right."""
     import pyarrow as pa
 
@@ -450,7 +450,7 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
     registry = Registry(scheme.score.kind, frozenset(axes.validators), frozenset(axes.participants), scheme.score)
     rows = _Rows(_Files(paths, scheme), registry)
     check_repeated(rows.columns, scheme.kind.record, rows.look, axes.oldest, axes.epoch)
-    return score(Table(rows.columns, lambda at: rows.look(at).records), axes, scheme.score)
+    return score(RecordTable(rows.columns, lambda at: rows.look(at).records), axes, scheme.score)
 
 
 def records(paths: Sequence[Path], scheme: Scheme, wanted: Mapping[str, Sequence[str]]) -> Iterator[Evidence]:

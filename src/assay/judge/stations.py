@@ -21,7 +21,20 @@ from typing import Any, Literal, Protocol, cast
 from assay.errors import BadInput
 from assay.judge import tree
 
-__all__ = ["Claim", "Crew", "Done", "Engine", "Errand", "Gate", "Heard", "Leases", "Needs", "Parcel", "Station", "StationSpec"]
+__all__ = [
+    "Claim",
+    "Crew",
+    "Errand",
+    "ErrandDone",
+    "ErrandEngine",
+    "Gate",
+    "Heard",
+    "Leases",
+    "Needs",
+    "Parcel",
+    "Station",
+    "StationSpec",
+]
 
 BOUNDS = tree.Bounds(64 << 30, 1_000_000)
 """Of a parcel. What is in it was checked by narrower bounds when the competition was read."""
@@ -76,7 +89,7 @@ class StationSpec:
 
 
 @dataclass(frozen=True)
-class Done:
+class ErrandDone:
     """What a station made of an errand. cpu: seconds of the processor that it took."""
 
     reply: Any
@@ -96,7 +109,7 @@ class Gate(Protocol):
 class Station(Protocol):
     """A judge on a node."""
 
-    def carry_out(self, payload: Any, places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
+    def carry_out(self, payload: Any, places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """Carry out one errand. places: where its parcels are. folder: an empty one, whose content goes back with the reply.
 
         Raises AssayError: InfrastructureError and Unreachable for what another attempt may mend, BadInput for what none will.
@@ -133,7 +146,7 @@ class Crew(Protocol):
         """Give up what goes on, and clear up after it; now: without waiting for that."""
 
 
-class Engine(Protocol):
+class ErrandEngine(Protocol):
     """Where the errands of runs are carried out. Without one a run uses this machine."""
 
     def crew(self, spec: StationSpec) -> Crew:

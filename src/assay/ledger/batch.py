@@ -116,8 +116,6 @@ def _canonical_line(kind: str) -> re.Pattern[bytes] | None:
             pieces[column.name] = b'"%b":%b' % (column.name.encode(), _FORMS.get(column.form, rb'"[^"]*"'))
     optional = {column.name for column in rules.columns(None) if column.form == "note"}
     *names, last = sorted(pieces)
-    if last in optional:
-        return None
     before = [b"(?:%b,)?" % pieces[name] if name in optional else b"%b," % pieces[name] for name in names]
     return re.compile(rb"\{%b%b\}" % (b"".join(before), pieces[last]))
 

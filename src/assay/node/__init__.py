@@ -31,7 +31,7 @@ from assay.folder.strict import load_note
 from assay.judge import run_files
 
 if TYPE_CHECKING:
-    from assay.judge.stations import Engine
+    from assay.judge.stations import ErrandEngine
     from assay.kind import Kind
 
 __all__ = ["CLOCK", "FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
@@ -63,7 +63,7 @@ class NodeOptions:
     jobs: int | None = None
     attempts: int = 3
     settings: Callable[[Kind], Any] = lambda kind: None
-    engine: Callable[[], AbstractContextManager[Engine | None]] = nullcontext
+    engine: Callable[[], AbstractContextManager[ErrandEngine | None]] = nullcontext
     take_over: bool = False
 
 

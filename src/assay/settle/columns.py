@@ -4,7 +4,7 @@
 
 A kind says which columns its records have (`Kind.columns`). A text is a number into a list of names; everything else is int64.
 What a scorer does not read, such as an image or a quote, is not in the arrays: a record's details are read again from where it
-stands, and only for the records that somebody asks about (`Table`).
+stands, and only for the records that somebody asks about (`RecordTable`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMON",
-    "Column",
     "Columns",
     "Form",
+    "RecordColumn",
+    "RecordTable",
     "StandingRecords",
-    "Table",
     "choice",
     "coded",
     "count",
@@ -47,7 +47,7 @@ Form = Literal["text", "count", "nanos", "word", "flag", "answer", "choice", "in
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class RecordColumn:
     """One field of a record. `name`: with a point where it is inside an object, as in `baseline.B1`."""
 
     name: str
@@ -65,32 +65,32 @@ class Column:
         return self.default is None and self.form not in ("note", "notes")
 
 
-def key(name: str) -> Column:
+def key(name: str) -> RecordColumn:
     """A field that holds an identifier."""
-    return Column(name, "text", least=1, most=256)
+    return RecordColumn(name, "text", least=1, most=256)
 
 
-def count(name: str, default: int | None = 0, least: int = 0, most: int = 10**9) -> Column:
+def count(name: str, default: int | None = 0, least: int = 0, most: int = 10**9) -> RecordColumn:
     """A field that counts."""
-    return Column(name, "count", default, least, most)
+    return RecordColumn(name, "count", default, least, most)
 
 
-def nanos(name: str, most: int, default: int | None = 0) -> Column:
+def nanos(name: str, most: int, default: int | None = 0) -> RecordColumn:
     """A field with a decimal string, at most so many nanos."""
-    return Column(name, "nanos", default, most=most)
+    return RecordColumn(name, "nanos", default, most=most)
 
 
-def choice(name: str, *words: str) -> Column:
+def choice(name: str, *words: str) -> RecordColumn:
     """A field with one of some words; left out, it is the first."""
-    return Column(name, "word", 0, words=words)
+    return RecordColumn(name, "word", 0, words=words)
 
 
 COMMON = (
     count("epoch", None, most=LARGEST),
     key("validator"),
     key("participant"),
-    Column("submission", "text", most=256),
-    Column("observed_at", "instant"),
+    RecordColumn("submission", "text", most=256),
+    RecordColumn("observed_at", "instant"),
     count("seq", -1),
 )
 """The columns of every kind."""
@@ -141,7 +141,7 @@ class Columns:
         return np.asarray(ranks[self[name]], np.int64)
 
     @staticmethod
-    def of(records: Sequence[Record], columns: Sequence[Column]) -> Columns:
+    def of(records: Sequence[Record], columns: Sequence[RecordColumn]) -> Columns:
         """The arrays of records that were read one by one."""
         numbers: dict[str, Ints] = {}
         names: dict[str, tuple[str, ...]] = {}
@@ -161,7 +161,7 @@ def _values(records: Sequence[Record], name: str) -> list[Any]:
     return [value.get(inner) if isinstance(value, Mapping) else None for value in values] if inner else values
 
 
-def coded(records: Sequence[Record], column: Column, numbered: dict[str, int]) -> list[int]:
+def coded(records: Sequence[Record], column: RecordColumn, numbered: dict[str, int]) -> list[int]:
     """A field of records as numbers. `numbered`: text → its number, to which new ones are added."""
     values = _values(records, column.name)
     if column.form == "text":
@@ -192,7 +192,7 @@ class StandingRecords:
         return self.columns.take(use), (self.rows[use], self.cols[use])
 
 
-class Table(Sequence[Any]):
+class RecordTable(Sequence[Any]):
     """Records that were read as arrays. Each becomes a `Record` when somebody looks at it, and then stays.
 
     read: the records at some places, in their order; what it gives is what was read into the arrays.
@@ -218,9 +218,9 @@ class Table(Sequence[Any]):
     def _all(self) -> list[Any]:
         return self.read(np.arange(len(self)))
 
-    def take(self, at: Ints) -> Table:
+    def take(self, at: Ints) -> RecordTable:
         """Some of the records, in this order."""
-        return Table(self.columns.take(at), lambda wanted: self.read(at[wanted]))
+        return RecordTable(self.columns.take(at), lambda wanted: self.read(at[wanted]))
 
     def about(self, frame: Frame, column: int) -> Sequence[Any]:
         """The records that may bear on the explanation of a participant: those about it or its submission, and those that a
@@ -265,6 +265,6 @@ def repeated(numbers: Ints) -> Ints:
     if size <= 4 * len(numbers) + 1000:
         counts = np.bincount(numbers, minlength=size)
         return np.flatnonzero(counts[numbers] > 1) if len(counts) and counts.max() > 1 else np.empty(0, np.int64)
-    ordered = np.sort(numbers)
+    ordered = np.sort(numbers, kind="stable")
     twice = ordered[1:][ordered[1:] == ordered[:-1]]
     return np.flatnonzero(np.isin(numbers, np.unique(twice))) if len(twice) else np.empty(0, np.int64)

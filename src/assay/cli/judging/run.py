@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from assay.cli.judging.signing import Signing
     from assay.judge.judges import JudgeFunction
     from assay.judge.running import RunSummary
+    from assay.judge.stations import ErrandEngine
     from assay.kind import Kind, Option
 
 __all__ = ["COMMAND", "late_values", "run", "settings_of"]
@@ -169,17 +170,13 @@ def run(
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
     from assay.cli.judging.live import LiveRun
-    from assay.engine import opened
-    from assay.judge.kind_options import where_judged
     from assay.judge.running import RunOptions
 
     kind, judge = _judge_of(folder)
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    with ExitStack() as stack:
-        engine = stack.enter_context(opened(*where_judged(late_values(context)), most=jobs))
-        live = stack.enter_context(LiveRun(jobs or kind.jobs, quiet=quiet))
+    with _engine(context, jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live, ExitStack() as stack:
         shared = None if signing is None or engine is None else stack.enter_context(signing.shared(epoch))
         options = RunOptions(
             jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
@@ -187,6 +184,14 @@ def run(
         )  # fmt: skip
         summary = judge(folder, whose, options, live.event if shared is None else shared.heard(live.event))
     _conclude(folder, summary, signing, epoch, as_json=as_json)
+
+
+def _engine(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
+    """Where trials are judged, as the options of kinds say; None is this machine."""
+    from assay.engine import opened
+    from assay.judge.kind_options import where_judged
+
+    return opened(*where_judged(late_values(context)), most=jobs)
 
 
 def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:

@@ -13,7 +13,7 @@ from assay.judge.rubric import asking
 from assay.judge.rubric.asking import JudgeProgress, Models
 from assay.judge.rubric.judgement import JudgeLimits, Judgement, JudgingCost
 from assay.judge.rubric.solution import Solution
-from assay.judge.stations import Done, Gate
+from assay.judge.stations import ErrandDone, Gate
 from assay.scheme.bounty import Bounty
 
 __all__ = ["SolutionReply", "SolutionSettings", "SolutionStation"]
@@ -56,15 +56,15 @@ class SolutionStation:
         if event.measured is not None:
             self._missing.append(event.measured)
 
-    def carry_out(self, payload: Solution, places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
+    def carry_out(self, payload: Solution, places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """See `Station.carry_out`. The reply is a `SolutionReply`."""
         self._missing.clear()
         try:
             judgement = self._runner.run(self._one(payload, seconds))
         except (AssayError, TimeoutError) as error:
             trouble = str(error) or "the service took too long"
-            return Done(SolutionReply(None, tuple(self._missing), trouble))
-        return Done(SolutionReply(judgement))
+            return ErrandDone(SolutionReply(None, tuple(self._missing), trouble))
+        return ErrandDone(SolutionReply(judgement))
 
     async def _one(self, solution: Solution, seconds: float) -> Judgement:
         async with asyncio.timeout(seconds):

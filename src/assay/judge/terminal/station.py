@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge.sandbox import InfrastructureError, choose
-from assay.judge.stations import Done, Gate
+from assay.judge.stations import ErrandDone, Gate
 from assay.judge.terminal.pool import WorkerPool
 from assay.judge.terminal.worker import Job, WorkerSettings
 
@@ -33,7 +33,7 @@ class TrialStation:
         folder.mkdir()
         self._pool = WorkerPool(settings, 1, folder, self._lock)
 
-    def carry_out(self, payload: Job, places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
+    def carry_out(self, payload: Job, places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """See `Station.carry_out`. The reply is what the worker said: its record, or its calibration."""
         agent = str(places["agent"]) if "agent" in places else payload.agent
         job = replace(payload, task=str(places["task"]), agent=agent, folder=str(folder))
@@ -48,7 +48,7 @@ class TrialStation:
                 if said.line is None:
                     raise InfrastructureError(said.death)
                 if "record" in said.line or "calibration" in said.line:
-                    return Done(said.line, max(0.0, _cpu(worker.process.pid) - before) + _boxes(said.line.get("record")))
+                    return ErrandDone(said.line, max(0.0, _cpu(worker.process.pid) - before) + _boxes(said.line.get("record")))
 
     def close(self) -> None:
         """See `Station.close`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.errors import BadInput
 from assay.judge.kind_options import TaskOptions
-from assay.judge.stations import Done, Gate
+from assay.judge.stations import ErrandDone, Gate
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.call import plain
 from assay.judge.workflow.competition import Desk, fields_of
@@ -73,7 +73,7 @@ class PlanStation:
         sandbox = None if settings.own is None else settings.own.open_sandbox()
         self._desk = Desk(settings.services, self._services, settings.env, sandbox)
 
-    def carry_out(self, payload: tuple[str, str], places: Mapping[str, Path], folder: Path, seconds: float) -> Done:
+    def carry_out(self, payload: tuple[str, str], places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """See `Station.carry_out`. payload: the task's id, and the planner's name. The reply: as `judged_fields` returns it."""
         while (left := self._gate.turn()) > 0:
             time.sleep(left)
@@ -86,7 +86,9 @@ class PlanStation:
             replace(load_planner(places["planner"]), name=payload[1]),
         )
         self._desk.ready(task)
-        return Done(asyncio.run(asyncio.wait_for(judged_fields(self._desk, self._settings.retries, task, planner), seconds)))
+        return ErrandDone(
+            asyncio.run(asyncio.wait_for(judged_fields(self._desk, self._settings.retries, task, planner), seconds))
+        )
 
     def close(self) -> None:
         """See `Station.close`."""

@@ -23,7 +23,7 @@ from assay.exact import NANO
 from assay.kind import Kind, find
 from assay.records import Evidence, Record
 from assay.scheme.model import ScoreRules
-from assay.settle.columns import Columns, StandingRecords, Table
+from assay.settle.columns import Columns, RecordTable, StandingRecords
 from assay.settle.inputs import Frame, Ints, Scored
 
 __all__ = ["accepted", "by_columns", "first_epochs", "first_epochs_of", "holding", "of_kind", "score", "stand"]
@@ -98,7 +98,7 @@ def holding(frame: Frame) -> Callable[[Record], int | None]:
     return of
 
 
-def stand(evidence: Table, frame: Frame, model: type[Record]) -> StandingRecords:
+def stand(evidence: RecordTable, frame: Frame, model: type[Record]) -> StandingRecords:
     """The records that stand, and for whom they count; raises BadInput as `accepted` does. SPEC 3.0."""
     everything = evidence.columns
     epochs = everything["epoch"]
@@ -165,9 +165,9 @@ def first_epochs_of(columns: Columns, frame: Frame, *, by_participant: bool) -> 
 
 def by_columns(kind: Kind, records: Sequence[Evidence], frame: Frame, rules: ScoreRules) -> Scored:
     """The scores of a kind that has columns: of records that were read as arrays, or are put into arrays here. SPEC 2."""
-    if not isinstance(records, Table):
+    if not isinstance(records, RecordTable):
         same = of_kind(records, kind.record)
-        records = Table(Columns.of(same, kind.columns(rules)), lambda at: [same[index] for index in at.tolist()])
+        records = RecordTable(Columns.of(same, kind.columns(rules)), lambda at: [same[index] for index in at.tolist()])
     return kind.tally(stand(records, frame, kind.record), frame, rules)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.exact import NANO, half_even
 from assay.scheme.model import GivenScore, PointsScore
-from assay.settle.columns import COMMON, Column, StandingRecords, count, key, nanos
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, count, key, nanos
 from assay.settle.inputs import Frame, Ints, Scored
 
 GIVEN_COLUMNS = (*COMMON, nanos("score", NANO, None))
@@ -26,7 +26,7 @@ COLUMNS = (
     *COMMON,
     key("repository"),
     *(count(name) for name in ("valid", "invalid", "revoked_valid", "revoked_invalid")),
-    Column("starred", "flag", 0),
+    RecordColumn("starred", "flag", 0),
 )
 """The columns of a record of kind points. SPEC 7."""
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from assay.exact import BPS, NANO
 from assay.scheme.model import RubricScore
-from assay.settle.columns import COMMON, Column, StandingRecords, choice
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, choice
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 
 if TYPE_CHECKING:
@@ -104,17 +104,17 @@ def _answers(given: object, names: Sequence[str]) -> list[bool] | None:
 _MOVED = {name: at for at, name in enumerate(VERDICTS)}
 
 
-def columns(rules: RubricScore) -> tuple[Column, ...]:
+def columns(rules: RubricScore) -> tuple[RecordColumn, ...]:
     """The columns of a record: each answer of the baseline and of the rubric's checks. SPEC 7."""
     return (
         *COMMON,
-        *(Column(f"baseline.{name}", "answer", -1) for name in BASELINE),
-        *(Column(f"checks.{check.id}", "answer", -1) for check in rules.checks),
-        Column("verdict", "choice", -1, words=VERDICTS),
+        *(RecordColumn(f"baseline.{name}", "answer", -1) for name in BASELINE),
+        *(RecordColumn(f"checks.{check.id}", "answer", -1) for check in rules.checks),
+        RecordColumn("verdict", "choice", -1, words=VERDICTS),
         choice("outcome", "judged", "unjudged"),
-        Column("injection_suspected", "flag", 0),
-        Column("attestation", "note", most=256),
-        Column("quotes", "notes"),
+        RecordColumn("injection_suspected", "flag", 0),
+        RecordColumn("attestation", "note", most=256),
+        RecordColumn("quotes", "notes"),
     )
 
 

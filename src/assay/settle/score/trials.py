@@ -15,7 +15,7 @@ import numpy as np
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
 from assay.scheme.model import TestsScore
-from assay.settle.columns import COMMON, Column, StandingRecords, count, key
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, count, key
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 
 __all__ = ["COLUMNS", "counted", "score_of", "tally"]
@@ -29,9 +29,9 @@ def score_of(passed: int, trials: int) -> int:
 COLUMNS = (
     *COMMON,
     key("task"),
-    Column("outcome", "word", words=("pass", "fail", "timeout", "error")),
+    RecordColumn("outcome", "word", words=("pass", "fail", "timeout", "error")),
     count("trial", 1, least=1),
-    Column("image", "note", most=256),
+    RecordColumn("image", "note", most=256),
 )
 """The columns of a record. SPEC 7."""
 PASS, ERROR = 0, 3
