@@ -3,15 +3,17 @@
 import os
 import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import postgres
 import store_kit as kit
-from assay.errors import AssayError
+from assay.errors import AssayError, BadInput
 from assay.ledger import store
 from assay.ledger.audit import audit
 from assay.ledger.store import Store
@@ -236,6 +238,49 @@ def test_a_server_that_is_gone(server: postgres.Cluster) -> None:
             refused(error.value, store.DatabaseUnreachable, "does not answer")
         server.start()
         add(ledger, 1)
+
+
+def test_a_server_without_connections_is_asked_again_and_then_named(
+    server: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = server.database()
+    store.create(place, kit.META).close()
+    server.sql("postgres", f"CREATE ROLE few LOGIN CONNECTION LIMIT 1 PASSWORD '{postgres.PASSWORD}'")
+    server.sql(place, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO few")
+    theirs = place.replace("//assay:", "//few:")
+    monkeypatch.setattr("assay.ledger.store.engine.RETRY_SECONDS", 0.2)
+    with psycopg.connect(theirs) as taken:
+        with pytest.raises(store.DatabaseUnreachable) as error:
+            store.open(theirs)
+        refused(error.value, store.DatabaseUnreachable, "the server has no connection left", "?pool_size=", "max_connections")
+        monkeypatch.setattr("assay.ledger.store.engine.RETRY_SECONDS", 60.0)
+        freed = list[float]()
+
+        def sleep(seconds: float) -> None:
+            freed.append(seconds)
+            taken.close()  # somebody else is done
+            time_sleep(seconds)
+
+        time_sleep = time.sleep
+        monkeypatch.setattr("assay.ledger.store.engine.time.sleep", sleep)
+        with store.open(theirs) as ledger, ledger.reading() as view:
+            assert view.count() == 0
+        assert freed
+
+
+def test_a_pool_opens_no_more_connections_than_its_url_says(postgresql: postgres.Cluster) -> None:
+    place = postgresql.database()
+    store.create(place, kit.META).close()
+    with store.open(f"{place}&pool_size=4") as ledger, ExitStack() as readers:
+        ledger._engine.pool._timeout = 0.01  # type: ignore[attr-defined]
+        for _ in range(4):
+            readers.enter_context(ledger.reading())
+        with pytest.raises(store.DatabaseBusy) as error, ledger.reading():
+            pass
+        refused(error.value, store.DatabaseBusy, "too many at once")
+    for wrong in ("3", "1001", "x", "", "9&pool_size=9"):
+        with pytest.raises(BadInput, match=r"pool_size is not a number from 4 to 1000; write postgresql://"):
+            store.open(f"{place}&pool_size={wrong}")
 
 
 def test_who_may_not_come_in(postgresql: postgres.Cluster) -> None:

@@ -18,7 +18,8 @@ from assay.ledger.access import open_ledger
 from assay.ledger.store import Store, Submission, schema
 from assay.ledger.store.engine import LOCK
 from cli_kit import output, refused, run
-from ledger_kit import SIGNER
+from inserting import batch_row, record_rows, signed_anew
+from ledger_kit import SIGNER, V1, V2, VALIDATORS
 
 ROLES = ("val-1", "100%", "stranger", "operator")
 
@@ -85,6 +86,30 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
     assert output("ledger", "grant", place, "val-1", "--revoke", "--json") == '{"rights":"none","user":"val-1"}\n'
     with pytest.raises(store.Forbidden):
         store.open(of(url, "val-1")).close()
+
+
+def test_what_a_validators_user_writes_in_anothers_name_never_counts(server: postgres.Cluster, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    url = config.read(place).place
+    output("ledger", "grant", place, "val-1")
+    ledger_kit.add(place, ledger_kit.records())
+    (of_v2,) = ledger_kit.batches(place, ledger_kit.records(validators=[V2], trial=2))
+    forged = [signed_anew(of_v2, VALIDATORS[V1]), signed_anew(of_v2, validator=V1)]  # V2 named by the batch, and by its records
+    with psycopg.connect(of(url, "val-1")) as theirs:
+        for number, batch in enumerate(forged):
+            last = 3 + number, 12 + 4 * number
+            theirs.execute(f"INSERT INTO batches VALUES ({', '.join(['%s'] * 10)})".encode(), batch_row(batch, last))
+            for row in record_rows(batch, last):
+                theirs.execute(f"INSERT INTO records VALUES ({', '.join(['%s'] * 7)})".encode(), row)
+    for statement in ("UPDATE batches SET count = 0", "DELETE FROM records"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(of(url, "val-1")) as theirs:
+            theirs.execute(f"{statement} WHERE epoch = 3".encode())
+    with ledger_kit.opened(place) as ledger:
+        assert intake.accept(ledger.store, of_v2, intake.intake_rules(place)).new == 4  # the true one is not kept out
+        settled = settling.settle(ledger, SIGNER, 3)
+        assert [(aside.batch.id, aside.batch.validator) for aside in settled.aside] == [(4, V2), (5, V1)]
+        with ledger.counted() as view:
+            assert view.count() == 16
 
 
 def test_a_validators_folder_needs_no_log(server: postgres.Cluster, tmp_path: Path) -> None:

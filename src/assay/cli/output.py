@@ -69,7 +69,10 @@ PATIENCE = 1.0
 
 
 class Working:
-    """Shows what the block does and for how long, once it has run for a second: `with Working("settling"): …`."""
+    """Shows what the block does and for how long, once it has run for a second: `with Working("settling"): …`.
+
+    The block may change `what` as it goes on.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -95,5 +98,9 @@ class Working:
 
         columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-            progress.add_task(f"{self.what} …", total=None)
-            self._done.wait()
+            shown = self.what
+            task = progress.add_task(f"{shown} …", total=None)
+            while not self._done.wait(0.2):
+                if self.what != shown:
+                    shown = self.what
+                    progress.update(task, description=f"{shown} …")

@@ -68,7 +68,7 @@ class Ledger:
             if size > count:
                 what = f"has {size} entries, and the database {self.store.name} has {count} receipts: one of them was put back"
                 raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
-            if size and self._root(view, size - 1) != self.log.checkpoint.root:
+            if size and self.stated_root(view, size - 1) != self.log.checkpoint.root:
                 what = f"differs from the database {self.store.name} in the first {size} receipts"
                 raise BadInput(what, file=self.log.folder / "checkpoint", hint=_COPY)
             if last is None:
@@ -82,7 +82,8 @@ class Ledger:
             if shown is not None:
                 self.log.show(shown)
 
-    def _root(self, view: View, position: int) -> bytes:
+    def stated_root(self, view: View, position: int) -> bytes:
+        """The log's root with the receipt at a position, by its signed checkpoint; raises Damaged if that was changed."""
         receipt = view.receipt_at(position)
         with _undamaged(self.store):
             return check.EMPTY_ROOT if receipt is None else check.check_checkpoint(receipt.checkpoint, [self.key]).root

@@ -1,4 +1,4 @@
-"""Back up a ledger's database to one file while others write, and restore it from that file. SPEC 6.
+"""Back up a ledger's database to one file while others write, restore it from that file, and copy it to another database. SPEC 6.
 
 The file is a ZIP archive of two parts:
 
@@ -11,6 +11,8 @@ The file is a ZIP archive of two parts:
 - A backup that is older than the folder's files (the log, the acknowledged batches) is refused unless the operator asks for it.
 - A restored ledger accepts and signs nothing until it is adopted: `assay.ledger.store.schema`.
 - Other tables in the database, such as those of a service (`beside`), are in the backup, and come back with the ledger.
+
+A copy goes from SQLite to PostgreSQL, or the other way, without a file between. It must be adopted as a restored ledger must.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import file_digest
@@ -35,18 +37,23 @@ from assay.exact import canonical
 from assay.folder import strict
 from assay.folder.files import flush_folder
 from assay.ledger import check, config, intake, store
-from assay.ledger.access import open_store
+from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.check import LogKey
 from assay.ledger.config import Config
 from assay.ledger.log import Log, is_log
-from assay.ledger.store import Damaged, Store
+from assay.ledger.store import CopiedTable, Damaged, Store, StoreError, View
+from assay.ledger.store.copying import STOP, digest_of
 
-__all__ = ["About", "back_up", "restore"]
+__all__ = ["About", "Copied", "back_up", "copy", "restore"]
 
 _ABOUT, _DATABASE = "about.json", "ledger.db"
 _FORMAT, _TIME = "assay.backup/1", "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z"
 _ABOUT_BYTES = 1_000_000
 _PIECE = 1 << 20
+_CACHE_KIB = 4_096
+"""What a copy keeps of an SQLite database in memory: it reads everything, and nothing of that soon again."""
+_ENDS = ("", "-wal", "-shm", "-journal")
+"""What follows the name of an SQLite database in the names of its files."""
 _HELD = {"batches": int, "checkpoint": (check.WORD, None), "receipts": int, "records": int}
 _SHAPE = {"digest": check.DIGEST, "held": _HELD, "key": check.WORD, "schema": _FORMAT, "taken": _TIME}
 _BROKEN = (
@@ -112,7 +119,7 @@ def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: M
     settings = config.read(place)
     target = None if "://" in settings.place else Path(settings.place)
     with _beside(settings.folder / "restored" if target is None else target) as copy:
-        for end in ("", "-wal", "-shm", "-journal"):
+        for end in _ENDS:
             if target is not None:
                 _check_free(
                     target.with_name(target.name + end),
@@ -135,6 +142,63 @@ def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: M
         else:
             _put(copy, target)
     return about
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied: each table's rows and digest, one digest over all (`store.copying`), and the log as the copy has it.
+
+    log: how many receipts the last checkpoint covers, and its root; the log's tiles have the same root.
+    """
+
+    source: str
+    target: str
+    digest: str
+    tables: dict[str, CopiedTable]
+    log: dict[str, int | str]
+
+
+def copy(
+    place: Path,
+    target: str,
+    *,
+    now: str,
+    beside: MetaData = store.NO_TABLES,
+    told: Callable[[str, int], None] = lambda *_: None,
+) -> Copied:
+    """Copy the ledger of a competition's folder or a subnet file to a new file, or to an empty PostgreSQL database.
+
+    The copy is one snapshot, appears whole or not at all, and must be adopted before it signs. told: called with a table and how
+    many of its rows are done. Raises BadInput, Elsewhere for a ledger that does not live where it is, Damaged, and StoreError if
+    somebody writes to the ledger meanwhile.
+    """
+    log = dict[str, int | str]()
+
+    def check(copied: View) -> None:
+        log.update(_log_of(copied, ledger))
+
+    with open_ledger(place, cache=_CACHE_KIB) as ledger:
+        if "://" in target:
+            with ledger.store.copied_whole(target, now, beside, told, check) as tables:
+                pass
+        else:
+            with _beside(Path(target)) as unfinished:
+                for end in _ENDS:
+                    _check_free(Path(target + end), "give a new name: a copy never replaces another file")
+                with ledger.store.copied_whole(unfinished, now, beside, told, check) as tables:
+                    _put(unfinished, Path(target))
+        return Copied(ledger.store.name, store.shown(target), digest_of(tables), tables, log)
+
+
+def _log_of(copied: View, ledger: Ledger) -> dict[str, int | str]:
+    """The size and root of the log by the last receipt of a copy; raises StoreError if the log's tiles have another root."""
+    last = copied.last_receipt()
+    size = 0 if last is None else last.position + 1
+    root = ledger.stated_root(copied, size - 1)
+    if (size, root) != (ledger.log.size, ledger.log.checkpoint.root):
+        what = f"it has {size} receipts, and the log had {ledger.log.size}, so nothing was copied"
+        raise StoreError(what, file=ledger.store.name, hint=STOP)
+    return {"size": size, "root": f"sha256:{root.hex()}"}
 
 
 def _held(database: Store) -> Held:
@@ -230,7 +294,7 @@ def _beside(file: Path) -> Iterator[Path]:
         what = f"cannot be written ({error.strerror})"
         raise BadInput(what, file=file, hint="check that the folder exists, its permissions and its space") from None
     finally:
-        for rest in ("", "-wal", "-shm", "-journal"):
+        for rest in _ENDS:
             path.with_name(path.name + rest).unlink(missing_ok=True)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.ledger.upkeep import Folder, adopt, backup, grant, restore
+from assay.cli.ledger.upkeep import Folder, adopt, backup, copy, grant, restore
 from assay.cli.ledger.witnesses import fork, witness
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (backup, restore, adopt, grant, witness, fork):
+for command in (backup, restore, copy, adopt, grant, witness, fork):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""The commands `assay ledger backup|restore|adopt|grant`: what an operator does with a ledger's database as a whole."""
+"""The commands `assay ledger backup|restore|copy|adopt|grant`: what an operator does with a ledger's database as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.ledger.backup import About
 
-__all__ = ["Folder", "adopt", "backup", "grant", "restore"]
+__all__ = ["Folder", "adopt", "backup", "copy", "grant", "restore"]
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
@@ -82,6 +82,58 @@ def restore(
             command("Check it", "assay", "ledger", "check", folder),
             command("Stop the old ledger, then", "assay", "ledger", "adopt", folder, "--old-is-stopped"),
         )
+
+
+def copy(
+    folder: Folder,
+    target: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="A new file, or an empty PostgreSQL database.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Copy the whole ledger to another database: from SQLite to PostgreSQL, or the other way.
+
+    The copy is one snapshot with every table, also those of the service (assay serve). It appears whole or not at all: it is read
+    again before, and each table must have the same rows, in order, by one digest. A ledger that somebody writes to meanwhile is
+    not copied: stop its programs first.
+
+    The copy can be read at once. It accepts and signs nothing until ledger.toml names it, the old ledger is stopped and its file
+    moved away, and you say with `assay ledger adopt` that the copy is the only one.
+
+    \b
+    Examples:
+      assay ledger copy my-competition postgresql://me@db/ledger
+      assay ledger copy my-competition /srv/my-competition/ledger.db
+    """
+    from assay.cli.output import Working
+    from assay.cli.show import Column, command, grid, sentence, show
+    from assay.ledger.backup import copy as do
+    from assay.serve.notebook import TABLES
+
+    with Working(f"copying the ledger of {folder}") as work:
+
+        def told(name: str, rows: int) -> None:
+            work.what = f"copying the ledger of {folder}: {name}, {rows:,} rows"
+
+        copied = do(folder, target, now=_now(), beside=TABLES, told=told)
+    if as_json:
+        from dataclasses import asdict
+
+        emit(asdict(copied))
+        return
+    show(
+        grid(
+            [
+                Column("table", list(copied.tables)),
+                Column("rows", [str(each.rows) for each in copied.tables.values()], right=True),
+                Column("digest", [each.digest for each in copied.tables.values()], kind="key"),
+            ]
+        ),
+        sentence(f"{copied.source} was copied to {copied.target}. Both have the digest {copied.digest};"),
+        sentence(f"the log has {copied.log['size']} receipts and the root {copied.log['root']}."),
+        sentence("Stop what uses the ledger, name the copy in ledger.toml (database), and move the old database away; then:"),
+        command("Adopt the copy", "assay", "ledger", "adopt", folder, "--old-is-stopped"),
+    )
 
 
 def _now() -> str:

@@ -15,20 +15,22 @@ from __future__ import annotations
 
 import builtins
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, func, inspect, select
+from sqlalchemy import Connection, Engine, MetaData, inspect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from assay.errors import AssayError, BadInput
 from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
-from assay.ledger.store import schema
+from assay.ledger.store import copying, schema
+from assay.ledger.store.copying import CopiedTable
 from assay.ledger.store.engine import (
     CACHE_KIB,
     RESTORE,
@@ -48,7 +50,6 @@ from assay.ledger.store.engine import (
     translated,
 )
 from assay.ledger.store.tables import (
-    SCHEMA,
     Accepted,
     Conflict,
     Meta,
@@ -58,7 +59,6 @@ from assay.ledger.store.tables import (
     StoredReceipt,
     StoredSettlement,
     Submission,
-    triggers,
 )
 from assay.ledger.store.view import View, Writer
 
@@ -66,6 +66,7 @@ __all__ = [
     "NO_TABLES",
     "Accepted",
     "Conflict",
+    "CopiedTable",
     "Damaged",
     "DatabaseBusy",
     "DatabaseUnreachable",
@@ -94,37 +95,8 @@ __all__ = [
     "shown",
 ]
 
-COPY_ROWS = 10_000
-"""Rows that are copied at once."""
 NO_TABLES = MetaData()
 """No tables but the ledger's."""
-
-
-def vacuum_into(source: Connection, path: Path) -> None:
-    """Copy an SQLite database to a new file while others write; the connection must not be in a transaction."""
-    source.exec_driver_sql("VACUUM INTO ?", (str(path),))
-
-
-def copy_tables(source: Connection, target: Connection, name: str, beside: MetaData) -> None:
-    """Copy all tables from one transaction to another; raises NotALedger if the target has one of them already.
-
-    beside: tables that are not the ledger's; those that the source has, and that we may read there, are copied too.
-    """
-    there = inspect(source).get_table_names()
-    others = [table for table in beside.sorted_tables if table.name in there and schema.may_read(source, table.name)]
-    schema.check_empty(target, name, (*SCHEMA.tables, *beside.tables))
-    for table in (*SCHEMA.sorted_tables, *others):
-        table.create(target, checkfirst=False)
-        query = select(table).order_by(*table.primary_key.columns).execution_options(yield_per=COPY_ROWS)
-        for rows in source.execute(query).partitions():
-            target.execute(table.insert(), [row._asdict() for row in rows])
-        numbered = table.autoincrement_column
-        if numbered is not None and target.dialect.name == "postgresql":  # new rows get numbers after those that were copied
-            sequence = func.pg_get_serial_sequence(table.name, numbered.name)
-            target.execute(select(func.setval(sequence, func.max(numbered))))
-    for statement in triggers(target.dialect.name):
-        target.exec_driver_sql(statement)
-    schema.make_turn(target)
 
 
 class Store:
@@ -264,7 +236,7 @@ class Store:
         """
         if self._engine.dialect.name == "sqlite":
             with translated(self.name), self._engine.connect() as connection:
-                vacuum_into(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
+                copying.vacuum_into(connection.execution_options(isolation_level="AUTOCOMMIT"), path)
             return
         copy = make_engine(path, create=True)
         try:
@@ -272,9 +244,38 @@ class Store:
                 transaction(self._engine, self.name, writing=False) as source,
                 transaction(copy, str(path), writing=True) as target,
             ):
-                copy_tables(source, target, str(path), beside)
+                copying.copy_tables(source, target, str(path), beside, readable=True)
         finally:
             copy.dispose()
+
+    @contextmanager
+    def copied_whole(
+        self, place: str | Path, when: str, beside: MetaData, told: copying.Told, check: Callable[[View], None]
+    ) -> Iterator[dict[str, CopiedTable]]:
+        """Copy one snapshot of the ledger to a new file or an empty PostgreSQL database, all or nothing.
+
+        The copy must be adopted. when: the time (RFC 3339) that it notes. told: called as it goes on. check: called with the
+        whole copy before it is committed. Gives what each table has: the copy was read again, and has the same digests. From
+        before the copy is committed to the end of the block, nobody can write to this database, so nothing that was acknowledged
+        is missing in the copy.
+
+        Raises Elsewhere for a database that is not where the ledger lives, NotALedger for a target that is not empty, StoreError
+        if somebody wrote meanwhile, and Damaged for a copy that differs.
+        """
+        target, name = make_engine(place, create=True), shown(place)
+        with transaction(self._engine, self.name, writing=False) as source, ExitStack() as turn:
+            schema.check_home(source)
+            try:
+                with transaction(target, name, writing=True) as copy:
+                    copied = copying.copy_tables(source, copy, name, beside, told=told)
+                    copying.check_same(copy, name, beside, copied, told)
+                    schema.forget_home(copy, when)
+                    check(View(copy))
+                    now = turn.enter_context(transaction(self._engine, self.name, writing=True))
+                    copying.check_unchanged(now, beside, copied)
+            finally:
+                target.dispose()
+            yield copied
 
     def check_integrity(self) -> None:
         """Let SQLite check its database; raises Damaged. PostgreSQL checks every page when it reads it."""
@@ -316,7 +317,8 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
         with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
     except DatabaseBusy as error:
-        holder = None if engine.dialect.name != "postgresql" else _holder(engine)
+        said_by_server = engine.dialect.name == "postgresql" and isinstance(error.__context__, DBAPIError)  # not by our own pool
+        holder = _holder(engine) if said_by_server else None
         if holder is None:
             raise
         hint = f"{error.hint}; or the operator ends that session: `assay ledger grant DIR USER --revoke`, then grants again"
@@ -328,7 +330,7 @@ def _holder(engine: Engine) -> str | None:
     try:
         with engine.connect() as connection:
             return schema.turn_holder(connection)
-    except DBAPIError:
+    except (DBAPIError, PoolTimeoutError):
         return None
 
 
@@ -403,7 +405,7 @@ def fill(place: str | Path, copy: Path, beside: MetaData = NO_TABLES) -> None:
     name, target, source = shown(place), make_engine(place), make_engine(copy)
     try:
         with transaction(source, str(copy), writing=False) as read, transaction(target, name, writing=True) as written:
-            copy_tables(read, written, name, beside)
+            copying.copy_tables(read, written, name, beside)
     finally:
         source.dispose()
         target.dispose()

@@ -1,6 +1,7 @@
 """Open a database by its path or URL, and turn what goes wrong with it into errors, named by what to do about them.
 
-SQLite runs in WAL mode and flushes every commit. PostgreSQL is reached through psycopg 3.
+SQLite runs in WAL mode and flushes every commit. PostgreSQL is reached through psycopg 3, with a bounded pool: the URL may say
+how many connections it has (`?pool_size=8`).
 
 AssayError
 ├── StoreError               the database failed, and nothing of the transaction was kept: exit code 1
@@ -19,14 +20,16 @@ AssayError
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -104,6 +107,13 @@ _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
         "the operator lets a user add evidence: `assay ledger grant`",
     ),
     ("53100", Full, f"the server's disk is full, {KEPT}", "free some space, then try again"),
+    (
+        "53300",
+        DatabaseUnreachable,
+        f"the server has no connection left, {KEPT}",
+        "end idle programs, put a smaller ?pool_size= into the URL of each, or raise max_connections of the server",
+    ),
+    ("25P03", DatabaseUnreachable, f"we held the turn to write for too long without a word, {KEPT}", _AGAIN),
     ("25006", ReadOnly, f"the server is read-only (a standby?), {KEPT}", "use the URL of the primary"),
     ("55P03", DatabaseBusy, f"another program kept it locked, {KEPT}", "try again when that program is done"),
     ("XX001", Damaged, "it is damaged", RESTORE),
@@ -112,6 +122,9 @@ _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
 """Beginning of PostgreSQL's SQLSTATE → our error, what is wrong, what to do."""
 _PASSWORD = ("password authentication failed", "no password supplied", "pg_hba.conf", "Peer authentication failed")
 """Texts of the server for a refused login: without a connection there is no SQLSTATE."""
+_NO_SLOT = ("too many clients already", "remaining connection slots", "too many connections for")
+_NOT_YET = ("is starting up", "is shutting down", "in recovery mode", "not yet accepting connections")
+"""Texts of a server that may let us in soon."""
 
 
 @contextmanager
@@ -137,6 +150,7 @@ def _ours(error: DBAPIError, name: str) -> AssayError:
         code, table = getattr(original, "sqlstate", None) or "", _STATES
         if not code:
             code = "28" if any(part in message for part in _PASSWORD) else "3D000" if message.endswith("does not exist") else ""
+            code = "53300" if any(part in message for part in _NO_SLOT) else code
     if code.startswith("SQLITE_CANTOPEN") and Path(name).is_file() and not os.access(Path(name).parent, os.W_OK):
         code = "SQLITE_READONLY"  # even a reader writes files beside it
     for begin, kind, what, hint in table:
@@ -156,6 +170,14 @@ CACHE_KIB = 65_536
 CONNECT_SECONDS = 30
 _SILENT = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 """When a server whose host or network went away without a word is given up: in a minute; the kernel takes up to two hours."""
+RETRY_SECONDS = 20.0
+"""How long a connection is asked for again, if the server has none left, or is starting or stopping."""
+POOL, KEPT_OPEN = 15, 5
+"""Connections of one pool to PostgreSQL, unless the URL has `pool_size`; those of them that stay open."""
+LEAST_POOL = 4
+"""The least `pool_size`: settling holds its turn while it reads two snapshots, and asks who holds a turn that it waits for."""
+TURN_IDLE = "10min"
+"""PostgreSQL gives the turn to write to the next one if its holder says nothing for so long: its machine may hang."""
 POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 SECRET = ("password", "sslpassword", "scram_client_key", "scram_server_key", "oauth_client_secret")
 """Query parameters of a URL that no message may show."""
@@ -232,31 +254,68 @@ def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
 
 
 def _postgresql(url: URL, *, wait: float) -> Engine:
+    size, url = _pool_size(url)
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay", **_SILENT}
+    kept = min(size, KEPT_OPEN)
     try:
         engine = create_engine(
-            url, pool_pre_ping=True, connect_args={name: value for name, value in options.items() if name not in url.query}
+            url,
+            pool_pre_ping=True,
+            pool_size=kept,
+            max_overflow=size - kept,
+            connect_args={name: value for name, value in options.items() if name not in url.query},
         )
     except ModuleNotFoundError:
         raise BadInput(
             "PostgreSQL needs the package psycopg", hint="install Assay with it: pip install 'assay[postgres]'"
         ) from None
 
+    @event.listens_for(engine, "do_connect")
+    def _connect(dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        until, pause = time.monotonic() + min(wait, RETRY_SECONDS), 0.05
+        while True:
+            try:
+                return dialect.connect(*arguments, **options)
+            except dialect.loaded_dbapi.OperationalError as error:
+                if not any(part in str(error) for part in (*_NO_SLOT, *_NOT_YET)) or time.monotonic() + pause > until:
+                    raise
+            time.sleep(pause * random.uniform(0.5, 1))  # several that wait do not ask at the same moment
+            pause = min(2 * pause, 1.0)
+
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _writing(connection):
-            turn = connection.exec_driver_sql(
-                "SELECT to_regclass('assay_turn') IS NOT NULL, set_config('lock_timeout', %s, true),"
-                " set_config('synchronous_commit', CASE current_setting('synchronous_commit')"
-                " WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true)",
-                (f"{int(wait * 1000)}ms",),
-            ).scalar()
+            turn = connection.exec_driver_sql(_TURN, (f"{int(wait * 1000)}ms", TURN_IDLE)).scalar()
             if turn:
                 connection.exec_driver_sql("LOCK TABLE assay_turn IN EXCLUSIVE MODE")
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
     return engine
+
+
+_TURN = (
+    "SELECT to_regclass('assay_turn') IS NOT NULL, set_config('lock_timeout', %s, true),"
+    " set_config('synchronous_commit', CASE current_setting('synchronous_commit')"
+    " WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, true),"
+    " set_config('idle_in_transaction_session_timeout', CASE current_setting('idle_in_transaction_session_timeout')"
+    " WHEN '0' THEN %s ELSE current_setting('idle_in_transaction_session_timeout') END, true),"
+    " set_config('tcp_keepalives_idle', '30', true), set_config('tcp_keepalives_interval', '10', true),"
+    " set_config('tcp_keepalives_count', '3', true)"
+)
+"""What a writer sets for its transaction. The keepalives are the server's: whose machine is gone loses the turn in a minute."""
+
+
+def _pool_size(url: URL) -> tuple[int, URL]:
+    """The connections that a pool may open, and the URL without that parameter; raises BadInput."""
+    wanted = url.query.get("pool_size")
+    if wanted is None:
+        return POOL, url
+    if not isinstance(wanted, str) or not wanted.isascii() or not wanted.isdecimal() or not LEAST_POOL <= int(wanted[:9]) <= 1000:
+        raise BadInput(
+            f"pool_size is not a number from {LEAST_POOL} to 1000", hint="write postgresql://USER@HOST/DATABASE?pool_size=8"
+        )
+    return int(wanted), url.difference_update_query(["pool_size"])
 
 
 def _writing(connection: Connection) -> bool:
