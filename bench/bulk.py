@@ -1,10 +1,18 @@
 """How long bulk evidence takes against DuckDB's bare GROUP BY over the same files, and how much memory.
 
-    python bench/bulk.py            64 validators × 256 participants × 89 tasks: 1.46 M records
+    python bench/bulk.py            64 validators × 256 participants × 89 tasks: 1.46 M records; and the other kinds
     python bench/bulk.py --full     and 128 competitions of that size: 187 M records
 
 The data is made once, under build/bench/. Both are measured in one process, in turns: once to warm up, then the best of
 several counts. The whole is from the files to the settlements, `bare` the query alone.
+
+The second table is in seconds of processor time, of all threads, so that what else the machine does matters less:
+
+- workflow as Parquet, beside DuckDB's scan of the columns that the formula needs, summed by validator and participant;
+- workflow as lines of JSON, beside `json.loads` of each line and the formula of SPEC 2.2 in plain Python floats;
+- judgements by rubric, in both forms;
+- reading lines alone, beside the reader that makes one record of one line;
+- the settlement of a small folder, called again and again, beside the kernel alone.
 """
 
 from __future__ import annotations
@@ -13,15 +21,23 @@ import argparse
 import hashlib
 import json
 import resource
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from assay.folder import bulk
+from assay import folder
+from assay.folder import bulk, evidence, lines
+from assay.folder.files import Place
 from assay.records import Participant, Validator
 from assay.scheme.load import parse
 from assay.scheme.model import TestsScore
@@ -110,6 +126,181 @@ def one(competitions: int, times: int) -> None:
     print(json.dumps([min(seconds["bare"]), min(seconds["whole"]), gib]))
 
 
+KINDS = FOLDER.parent / "kinds"
+LINES_VALIDATORS, ASKED, RUBRIC_PARTICIPANTS = 3, 100, 1_563
+HEAD = "[scheme]\nname = 'bench'\n[score]\nkind = '{}'\n"
+CHECKS = ", ".join(f"{{id = 'c{at}', weight = 1250, skippable = {str(at > 3).lower()}}}" for at in range(8))
+SCHEMES = {"workflow": HEAD.format("workflow"), "rubric": f"{HEAD.format('rubric')}checks = [{CHECKS}]\n"}
+AMOUNT = "DECIMAL(18, 9)"
+WORKFLOW = f"""SELECT 'workflow' AS kind, {EPOCH}::BIGINT AS epoch, format('validator-{{{{:02}}}}', v) AS validator,
+    format('miner-{{{{:04}}}}', p) AS participant, 'sha256:' || sha256(format('{{{{}}}}', p)) AS submission,
+    format('task-{{{{:03}}}}', t) AS task, TIMESTAMP '2026-11-01' + to_seconds((hash(v, p, t) % 86400)::BIGINT) AS observed_at,
+    ((hash(v, p, t, 1) % 1000) / 1000)::{AMOUNT} AS quality, 3 + (hash(v, p, t, 2) % 3)::INTEGER AS steps_completed,
+    5 AS steps_total, ((hash(v, p, t, 3) % 100000) / 1000000)::{AMOUNT} AS cost, 0.1::{AMOUNT} AS budget,
+    ((hash(v, p, t, 4) % 100000) / 1000)::{AMOUNT} AS seconds, 120::{AMOUNT} AS max_seconds,
+    (hash(v, p, t, 5) % 3)::INTEGER AS retries, 1 AS declared_retries, (hash(v, p, t, 6) % 2)::INTEGER AS timeouts,
+    0 AS hard_failures, 'ran' AS outcome
+    FROM (SELECT v, p, t FROM range({{}}) a(v), range({PARTICIPANTS}) b(p), range({ASKED}) c(t) ORDER BY hash(v, p), t)"""
+RUBRIC = f"""SELECT 'rubric' AS kind, {EPOCH}::BIGINT AS epoch, format('validator-{{:02}}', v) AS validator,
+    format('miner-{{:04}}', p) AS participant, 'sha256:' || sha256(format('{{}}', p)) AS submission,
+    TIMESTAMP '2026-11-01' + to_seconds((hash(v, p) % 86400)::BIGINT) AS observed_at,
+    {{'B1': true, 'B2': true, 'B3': hash(v, p) % 50 > 0, 'B4': true}} AS baseline,
+    {{{", ".join(f"'c{at}': hash(v, p, {at}) % 4 > 0" for at in range(8))}}} AS checks,
+    list_extract(['EXCEPTIONAL', 'ELEGANT', 'COHERENT', 'MINOR_ISSUES', 'FLAWED'], 1 + (hash(p, v) % 5)::INTEGER) AS verdict,
+    {{'c1': format('page {{}} says so', hash(v, p) % 1000), 'c2': 'as it is written'}} AS quotes
+    FROM range({VALIDATORS}) a(v), range({RUBRIC_PARTICIPANTS}) b(p)"""
+SUMMED: tuple[str, ...] = ("quality", "steps_completed", "steps_total", "cost", "budget", "seconds", "max_seconds")
+SUMMED += ("retries", "declared_retries", "timeouts", "hard_failures")
+
+
+def folder_of(kind: str, form: str, validators: int, participants: int, query: str) -> Path:
+    """A competition's folder with its evidence as Parquet or as lines of JSON; made if it is not there."""
+    place = KINDS / f"{kind}-{form}-{validators}-{participants}"
+    if place.exists():
+        return place
+    beside = place.with_suffix(".tmp")
+    shutil.rmtree(beside, ignore_errors=True)
+    (beside / "evidence").mkdir(parents=True)
+    (beside / "scheme.toml").write_text(SCHEMES[kind])
+    names = (f"miner-{p:04},{p + 1},sha256:{hashlib.sha256(str(p).encode()).hexdigest()}" for p in range(participants))
+    (beside / "participants.csv").write_text("\n".join(["key,uid,submission", *names, ""]))
+    keys = (f"validator-{v:02},{1000 + v}" for v in range(validators))
+    (beside / "validators.csv").write_text("\n".join(["key,stake", *keys, ""]))
+    target = beside / "evidence" / f"a.{form}"
+    if form == "parquet":
+        duckdb.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+    else:
+        table: Any = duckdb.execute(query).to_arrow_table()
+        with target.open("w") as file:
+            for batch in table.to_batches():
+                file.writelines(json.dumps(said(row), separators=(",", ":")) + "\n" for row in batch.to_pylist())
+    beside.rename(place)
+    return place
+
+
+def said(row: dict[str, object]) -> dict[str, object]:
+    """A row as its line of JSON has it."""
+    found = dict(row)
+    for name, value in row.items():
+        if isinstance(value, Decimal):
+            found[name] = format(value.normalize(), "f")
+        elif isinstance(value, datetime):
+            found[name] = f"{value.isoformat()}Z"
+    return found
+
+
+def grouped(place: Path) -> int:
+    """DuckDB's scan of what the formula needs, grouped: sums, and not even the formula."""
+    sums = ", ".join(f"sum({name})" for name in SUMMED)
+    query = f"SELECT validator, participant, count(*), {sums} FROM '{place}/evidence/a.parquet' GROUP BY 1, 2"
+    return len(duckdb.execute(query).fetchnumpy()["validator"])
+
+
+def in_floats(place: Path) -> int:
+    """The mean score of each validator for each participant: SPEC 2.2 in plain Python floats, over `json.loads`."""
+    tasks: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
+    with (place / "evidence/a.jsonl").open("rb") as file:
+        for line in file:
+            row = json.loads(line)
+            success = float(row["quality"]) * row["steps_completed"] / row["steps_total"]
+            cost = latency = 0.0
+            if success > 0.7:
+                cost = max(0.0, 1 - float(row["cost"]) / float(row["budget"]))
+                latency = max(0.0, 1 - float(row["seconds"]) / float(row["max_seconds"]))
+            unplanned = max(0, row["retries"] - row["declared_retries"])
+            trouble = 0.1 * unplanned + 0.2 * row["timeouts"] + 0.5 * row["hard_failures"]
+            score = 0.5 * success + 0.25 * cost + 0.15 * latency + 0.1 * min(1.0, max(0.0, 1 - trouble))
+            tasks.setdefault((row["validator"], row["participant"]), []).append((row["epoch"], row["task"], score))
+    means = {}
+    for key, found in tasks.items():
+        window = sorted(found)[-100:]
+        means[key] = sum(score for _, _, score in window) / len(window)
+    return len(means)
+
+
+def settled(place: Path) -> int:
+    """From the folder to the settlement."""
+    return int(settle(folder.read(place)).scored.counting.sum())
+
+
+def read_alone(place: Path) -> int:
+    """Every line by itself: strict JSON, a record, its names looked up."""
+    found = names_of(place)
+    gathered = evidence.Gathered()
+    path = place / "evidence/a.jsonl"
+    with path.open("rb") as file:
+        for number, line in evidence.lines(file, path):
+            at = Place(path, number)
+            item = evidence.parsed(line, at)
+            found.check(item, at)
+            gathered.records.append(item)
+            gathered.places.append(at)
+    return len(gathered.records)
+
+
+def read_arrays(place: Path) -> int:
+    """The same lines as arrays."""
+    return len(lines.read([place / "evidence/a.jsonl"], names_of(place)).columns)
+
+
+@cache
+def names_of(place: Path) -> evidence.Registry:
+    found = folder.read(place)
+    validators, participants = (frozenset(one.key for one in rows) for rows in (found.validators, found.participants))
+    return evidence.Registry(found.scheme.score.kind, validators, participants, found.scheme.score)
+
+
+def cpu(times: int, *runs: Callable[[], object]) -> list[float]:
+    """The least seconds of processor time of each, in turns, after one to warm up."""
+    spent: list[list[float]] = [[] for _ in runs]
+    for turn in range(times + 1):
+        for at, run in enumerate(runs):
+            begin = time.process_time()
+            run()
+            if turn:
+                spent[at].append(time.process_time() - begin)
+    return [min(found) for found in spent]
+
+
+def kinds(times: int) -> None:
+    """The second table."""
+    parquet = folder_of("workflow", "parquet", VALIDATORS, PARTICIPANTS, WORKFLOW.format(VALIDATORS))
+    as_lines = folder_of("workflow", "jsonl", LINES_VALIDATORS, PARTICIPANTS, WORKFLOW.format(LINES_VALIDATORS))
+    judged = [folder_of("rubric", form, VALIDATORS, RUBRIC_PARTICIPANTS, RUBRIC) for form in ("parquet", "jsonl")]
+    small = Path(__file__).parents[1] / "examples" / "season"
+    ready = folder.read(small)
+
+    def row(what: str, ours: float, beside: str, base: float, aim: str, *, ms: bool = False) -> None:
+        scale, unit = (1000, "ms") if ms else (1, "s ")
+        print(
+            f"{what:46} {ours * scale:7.3f} {unit} {base * scale:8.3f} {unit} {ours / base:7.2f}   {beside} (aim: {aim})",
+            flush=True,
+        )
+
+    print(f"{'processor time':46} {'ours':>10} {'beside':>11} {'ratio':>7}")
+    ours, base = cpu(times, lambda: settled(parquet), lambda: grouped(parquet))
+    row(
+        f"workflow, {VALIDATORS * PARTICIPANTS * ASKED:,} rows of Parquet, settled",
+        ours,
+        "DuckDB's scan and sums",
+        base,
+        "at most 3",
+    )
+    ours, base = cpu(times, lambda: settled(as_lines), lambda: in_floats(as_lines))
+    count = LINES_VALIDATORS * PARTICIPANTS * ASKED
+    row(f"workflow, {count:,} lines of JSON, settled", ours, "json.loads and floats", base, "at most 0.5")
+    for place in judged:
+        (ours,) = cpu(times, lambda place=place: settled(place))  # type: ignore[misc]
+        what = (
+            f"rubric, {VALIDATORS * RUBRIC_PARTICIPANTS:,} judgements, {next((place / 'evidence').iterdir()).suffix[1:]}, settled"
+        )
+        row(what, ours, "two seconds", 2.0, "at most 1")
+    ours, base = cpu(1, lambda: read_arrays(as_lines), lambda: read_alone(as_lines))
+    row(f"reading {count:,} lines of workflow", ours, "each line alone", base, "at most 0.2")
+    ours, base = cpu(30, lambda: settled(small), lambda: settle(ready))
+    row("examples/season, settled from its folder", ours, "the kernel alone; at most 4 ms", base, "4 ms", ms=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="128 competitions as well")
@@ -125,6 +316,8 @@ def main() -> None:
         records = competitions * VALIDATORS * PARTICIPANTS * TASKS
         ok = "" if ours / base <= LIMIT_RATIO and gib < LIMIT_GIB else f"   above {LIMIT_RATIO}x or {LIMIT_GIB} GiB"
         print(f"{records:>12,}  {base:>7.3f}s  {ours:>7.3f}s  {ours / base:>5.2f}x  {gib:>5.2f} GiB{ok}", flush=True)
+    print()
+    kinds(chosen.times)
     return None
 
 

@@ -43,6 +43,7 @@ BOTH_DATABASES = (
     "ledger/test_ledger_crash.py",
     "ledger/test_ledger_writers.py",
     "ledger/test_ledger_versions.py",
+    "ledger/test_leases.py",
     "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",
     "ledger/test_ledger_settling.py::test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed",
     "ledger/test_ledger_standing.py",

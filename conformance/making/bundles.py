@@ -21,6 +21,8 @@ EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 NULL = "sha256:" + "0" * 64
 STORY = story()
 ONE_EPOCH, TWO_EPOCHS = bundle(STORY, 1), bundle(STORY)
+LONGER = story([*(one.records for one in STORY.epochs), []], epochs=(3, 5, 7))
+THREE_EPOCHS, FORKED = bundle(LONGER), [({}, b"another"), *LONGER.entries[1:2]]
 RECORDS = ONE_EPOCH["records"]["3"]
 
 
@@ -201,6 +203,18 @@ BAD = [
         "a receipt left out after it, by its place in the log",
         put(ONE_EPOCH, "receipts", "3", to=receipts.receipts(STORY.entries, NAME, LOG, 2)[0]),
         "every receipt of the log is there",
+    ),
+    refused(
+        "chain",
+        "a receipt proven up to a later checkpoint of the same log",
+        put(TWO_EPOCHS, "receipts", "3", to=receipts.receipts(STORY.entries, NAME, LOG, 2)[0]),
+        "in a bundle each receipt is the last entry",
+    ),
+    refused(
+        "chain",
+        "a receipt before proven in another history of the same size",
+        put(THREE_EPOCHS, "receipts", "5", "proof", to=receipts.receipts(FORKED, NAME, LOG)[1]["proof"]),
+        "one log has one history",
     ),
     refused(
         "evidence",

@@ -36,6 +36,11 @@ EMPTY: Doc = {"a": {"submission": ""}}
 NAMELESS = [one | {"submission": ""} for one in evidence({"a": ["0.8"] * 4})]
 POINTS = [record("points", key, "a", repository="o/r", valid=1, submission="") for key in KEYS]
 SEVERAL = [one | {"epoch": 4} if one["validator"] == "v4" else one for one in evidence({"a": ["0.8"] * 4})]
+ABOUT_PEOPLE = [
+    record("points", "v4", "a", 4, repository="o/r", valid=1, submission=""),
+    *(record("points", key, name, repository="o/r", valid=n) for n, name in ((2, "a"), (1, "b")) for key in KEYS),
+]
+"""The first record that names a is about no submission, and older than the first about a's."""
 RUBRIC: Doc = {"score": {"checks": CHECKS, "injection": "unjudged"}, "consensus": ALONE}
 JUDGED: Doc = {"baseline": MET, "checks": {"C1": True, "C2": True}, "verdict": "COHERENT"}
 
@@ -49,6 +54,11 @@ WHO_COUNTS = [
         "assign for points: the submission, or the key where there is none",
         assigned(EMPTY, POINTS, "points", score={"repositories": {"o/r": "5"}}),
         {"agreed": [heard("a", "a", 5)]},
+    ),
+    case(
+        "assign for points: accepted in the epoch of the first record that names the participant, whatever its submission",
+        assigned({"a": {"submission": "of-a"}}, ABOUT_PEOPLE, "points", score={"repositories": {"o/r": "5"}}),
+        {"agreed": [heard("a", "of-a", 4), heard("b", "of-b", 5)]},
     ),
     case(
         "assign: accepted in the epoch of the first record by anybody",
@@ -76,7 +86,7 @@ WHO_COUNTS = [
         assigned({}, evidence({"a": ["0.8"] * 4})) | {"validators": [{"key": key, "stake": "0"} for key in KEYS]},
     ),
     case(
-        "not counted: unjudged comes after a suspected injection",
+        "not counted: unjudged comes before a suspected injection",
         settled(
             "rubric",
             [
@@ -86,6 +96,39 @@ WHO_COUNTS = [
             ],
             **RUBRIC,
         ),
+    ),
+    case(
+        "not counted: trials are missing only of who is incomplete, not of who was not drawn",
+        tests(
+            {"a": ["pp" if key in drawn("of-a", 5, 2) else "p-" for key in KEYS]},
+            consensus={"assign": 2, "min_validators": 1, "min_stake": "0"},
+            randomness=SEEDED,
+        ),
+        {"agreed": [heard("a", "of-a", 5)]},
+    ),
+    case(
+        "not counted: nor of who has no stake",
+        tests({"a": ["pp", "p-", "p-"]}, stakes={"v2": "0"}, consensus=ALONE),
+        {
+            "agreed": [
+                {
+                    "not_counted": [
+                        {"validator": "v2", "reason": "no-stake", "missing": 0},
+                        {"validator": "v3", "reason": "incomplete", "missing": 1},
+                    ]
+                }
+            ]
+        },
+    ),
+    case(
+        "nobody counts though there are records: no-evidence",
+        given({"a": "0.8", "b": "0.5"}, stakes=dict.fromkeys(("v1", "v2", "v3"), "0") | {"v4": "100"}),
+        status(("a", "no-quorum", "no-evidence"), ("b", "no-quorum", "no-evidence")),
+    ),
+    case(
+        "nobody counts, and the incomplete would be no quorum: no-evidence",
+        tests({"a": ["p-", "p-"], "b": ["pp", "pp", "pp"]}),
+        status(("b", "agreed", None), ("a", "no-quorum", "no-evidence")),
     ),
     case(
         "nobody counts and there is no record: no-evidence",

@@ -102,6 +102,17 @@ SCHEME = [
         given(consensus={"outliers": {"method": "z"}}),
         whole(consensus=CONSENSUS | {"outliers": {"method": "z", "threshold": "2", "mad_floor": "0.01"}}),
     ),
+    scheme(
+        "kappa is filled in where it is used",
+        given(consensus={"combine": "clip"}),
+        whole(consensus=CONSENSUS | {"combine": "clip", "kappa": "0.5"}),
+    ),
+    scheme(
+        "trim is filled in where it is used",
+        given(consensus={"combine": "trimmed"}),
+        whole(consensus=CONSENSUS | {"combine": "trimmed", "trim": "0.2"}),
+    ),
+    scheme("an empty section about logs says who reads them", given(release={}), whole(release={"logs": "own"})),
     scheme("no curve is a section all the same", given(decay={"curve": "none"}), whole(decay=DECAY | {"curve": "none"})),
     scheme(
         "payouts have no decay",
@@ -157,6 +168,11 @@ SCHEME = [
     wrong("rubric: an injection that scores zero", given(score=rubric(CHECK) | {"injection": "zero"}), "no model makes a zero"),
     wrong("rubric weights that do not sum to 10 000", given(score=rubric(CHECK | {"weight": 9000})), "weights sum to 10 000"),
     wrong("a rubric without checks", given(score={"kind": "rubric"}), "a rubric has checks"),
+    wrong(
+        "noise with another kind than tests",
+        given(consensus={"outliers": {"scale": "noise"}}),
+        "input: it needs scores that are a share of trials",
+    ),
     wrong("drop with exact-sum", given(reward={"excess": "drop", "encoding": "exact-sum"}), "a part is left that nobody has"),
     wrong("drop with max-upscale", given(reward={"excess": "drop", "encoding": "max-upscale"}), "drop goes with round only"),
     wrong("a cap of 0", given(reward={"cap": "0%"}), "nobody could be paid"),

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from assay.errors import BadInput
 
@@ -25,12 +25,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from assay.records import Record
-    from assay.scheme.model import ScoreRules
-    from assay.settle.inputs import Frame, Scored
+    from assay.scheme.model import Scheme, ScoreRules
+    from assay.settle.columns import Columns, RecordColumn, StandingRecords
+    from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
-__all__ = ["GROUP", "JUDGES", "Kind", "Option", "SubmitResult", "builtin_options", "find", "known", "names", "origin", "plugins"]
+__all__ = [
+    "GROUP",
+    "JUDGES",
+    "Kind",
+    "Option",
+    "ParquetReader",
+    "SubmitResult",
+    "builtin_options",
+    "find",
+    "known",
+    "names",
+    "origin",
+    "plugins",
+]
 
 GROUP, JUDGES = "assay.kinds", "assay.judges"
 """The groups of entry points: of kinds, and of judges, which are called as their kind, or as `[judge] use` says."""
@@ -68,6 +82,19 @@ class SubmitResult:
     epoch: int | None
 
 
+class ParquetReader(Protocol):
+    """What reads the evidence of a kind in Parquet files: a module of `assay.folder`. All raise BadInput with file and row."""
+
+    def tally(self, paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
+        """The scores of one competition."""
+
+    def highest_epoch(self, paths: Sequence[Path], scheme: Scheme) -> int | None:
+        """The highest epoch; None without a record."""
+
+    def records(self, paths: Sequence[Path], scheme: Scheme, wanted: Mapping[str, Sequence[str]]) -> Iterator[Any]:
+        """The records whose columns have one of the wanted values."""
+
+
 class Kind:
     """One kind of judge. A subclass has `name`, `rules`, `record` and `score`; everything else has a default that fits most.
 
@@ -83,8 +110,6 @@ class Kind:
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()
     """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
-    in_bulk: ClassVar[bool] = False
-    """Whether evidence may be Parquet, which is counted and not read record by record."""
     tallied: ClassVar[bool] = False
     """Whether sums over a validator's records about a submission are enough for its score: `counts` and `scored`."""
     beside: ClassVar[str] = ""
@@ -108,6 +133,34 @@ class Kind:
     @property
     def record(self) -> type[Record]:
         """The model of a record of evidence."""
+        raise NotImplementedError
+
+    @property
+    def in_bulk(self) -> bool:
+        """Whether records are read and scored as arrays, and may be Parquet: then the kind has `columns`."""
+        return type(self).columns is not Kind.columns
+
+    @property
+    def parquet(self) -> ParquetReader:
+        """What reads its evidence in Parquet, where `in_bulk` is true."""
+        raise NotImplementedError
+
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        """The fields of a record as arrays. A kind that has them has `tally` and `parquet` too, and its `score` asks `tally`.
+
+        rules: may be None where the record holds no JSON of others (`Record.holds_json`).
+        """
+        return ()
+
+    def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
+        """Which records the model refuses though each field is right by itself; `present`: field → which records have it.
+
+        None: there is no such rule.
+        """
+        return None
+
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        """The scores by the records that stand, as `score` gives them. It is pure. SPEC 2."""
         raise NotImplementedError
 
     def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
@@ -212,7 +265,7 @@ class Kind:
         return {}
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
-        """Participant → `uncertainty.Standing`; None where no interval can be said."""
+        """Participant → `uncertainty.StandingRecords`; None where no interval can be said."""
         return None
 
     def doubts(self) -> str | None:

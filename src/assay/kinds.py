@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from assay.judge.kind_options import (
+    ADDRESS,
     AGAIN,
     CALIBRATE,
-    ENGINE,
     ENV,
     FALLBACK,
     MODEL,
@@ -23,39 +23,54 @@ from assay.judge.kind_options import (
     SANDBOX,
     TASK,
     TASKS,
+    WHERE,
 )
-from assay.kind import Json, Kind, Option, SubmitResult
+from assay.kind import Json, Kind, Option, ParquetReader, SubmitResult
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from assay.records import Record
     from assay.scheme.model import ScoreRules
-    from assay.settle.inputs import Frame, Scored
+    from assay.settle.columns import Columns, RecordColumn, StandingRecords
+    from assay.settle.inputs import Bools, Frame, Scored
     from assay.settle.settlement import Settlement
     from assay.settle.story.telling import Chapter, Subject
 
 __all__ = ["GIVEN", "POINTS", "RUBRIC", "TESTS", "WORKFLOW"]
-_BOXES = (SANDBOX, ENGINE, RUNTIME, REUSE, TASK, TASKS, ENV)
+_BOXES = (SANDBOX, WHERE, ADDRESS, RUNTIME, REUSE, TASK, TASKS, ENV)
 _TASKS = tuple(f"task-{number:02}" for number in range(1, 13))
 """Of samples."""
 
 
-def _agent_files(folder: Path, submission: str) -> Path | None:
-    from assay.judge.terminal.competition import agent_of
-    from assay.records import Participant
+class _ArrayKind(Kind):
+    """A kind whose records are read and scored as arrays. Its classes are named after it: `Tests` and `TestsScore` of tests."""
 
-    agent = agent_of(folder, Participant("", submission=submission))
-    return None if agent is None else agent.folder
+    @property
+    def rules(self) -> type[ScoreRules]:
+        from assay.scheme import model
+
+        return cast("type[ScoreRules]", getattr(model, f"{self.name.title()}Score"))
+
+    @property
+    def record(self) -> type[Record]:
+        from assay import records
+
+        return cast("type[Record]", getattr(records, self.name.title()))
+
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import rows
+
+        return rows
+
+    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score import by_columns
+
+        return by_columns(self, records, frame, rules)
 
 
-def _put_agent(folder: Path, submission: str, source: Path) -> None:
-    from assay.judge.terminal.competition import put_agent
-
-    put_agent(folder, source, submission)
-
-
-class _TaskKind(Kind):
+class _TaskKind(_ArrayKind):
     """A kind whose judge tries tasks in sandboxes."""
 
     options: ClassVar[tuple[Option, ...]] = _BOXES
@@ -66,13 +81,32 @@ class _TaskKind(Kind):
         return TaskOptions.of(values)
 
 
-class _AgentKind(_TaskKind):
+class _SubmittedAgents(Kind):
+    """A kind whose submissions are agents."""
+
+    def files(self, folder: Path, submission: str) -> Path | None:
+        from assay.judge.terminal.competition import agent_of
+        from assay.records import Participant
+
+        agent = agent_of(folder, Participant("", submission=submission))
+        return None if agent is None else agent.folder
+
+    def submit(
+        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
+    ) -> SubmitResult:
+        from assay.judge.terminal.agent import BUILT_IN, is_folder
+        from assay.judge.terminal.competition import submit_agent
+
+        done = submit_agent(folder, participant, given, at=at, epoch=epoch)
+        own = done.agent.name in BUILT_IN or is_folder(given)
+        name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
+        return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
+
+
+class _AgentKind(_SubmittedAgents, _TaskKind):
     """A kind whose agents may ask a model, after each task was calibrated."""
 
     options: ClassVar[tuple[Option, ...]] = (*_BOXES, CALIBRATE, MODEL_URL)
-
-    def files(self, folder: Path, submission: str) -> Path | None:
-        return _agent_files(folder, submission)
 
     def has(self, folder: Path, submission: str) -> bool:
         from assay.judge.terminal.competition import is_here
@@ -80,7 +114,9 @@ class _AgentKind(_TaskKind):
         return is_here(folder, submission)
 
     def put(self, folder: Path, submission: str, source: Path) -> None:
-        _put_agent(folder, submission, source)
+        from assay.judge.terminal.competition import put_agent
+
+        put_agent(folder, source, submission)
 
     def cautions(self, settings: Any) -> Iterator[str]:
         model = settings.model
@@ -93,7 +129,6 @@ class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
-    in_bulk: ClassVar[bool] = True
     tallied: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
@@ -102,21 +137,20 @@ class _TestsKind(_AgentKind):
     }
 
     @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import TestsScore
+    def parquet(self) -> ParquetReader:
+        from assay.folder import bulk
 
-        return TestsScore
+        return bulk
 
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Tests
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        from assay.settle.score.trials import COLUMNS
 
-        return Tests
+        return COLUMNS
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score.trials import score
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.trials import counted
 
-        return score(records, frame, rules)
+        return counted(standing, frame, rules)
 
     def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
         from assay.settle.score.standing import tests_counts
@@ -164,11 +198,6 @@ class _TestsKind(_AgentKind):
     def sample_files(self, rules: Any) -> dict[str, str]:
         return {"tasks.txt": "".join(f"{task}\n" for task in _TASKS)}
 
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         from assay.cli.board import standings
 
@@ -202,22 +231,20 @@ class _WorkflowKind(_TaskKind):
         "outcome": "`ran` (default), `invalid` (no answer or an invalid plan: 0), `service-error` (the validator's own trouble)",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import WorkflowScore
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        from assay.settle.score.workflow import COLUMNS
 
-        return WorkflowScore
+        return COLUMNS
 
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Workflow
+    def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
+        from assay.settle.score.workflow import wrong
 
-        return Workflow
+        return wrong(columns, present)
 
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import workflow
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.workflow import counted
 
-        return workflow.score(records, frame, rules)
+        return counted(standing, frame, rules)
 
     def spoils(self, value: Json) -> tuple[Any, ...] | None:
         from assay.settle.score.standing import workflow_spoilt
@@ -287,7 +314,7 @@ class _WorkflowKind(_TaskKind):
         return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
 
 
-class _RubricKind(Kind):
+class _RubricKind(_ArrayKind):
     """A baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
     name: ClassVar[str] = "rubric"
@@ -297,7 +324,7 @@ class _RubricKind(Kind):
     archive_bytes: ClassVar[int] = 4_000_000
     jobs: ClassVar[int] = 8
     """A judge by rubric waits for its model."""
-    options: ClassVar[tuple[Option, ...]] = (MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
+    options: ClassVar[tuple[Option, ...]] = (WHERE, ADDRESS, MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
         "checks": "every check of the scheme by its id, `true` = YES",
@@ -305,22 +332,15 @@ class _RubricKind(Kind):
         "outcome": "`judged` (default), or `unjudged` where the judge failed",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import RubricScore
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        from assay.settle.score.rubric import columns
 
-        return RubricScore
+        return columns(rules)
 
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Rubric
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.rubric import counted
 
-        return Rubric
-
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import rubric
-
-        return rubric.score(records, frame, rules)
+        return counted(standing, frame, rules)
 
     def remarks(self, rules: Any) -> Iterator[str]:
         if all(check.skippable for check in rules.checks):
@@ -397,7 +417,7 @@ class _RubricKind(Kind):
         return judging_in_words(about)
 
 
-class _PointsKind(Kind):
+class _PointsKind(_SubmittedAgents, _ArrayKind):
     """Points for valid issues and starred repositories. SPEC 2.4."""
 
     name: ClassVar[str] = "points"
@@ -411,25 +431,15 @@ class _PointsKind(Kind):
         "starred": "whether the participant stars the repository",
     }
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import PointsScore
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        from assay.settle.score.points import COLUMNS
 
-        return PointsScore
+        return COLUMNS
 
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Points
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted
 
-        return Points
-
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
-
-        return points.score(records, frame, rules)
-
-    def files(self, folder: Path, submission: str) -> Path | None:
-        return _agent_files(folder, submission)
+        return counted(standing, frame, rules)
 
     def saw(self, work: Json) -> str:
         points = f"{work['points']} {'point' if work['points'] == '1' else 'points'}"
@@ -449,11 +459,6 @@ class _PointsKind(Kind):
 
         return issues_files(rules)
 
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
 
 class _GivenKind(_AgentKind):
     """A score that arrives already computed. SPEC 2.5."""
@@ -461,22 +466,15 @@ class _GivenKind(_AgentKind):
     name: ClassVar[str] = "given"
     fields: ClassVar[Mapping[str, str]] = {"score": "0 to 1"}
 
-    @property
-    def rules(self) -> type[ScoreRules]:
-        from assay.scheme.model import GivenScore
+    def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
+        from assay.settle.score.points import GIVEN_COLUMNS
 
-        return GivenScore
+        return GIVEN_COLUMNS
 
-    @property
-    def record(self) -> type[Record]:
-        from assay.records import Given
+    def tally(self, standing: StandingRecords, frame: Frame, rules: Any) -> Scored:
+        from assay.settle.score.points import counted_given
 
-        return Given
-
-    def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        from assay.settle.score import points
-
-        return points.score_given(records, frame, rules)
+        return counted_given(standing, frame, rules)
 
     def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
         from assay.settle.score.standing import given_lasting
@@ -493,21 +491,6 @@ class _GivenKind(_AgentKind):
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
         yield {"score": ("0.9", "0.7", "0.2")[level]}
-
-    def submit(
-        self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
-    ) -> SubmitResult:
-        return _submit_agent(folder, participant, given, epoch, at)
-
-
-def _submit_agent(folder: Path, participant: str, given: str, epoch: int | None, at: datetime | None) -> SubmitResult:
-    from assay.judge.terminal.agent import BUILT_IN, is_folder
-    from assay.judge.terminal.competition import submit_agent
-
-    done = submit_agent(folder, participant, given, at=at, epoch=epoch)
-    own = done.agent.name in BUILT_IN or is_folder(given)
-    name = f"{done.agent.name} {done.agent.version}" if own else f"The command {given!r}"
-    return SubmitResult(name, done.agent.digest, done.changed, done.epoch)
 
 
 TESTS, WORKFLOW, RUBRIC, POINTS, GIVEN = _TestsKind(), _WorkflowKind(), _RubricKind(), _PointsKind(), _GivenKind()

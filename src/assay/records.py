@@ -174,7 +174,7 @@ class Record(Section):
         about = self.submission if self.shared_key else self.participant
         return (self.kind, self.validator, about, *(getattr(self, part) for part in self.parts))
 
-    @property
+    @cached_property
     def slot(self) -> tuple[object, ...]:
         """What only one record may have: the key, with the participant if the record has no submission. SPEC 3.0."""
         return (*self.key, self.participant) if self.shared_key and not self.submission else self.key

@@ -158,6 +158,7 @@ def settled_apart(archive: Path, memory: int) -> tuple[str, int]:
     return settlement, peak
 
 
+@pytest.mark.full
 def test_evidence_that_is_ten_times_the_memory_settles(tmp_path: Path) -> None:
     """The process's own libraries take memory whatever is settled, so what counts is what is used beside those."""
     validators, participants, tasks, trials = depth((8, 64, 100, 2), (64, 256, 89, 7))

@@ -167,7 +167,7 @@ def test_a_line_of_100_megabytes(tmp_path: Path) -> None:
 
 def test_too_many_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "EVIDENCE_RECORDS", 2)
-    with pytest.raises(BadInput, match=r"a\.jsonl:3: there are more than 2 records; keep evidence of kind tests in Parquet"):
+    with pytest.raises(BadInput, match=r"a\.jsonl:3: there are more than 2 records; keep so much evidence in Parquet"):
         folder.read(small_folder.make(tmp_path))
 
 

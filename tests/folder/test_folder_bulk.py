@@ -313,14 +313,10 @@ def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
         folder.read(place)
 
 
-def test_parquet_beside_json_lines_and_for_other_kinds(tmp_path: Path) -> None:
+def test_parquet_beside_json_lines(tmp_path: Path) -> None:
     place = small_folder.make(tmp_path / "both")
     write(place / "evidence/a.parquet", [small_folder.record()])
     with pytest.raises(BadInput, match=r"a\.jsonl: cannot be read together with a\.parquet; keep all evidence in"):
-        folder.read(place)
-    place = small_folder.make(tmp_path / "given", "given", evidence=None)
-    write(place / "evidence/a.parquet", [small_folder.record()])
-    with pytest.raises(BadInput, match=r"a\.parquet: Parquet is read for kind 'tests' only, this is 'given'"):
         folder.read(place)
 
 

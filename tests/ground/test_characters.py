@@ -149,6 +149,8 @@ ALLOWED = {
     ("ledger/verify/__init__.py", "strip"): "around a key that has one spelling",
     ("ledger/store/engine.py", "split"): "the words of a database, for a message",
     ("folder/parquet.py", "lower"): "a hint",
+    ("folder/rows.py", "lower"): "a hint",
+    ("folder/lines.py", "strip"): "bytes: the spaces of ASCII",
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ import pytest
 
 from assay.errors import BadInput
 from assay.judge import run_files
+from assay.judge.cell_queue import CellQueue, MissingCells
 from assay.judge.judge_run import Attempt, CellPool, JudgeRun, Report
 from assay.judge.running import Judged, RunEvent, RunOptions
+from assay.judge.stations import Claim, Crew, Errand, Heard, StationSpec
 from assay.records import Participant
 
 SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "given"\n[consensus]\nmin_validators = 1\n'
@@ -100,7 +102,7 @@ class Slow:
         self.going: list[Whole] = []
         self.waits: list[float] = []
 
-    def start(self, cells: Sequence[Whole]) -> None:
+    def start(self, cells: Collection[Whole]) -> None:
         pass
 
     def idle(self) -> bool:
@@ -129,3 +131,124 @@ def test_a_run_whose_workers_are_all_busy_sleeps_while_a_cell_is_due(folder: Pat
     summary = Half(folder, "val-1", RunOptions(attempts=2, delay=0.001)).carry_out()
     assert len(summary.errors) == 2
     assert min(pool.waits) > 0
+
+
+class Away(Half):
+    """The same judge, whose cells are judged by a crew."""
+
+    def station(self) -> StationSpec:
+        return StationSpec("here:nowhere", None)
+
+    def errand(self, attempt: Attempt[Whole]) -> Errand:
+        if attempt.cell.participant == "ann" and self.wrong is not None:
+            raise self.wrong
+        return Errand(attempt, 60)
+
+
+class Loopback:
+    """An engine, and its crew, in this process: it judges when it is heard. lost: the trouble of the first."""
+
+    def __init__(self, run: Half, most: int = 1, lost: str = "") -> None:
+        self.run, self.most, self.lost = run, most, lost
+        self.going: dict[int, Attempt[Whole]] = {}
+        self.highest = 0
+
+    def crew(self, _spec: StationSpec) -> Crew:
+        return self
+
+    def idle(self) -> bool:
+        return len(self.going) < self.most
+
+    def send(self, number: int, errand: Errand) -> None:
+        self.going[number] = errand.payload
+        self.highest = max(self.highest, len(self.going))
+
+    def hear(self, _seconds: float) -> Iterator[Heard]:
+        for number in list(self.going):
+            attempt = self.going.pop(number)
+            if self.lost:
+                trouble, self.lost = self.lost, ""
+                yield Heard(number, trouble=trouble)
+            else:
+                yield Heard(number, reply=self.run.judge(attempt.cell))
+
+    def close(self, *, now: bool) -> None:
+        self.going.clear()
+
+
+def away(folder: Path, *, lost: str = "", wrong: Exception | None = None, leases: Any = None) -> tuple[Away, Loopback]:
+    run = Away(folder, "val-1", RunOptions(delay=0.001), wrong=wrong)
+    crew = Loopback(run, lost=lost)
+    run.options = replace(run.options, engine=crew, leases=leases)
+    return run, crew
+
+
+def test_cells_that_are_judged_elsewhere_are_kept_here(folder: Path) -> None:
+    run, crew = away(folder, lost="it was lost 21 times")
+    assert run.carry_out().outcomes == Counter(scored=2)
+    assert crew.highest == 1
+    assert run.evidence_file.read_bytes().count(b"\n") == 2
+
+
+def test_a_cell_that_cannot_be_sent_is_an_error(folder: Path) -> None:
+    run, _ = away(folder, wrong=BadInput("the file is gone"))
+    summary = run.carry_out()
+    assert [(cell.participant, why) for cell, why in summary.errors] == [("ann", "the file is gone")]
+
+
+def test_a_judge_without_a_station_says_so(folder: Path) -> None:
+    run = Half(folder, "val-1")
+    run.options = replace(run.options, engine=Loopback(run))
+    with pytest.raises(BadInput, match="works on one machine"):
+        run.carry_out()
+
+
+class SharedLeases:
+    """Leases in which another driver has ann's cell until it was asked for `held` times; then its record is in the ledger."""
+
+    def __init__(self, held: int, lost: int = 0) -> None:
+        self.held, self.lost, self.released = held, lost, list[object]()
+
+    def claim(self, key: tuple[object, ...]) -> Claim:
+        if key[0] != "first":
+            return "ours"
+        self.held -= 1
+        return "held" if self.held >= 0 else "done"
+
+    def renew(self) -> None: ...
+
+    def holds(self, _key: tuple[object, ...]) -> bool:
+        self.lost -= 1
+        return self.lost < 0
+
+    def release(self, key: tuple[object, ...]) -> None:
+        self.released.append(key)
+
+
+def test_what_another_driver_has_is_not_judged_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.judge.judge_run.HELD", 0.001)
+    run, _ = away(folder, leases=SharedLeases(held=2))
+    summary = run.carry_out()
+    assert (run.asked, summary.judged, summary.planned, summary.in_ledger) == (["bob"], 1, 1, 1)
+
+
+def test_what_another_driver_took_over_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.judge.judge_run.HELD", 0.001)
+    run, _ = away(folder, leases=SharedLeases(held=0, lost=1))
+    summary = run.carry_out()
+    assert run.asked == ["bob", "bob"]  # the first result came too late; nobody else judged it, so it is judged again
+    assert (summary.judged, run.evidence_file.read_bytes().count(b"\n")) == (1, 1)
+
+
+def test_cells_are_made_when_their_turn_comes() -> None:
+    made: list[int] = []
+
+    class Many(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            for number in range(1000):
+                made.append(number)
+                yield Whole("ann", f"s{number}")
+
+    queue = CellQueue(MissingCells(Many(), {("s1", 1)}))
+    assert [queue.take() for _ in range(3)] == [Attempt(Whole("ann", f"s{number}")) for number in (0, 2, 3)]
+    assert len(made) < 10

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import ledger_kit
+import small_folder
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, intake, keys, settling, signing
@@ -470,3 +471,21 @@ def test_late_evidence_states_the_task_set_with_which_its_epoch_was_settled(late
     (late / "ledger.db").unlink()  # a validator that has only the folder cannot know it: nothing is stated
     output(*words, "-o", late / "late.batch", "--by", "epoch")
     assert batch.read(late / "late.batch").statement.task_set is None
+
+
+@pytest.mark.parametrize("kind", ["tests", "workflow", "points", "given"])
+def test_lines_read_together_are_held_to_their_one_spelling(kind: str) -> None:
+    body = canonical(record(small_folder.record(kind, observed_at="2026-11-02T10:00:00.250000Z")).document())
+    again = canonical(record(small_folder.record(kind, validator="v2")).document())
+    assert len(batch._read_together([body, again], kind)) == 2
+    others = [
+        body.replace(b".250000Z", b".000000Z"),
+        body.replace(b'"epoch":3,', b"").replace(b"{", b'{"epoch":3,', 1)
+        if kind in ("workflow",)
+        else body.replace(b",", b", ", 1),
+        body.replace(b'"0.5"', b'"0.50"').replace(b'"trial":1,', b"").replace(b'"starred":true,', b""),
+        body.replace(b'"validator"', b'"seq":1,"validator"'),
+    ]
+    for other in others:
+        assert other != body
+        assert batch._read_together([again, other], kind) == []

@@ -6,16 +6,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ledger_kit
 import small_folder
 from assay.errors import AssayError, BadInput, CannotSettle, Refused
+from assay.exact import canonical
 from assay.folder import files
 from assay.ledger import bundle, evidence, settling
 from assay.ledger.audit import audit
 from assay.ledger.exchange import ImportedEpoch, import_bundle
 from assay.ledger.verify import verify
+from assay.ledger.verify.recompute import records_about
+from assay.records import record
 from cli_kit import files_under
 from ledger_kit import SIGNER, V1
 
@@ -154,12 +159,49 @@ def test_epochs_are_imported_in_their_order_and_into_their_own_ledger(tmp_path: 
             assert view.last_seq() == 0
 
 
+CHANGED: dict[str, tuple[str, Any]] = {
+    "tests": ("outcome", "fail"),
+    "workflow": ("quality", "1"),
+    "rubric": ("checks", '{"c1":false}'),
+    "points": ("valid", 3),
+    "given": ("score", "0.6"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_every_kind_as_parquet_verifies_and_a_changed_row_does_not(kind: str, tmp_path: Path) -> None:
+    place = settled(tmp_path / "small", kind, epochs=(3,))
+    source = exported(place, 3, tmp_path / "out", as_parquet=True)
+    as_lines = exported(place, 3, tmp_path / "lines")
+    said = [verify(folder, key=KEY).settlement for folder in (source, as_lines)]
+    assert said[0] is not None
+    assert said[1] is not None
+    assert said[0].digest == said[1].digest
+    about = [records_about(folder, verify(folder, key=KEY), "m1") for folder in (source, as_lines)]
+    assert about[0] == about[1] != []
+    path = source / "evidence/epoch-3.parquet"
+    table = pq.read_table(path)
+    name, value = CHANGED[kind]
+    at = table.schema.get_field_index(name)
+    column = table.column(name).to_pylist()
+    assert column[0] != value
+    changed = pa.array([value, *column[1:]], table.schema.field(name).type)
+    pq.write_table(table.set_column(at, table.schema.field(name), changed), path)
+    with pytest.raises(Refused, match="evidence"):
+        verify(source, key=KEY)
+
+
+def test_evidence_of_several_kinds_is_no_parquet(tmp_path: Path) -> None:
+    bodies = [canonical(record(small_folder.record(kind)).document()) for kind in ("given", "points", "rubric")]
+    for first, second in ((0, 1), (2, 0)):
+        with pytest.raises(BadInput, match="of several kinds, and Parquet holds one"):
+            evidence.write_parquet(tmp_path / f"{first}.parquet", [(1, bodies[first]), (2, bodies[second])])
+
+
 def test_what_cannot_be_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = settled(tmp_path / "small", "given")
     with pytest.raises(CannotSettle, match="epoch 7 has no receipt"):
         exported(place, 7, tmp_path / "out")
-    with pytest.raises(BadInput, match="Parquet holds evidence of kind 'tests', but this is 'given'"):
-        exported(place, 3, tmp_path / "out", as_parquet=True)
     (tmp_path / "there").mkdir()
     with pytest.raises(BadInput, match="is there already"):
         exported(place, 3, tmp_path / "there")

@@ -115,6 +115,29 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
         evidence.parquet_rows(tmp_path / "none.parquet")
 
 
+@pytest.mark.parametrize("kinds", [["given", "points"], ["given", None], ["nothing", "nothing"], [1, 1]])
+def test_a_file_has_records_of_one_kind_that_is_known(kinds: list[Any], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"kind": pa.array(kinds), "seq": pa.array([1, 2])}), tmp_path / "a.parquet")
+    with pytest.raises(BadInput, match="kind: is not one kind of evidence"):
+        read(tmp_path / "a.parquet")
+
+
+def test_a_column_of_kinds_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"kind": pa.array(["given"] * 9), "seq": pa.array(range(9))}), path, use_dictionary=False)
+    path.write_bytes(path.read_bytes()[:4] + b"\xff" * 40 + path.read_bytes()[44:])
+    with pytest.raises(BadInput, match="is not readable Parquet"):
+        read(path)
+
+
+def test_records_of_several_kinds_are_not_written_into_one_file(tmp_path: Path) -> None:
+    given = canonical(record(small_folder.record("given")).document())
+    others = [canonical(record(small_folder.record("points")).document()), given.replace(b'"given"', b'"taken"')]
+    for name, other in zip("ab", others, strict=True):
+        with pytest.raises(BadInput, match="kind"):
+            evidence.write_parquet(tmp_path / f"{name}.parquet", [(1, given), (2, other)])
+
+
 def test_every_flipped_byte_is_refused_or_read_as_other_records(tmp_path: Path) -> None:
     """Or as the same, where the byte says nothing of them. What is read is of one spelling, and of whom it is said to be."""
     path = table(tmp_path / "a.parquet")

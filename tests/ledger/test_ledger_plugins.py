@@ -35,6 +35,11 @@ def test_a_kind_that_is_not_installed_here_is_missing_and_not_wrong(site: Path, 
     scheme = GIVEN.replace('"given"', '"latency"\nrounds = 1')
     source = exported(tmp_path, scheme, kind="latency", score=..., round=1, us=1000)
     assert verify(source, key=KEY).recomputed
+    with (
+        ledger_kit.opened(tmp_path / "small") as ledger,
+        pytest.raises(BadInput, match="evidence of the kind 'latency' cannot be Parquet"),
+    ):
+        bundle.export(ledger, 3, tmp_path / "columns", as_parquet=True)
 
     package_kit.remove(site, "quick")
     with pytest.raises(BadInput) as missing:

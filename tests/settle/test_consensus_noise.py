@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from assay.errors import BadInput
 from assay.exact import NANO, half_even, nanos, text
+from assay.folder import parse_case
 from assay.scheme import load
+from assay.settle import settle
 from assay.settle.consensus import agree
 from consensus_kit import MOST, one, panel, rows, rules
 from oracle.consensus import Opinion, combine, flag
@@ -173,3 +175,26 @@ def test_defaults_are_filled_in_only_where_they_matter() -> None:
     assert clip.document()["consensus"]["kappa"] == "0.5"
     assert clip.digest == load.parse(SCHEME.format(kind="tests", consensus='combine = "clip"\nkappa = "50%"', outliers="")).digest
     assert load.parse(SCHEME.format(kind="tests", consensus='combine = "trimmed"', outliers="")).consensus.trim == NANO // 5
+
+
+def test_the_story_tells_the_noise() -> None:
+    head = {"kind": "tests", "epoch": 3, "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
+    tasks = [f"t{number}" for number in range(10)]
+    case = {
+        "scheme": {"scheme": {"name": "n"}, "score": {"kind": "tests"}, "consensus": {"combine": "clip", **NOISE}},
+        "epoch": 3,
+        "participants": [{"key": "p", "submission": "s"}],
+        "validators": [{"key": f"v{at}", "stake": "1"} for at in range(4)],
+        "tasks": tasks,
+        "evidence": [
+            head | {"validator": f"v{at}", "task": task, "outcome": "pass" if number < passed else "fail"}
+            for at, passed in enumerate([7, 7, 7, 8])
+            for number, task in enumerate(tasks)
+        ],
+    }
+    story = settle(parse_case(case)).explain("p")
+    assert "the noise of n = 10 trials" in story["outliers"].text[0]
+    assert "above 12.25 it is an outlier" in story["outliers"].text[0]
+    assert story["score"].text == (
+        "The mean, weighted by stake and clipped at what enough stake reaches, of the 4 scores that count is 0.7.",
+    )

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from assay.exact import text
 from assay.scheme.model import GivenScore
-from assay.settle.score.points import score_given
+from assay.settle.score import score as score_given
 from score_kit import axes, make
 
 RULES = GivenScore(kind="given")

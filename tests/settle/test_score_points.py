@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from assay.exact import NANO, nanos
 from assay.records import Evidence
 from assay.scheme.model import PointsScore
-from assay.settle.score.points import Tally, points, score
+from assay.settle.score import score
+from assay.settle.score.points import Tally, points
 from score_kit import axes, make
 
 RULES = PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "5"}})

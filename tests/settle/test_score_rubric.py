@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.records import Evidence
 from assay.scheme.model import Check, RubricScore
-from assay.settle.score import accepted
-from assay.settle.score.rubric import VERDICTS, Grade, after_verdict, answer_text, judge, score
+from assay.settle.score import accepted, score
+from assay.settle.score.rubric import VERDICTS, Grade, after_verdict, answer_text, judge
 from score_kit import axes, make, vectors
 
 MET = {"B1": True, "B2": True, "B3": True, "B4": True}

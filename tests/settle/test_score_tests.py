@@ -13,7 +13,8 @@ from assay.errors import BadInput
 from assay.exact import NANO, nanos
 from assay.records import Evidence
 from assay.scheme.model import TestsScore
-from assay.settle.score.trials import score, score_of, tally
+from assay.settle.score import score
+from assay.settle.score.trials import score_of, tally
 from score_kit import axes, make, vectors
 
 ONE = TestsScore(kind="tests")

@@ -4,13 +4,17 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.exact import NANO, nanos, text
 from assay.records import Evidence, Workflow
 from assay.scheme.model import WorkflowScore
-from assay.settle.score.workflow import TaskScore, score, task
+from assay.settle.columns import Columns
+from assay.settle.score import score, workflow
+from assay.settle.score.standing import workflow_lasting
+from assay.settle.score.workflow import TaskScore, task
 from score_kit import axes, make, vectors
 
 RULES = WorkflowScore(kind="workflow")
@@ -144,3 +148,30 @@ def test_only_the_current_submission_and_never_a_duplicate() -> None:
     assert found.counting.tolist() == [[True, False], [False, False]]
     assert found.scores[0, 0] == NANO
     assert found.first == {"ann": 1}
+
+
+def test_a_task_with_large_denominators_is_settled_in_pythons_integers() -> None:
+    weights = RULES.weights
+    tops, wholes = (7 * 10**8 + 1, 10**17 + 3, 10**17 + 9), (10**9 - 1, 10**18 - 1, 10**18 - 3)
+    parts = [np.array([number], np.int64) for number in (*tops, NANO // 3, *wholes)]
+    shares = [Fraction(weight, NANO) for weight in (weights.success, weights.cost, weights.latency, weights.reliability)]
+    exact = shares[0] * Fraction(tops[0], wholes[0]) + NANO * sum(
+        share * Fraction(top, whole) for share, top, whole in zip(shares[1:3], tops[1:], wholes[1:], strict=True)
+    )
+    exact += shares[3] * (NANO // 3)
+    assert workflow._settled(np.array([0], np.int64), tuple(parts), RULES).tolist() == [round(exact)]
+
+
+def test_a_field_that_no_record_lacks_is_not_asked_for() -> None:
+    columns = Columns.of([ran(), ran("t2")], workflow.COLUMNS)
+    assert workflow.wrong(columns, {}).tolist() == [False, False]
+    assert workflow.wrong(columns, {"quality": np.array([True, False])}).tolist() == [False, True]
+
+
+def test_what_a_window_no_longer_reaches_need_not_be_kept() -> None:
+    rules = WorkflowScore(kind="workflow", window=1)
+    rows = [
+        {"validator": "v", "submission": "s", "task": f"t{number}", "epoch": number, "seq": number, "outcome": "ran"}
+        for number in (1, 2, 3)
+    ]
+    assert [row["seq"] for row in workflow_lasting(rows, rules, set())] == [3, 1]  # the first says when it was accepted

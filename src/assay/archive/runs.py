@@ -19,9 +19,9 @@ from assay.archive.listing import EpochFiles, Listing, cache_of, chosen, listed,
 from assay.archive.places import STAGE, open_place
 from assay.archive.shards import (
     LOST,
+    ArchiveSettlement,
     EpochVerdict,
     Fault,
-    SettledEpoch,
     SettleShard,
     VerifyShard,
     fault_of,
@@ -196,9 +196,9 @@ def settle_all(
     pattern: str,
     *,
     engine: ShardEngine,
-    output: Callable[[SettledEpoch], None] | None = None,
+    output: Callable[[ArchiveSettlement], None] | None = None,
     told: Told = lambda done, total: None,
-) -> tuple[list[SettledEpoch], list[str]]:
+) -> tuple[list[ArchiveSettlement], list[str]]:
     """Settle the epochs of an archive whose evidence fits a pattern, by competition and epoch; and the paths that are ignored.
 
     An epoch continues from the settlement before it in the archive, or, where there is none, from the one that is computed here.
@@ -213,7 +213,7 @@ def settle_all(
     if not wanted:
         hint = "give the path of an archive, or a pattern such as 's3://bucket/archive/**/*.parquet'"
         raise BadInput(f"no evidence of an epoch fits {below!r}", file=place.name, hint=hint)
-    settled: list[SettledEpoch] = []
+    settled: list[ArchiveSettlement] = []
     total = sum(map(len, wanted.values()))
     with _cache(listing) as cache:
         pieces = [piece for competition, epochs in wanted.items() for piece in _pieces(listing, competition, epochs)]
@@ -224,12 +224,12 @@ def settle_all(
             if error is None:
                 ready.append(SettleShard(root, str(cache.path), piece, output is not None))
             else:
-                refused += [SettledEpoch(each[-1].competition, each[-1].epoch, fault=fault_of(error, {})) for each in piece]
+                refused += [ArchiveSettlement(each[-1].competition, each[-1].epoch, fault=fault_of(error, {})) for each in piece]
         settled += refused
         for shard, result in engine.map(settle_epochs, ready):
             if isinstance(result, Lost):
                 why = Fault(LOST, result.why)
-                result = [SettledEpoch(shard.competition, each[-1].epoch, fault=why) for each in shard.epochs]
+                result = [ArchiveSettlement(shard.competition, each[-1].epoch, fault=why) for each in shard.epochs]
             for epoch in result:
                 if output is not None and epoch.fault is None:
                     output(epoch)

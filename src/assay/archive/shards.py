@@ -35,7 +35,16 @@ from assay.ledger.verify.report import Material, Verified, read_document, stage
 from assay.settle import pipeline
 from assay.settle.inputs import Previous
 
-__all__ = ["EpochVerdict", "Fault", "SettleShard", "SettledEpoch", "VerifyShard", "fault_of", "settle_epochs", "verify_epoch"]
+__all__ = [
+    "ArchiveSettlement",
+    "EpochVerdict",
+    "Fault",
+    "SettleShard",
+    "VerifyShard",
+    "fault_of",
+    "settle_epochs",
+    "verify_epoch",
+]
 
 
 @dataclass(frozen=True)
@@ -317,7 +326,7 @@ class SettleShard:
 
 
 @dataclass(frozen=True)
-class SettledEpoch:
+class ArchiveSettlement:
     """One epoch as it was settled, or why it was not. archived: the digest of the settlement in the archive, if it has one."""
 
     competition: str
@@ -335,9 +344,9 @@ class SettledEpoch:
         return bool(self.archived) and self.archived != self.settlement
 
 
-def settle_epochs(shard: SettleShard) -> list[SettledEpoch]:
+def settle_epochs(shard: SettleShard) -> list[ArchiveSettlement]:
     """Settle epochs from their inputs and evidence; no signature is looked at. After a fault, later epochs are not settled."""
-    settled: list[SettledEpoch] = []
+    settled: list[ArchiveSettlement] = []
     previous: Previous | None = None
     for at, epochs in enumerate(shard.epochs):
         names: dict[str, str] = {}
@@ -351,17 +360,17 @@ def settle_epochs(shard: SettleShard) -> list[SettledEpoch]:
             fault = fault_of(error, names)
         except UNREADABLE as error:
             fault = _unreadable(error)
-        settled.append(SettledEpoch(competition, epoch, fault=fault))
+        settled.append(ArchiveSettlement(competition, epoch, fault=fault))
         for later in shard.epochs[at + 1 :]:
             what = f"it rests on epoch {epoch}, which was not settled"
-            settled.append(SettledEpoch(competition, later[-1].epoch, fault=Fault("settlement", what)))
+            settled.append(ArchiveSettlement(competition, later[-1].epoch, fault=Fault("settlement", what)))
         break
     return settled
 
 
 def _settled(
     root: Path, epochs: Sequence[EpochFiles], previous: Previous | None, *, computed: bool, documents: bool
-) -> tuple[SettledEpoch, Previous]:
+) -> tuple[ArchiveSettlement, Previous]:
     last = epochs[-1]
     inputs = read_document(root / bundle.INPUTS)
     if not isinstance(inputs, dict):
@@ -392,7 +401,7 @@ def _settled(
         stated: Any = read_document(root / bundle.SETTLEMENT)
         archived = str(stated.get("digest", "")) if isinstance(stated, dict) else "not a settlement"
     agreed = sum(row["status"] == "agreed" for row in document["agreed"])
-    done = SettledEpoch(
+    done = ArchiveSettlement(
         last.competition, last.epoch, settlement.digest, archived, agreed, canonical(document) if documents else None
     )
     return done, previous_of(document)

@@ -17,7 +17,7 @@ from assay.errors import BadInput, Refused
 
 if TYPE_CHECKING:
     from assay.archive import ArchiveReport, ShardEngine
-    from assay.archive.shards import SettledEpoch
+    from assay.archive.shards import ArchiveSettlement
 
 __all__ = ["Engine", "Memory", "Workers", "check_alone", "export_archive", "settle_archive", "shard_engine", "verify_archive"]
 
@@ -123,7 +123,7 @@ def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as
     from assay.archive.listing import epoch_folder
     from assay.folder import write_bytes
 
-    def put(epoch: SettledEpoch) -> None:
+    def put(epoch: ArchiveSettlement) -> None:
         assert output is not None
         path = output / f"{epoch_folder(epoch.competition, epoch.epoch)}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,10 +148,10 @@ def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as
         raise typer.Exit(1)
 
 
-def _show_settled(epochs: Sequence[SettledEpoch]) -> None:
+def _show_settled(epochs: Sequence[ArchiveSettlement]) -> None:
     from assay.cli.show import Column, grid, show
 
-    def result(epoch: SettledEpoch) -> str:
+    def result(epoch: ArchiveSettlement) -> str:
         if epoch.fault is not None:
             return f"not settled: {cut_digests(str(epoch.fault))}"
         if epoch.differs:

@@ -176,11 +176,13 @@ def _service(url: str) -> None:
 
 
 def _sandbox(values: Values) -> None:
+    from assay.judge.kind_options import containers_engine
     from assay.judge.sandbox import choose
 
     name = values.get("sandbox")
     if name is not None:
-        choose(str(getattr(name, "value", name)), engine=values.get("engine"), runtime=values.get("runtime"))
+        engine = containers_engine(values.get("engine"))
+        choose(str(getattr(name, "value", name)), engine=engine, runtime=values.get("runtime"))
 
 
 def _writable(path: Path, field: str) -> None:

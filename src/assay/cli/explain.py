@@ -156,13 +156,23 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
 
     def records(participant: str) -> list[Evidence] | None:
         if not competition.has_ledger:
-            return None
+            return _rows_about(folder, settlement, participant)
         from assay.ledger.settling import records_about
 
         with competition.ledger as ledger:
             return records_about(ledger, settlement, participant)
 
     return settlement, remark, records
+
+
+def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[Evidence]:
+    """The records about a participant, or its submission, in a folder's Parquet files."""
+    scheme, frame = settlement.inputs.scheme, settlement.frame
+    submission = frame.submissions[frame.column[participant]] if scheme.kind.record.shared_key else ""
+    wanted = {"submission": [submission]} if submission else {"participant": [participant]}
+    paths = sorted((folder / "evidence").glob("*.parquet"))
+    found = scheme.kind.parquet.records(paths, scheme, wanted)
+    return [record for record in found if record.epoch <= settlement.epoch]
 
 
 def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:

@@ -96,7 +96,11 @@ app.command("operator")(operator)
 
 
 def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOptions:
-    from assay.cli.judging.run import settings_of
+    from functools import partial
+
+    from assay.cli.judging.run import late_values, settings_of
+    from assay.engine import opened
+    from assay.judge.kind_options import where_judged
     from assay.node import NodeOptions
 
     def settings(kind: Kind) -> Any:
@@ -105,7 +109,7 @@ def _options(context: typer.Context, jobs: int | None, attempts: int) -> NodeOpt
         except typer.BadParameter as error:  # the kind is known only when the rules were fetched
             raise BadInput(f"this option {error.message}", hint=f"it is {error.param_hint}") from None
 
-    return NodeOptions(jobs, attempts, settings)
+    return NodeOptions(jobs, attempts, settings, partial(opened, *where_judged(late_values(context)), most=jobs))
 
 
 @app.command()

@@ -121,29 +121,36 @@ def settle(
     """
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv exclude each other", param_hint="--csv")
+    flags = ClosingFlags(skip, without_scores, yes)
     if archive is not None:
-        given = {"DIR": folder is not None, "--epoch": epoch is not None, "--previous": previous is not None}
-        given |= {"--csv": as_csv, "--key": key is not None, "--dry-run": dry_run, "--top": top is not None}
-        check_alone(given | {"--early": early, "--skip": skip, "--without-scores": without_scores}, "--archive")
+        _check_alone(as_csv, flags, folder=folder, epoch=epoch, previous=previous, key=key, dry_run=dry_run, top=top, early=early)
         settle_archive(archive, output, shard_engine(engine, workers, memory), as_json=as_json)
         return
     if folder is None:
         raise typer.BadParameter("name the competition's folder, or an archive with --archive", param_hint="DIR")
-    flags = ClosingFlags(skip, without_scores, yes)
     settlement, remark, without = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early, flags=flags)
-    if as_json or as_csv or output is not None:
-        from assay.cli.output import json_bytes, put
-
-        if as_csv:
-            from assay.cli.board import settlement_csv
-
-            put(settlement_csv(settlement), output)
-        else:
-            put(json_bytes(settlement.document), output)
-    if str(output) != "-" and (output is not None or not (as_json or as_csv)):
+    _write(settlement, output, as_csv=as_csv, wanted=as_json or as_csv or output is not None)
+    if str(output) == "-" or (output is None and (as_json or as_csv)):
+        warn([without] if without else [])
+    else:
         _show(settlement, folder, " ".join(filter(None, (remark, without))), top)
-    elif without:
-        warn([without])
+
+
+def _check_alone(as_csv: bool, flags: ClosingFlags, **given: object) -> None:
+    """Refuse what does not go with --archive. given: the other options by their names, None or False where they are not given."""
+    given |= {"csv": as_csv, "skip": flags.skip, "without_scores": flags.without_scores}
+    names = {name: "DIR" if name == "folder" else f"--{name.replace('_', '-')}" for name in given}
+    check_alone({names[name]: value is not None and value is not False for name, value in given.items()}, "--archive")
+
+
+def _write(settlement: Settlement, output: Path | None, *, as_csv: bool, wanted: bool) -> None:
+    """The settlement as CSV or canonical JSON, to a file or stdout, if that is wanted."""
+    if not wanted:
+        return
+    from assay.cli.board import settlement_csv
+    from assay.cli.output import json_bytes, put
+
+    put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
 
 
 def _settled(

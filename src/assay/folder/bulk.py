@@ -393,13 +393,13 @@ def _all(many: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for names in many for name in names))
 
 
-def highest_epoch(paths: Sequence[Path]) -> int | None:
+def highest_epoch(paths: Sequence[Path], scheme: Scheme) -> int | None:
     """The highest epoch in Parquet files, None if they have no record; raises BadInput."""
     with opened_parquet(paths) as files:
         return look_over(files).epochs[1]
 
 
-def records(paths: Sequence[Path], wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
+def records(paths: Sequence[Path], scheme: Scheme | None, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
     """The records whose columns have one of the wanted values, in the order epoch, participant, task, trial.
 
     wanted: column → values; if empty, all records. Raises BadInput with file and row for an invalid record, and for more records
@@ -414,8 +414,7 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
 
     A column `competition`, if there is one, must hold the scheme's name.
     """
-    if not isinstance(scheme.score, TestsScore):
-        raise BadInput("Parquet is read for kind 'tests' only", file=paths[0], hint="write the evidence as .jsonl")
+    assert isinstance(scheme.score, TestsScore)
     with opened_parquet(paths) as files:
         if "competition" in files.types:
             other = f"competition IS DISTINCT FROM {quoted(scheme.name)}"

@@ -7,19 +7,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
 
 from assay import kind as kinds
 from assay.errors import BadInput
 from assay.folder import strict
 from assay.folder.files import BOM, EVIDENCE_RECORDS, LINE_BYTES, Place, decode, unreadable
-from assay.records import Evidence, record, records
+from assay.records import Evidence, Record, record, records
+from assay.scheme.model import ScoreRules
 from assay.scheme.reading import opened
+from assay.settle.columns import Columns
+from assay.settle.inputs import Frame, Ints
+from assay.settle.score import first_epochs
 
-__all__ = ["Gathered", "Registry", "check_conflicts", "gather", "lines", "parse", "read"]
+__all__ = ["Gathered", "Registry", "check_conflicts", "check_repeated", "gather", "lines", "parse", "parsed", "read"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Registry:
     kind: str
     validators: Set[str]
     participants: Set[str]
+    rules: ScoreRules | None = None
+    """The rules of the scheme; with them, many lines are read as arrays."""
 
     def check_kind(self, value: object, place: Place) -> None:
         """Refuse a record of another kind. Raises BadInput. SPEC 7."""
@@ -58,11 +66,25 @@ class Gathered:
 
     records: list[Evidence] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
+    before: int = 0
+    """How many records were read before these."""
 
-    def up_to(self, epoch: int) -> Gathered:
+    @property
+    def highest(self) -> int | None:
+        """The highest epoch; None without a record."""
+        return max((record.epoch for record in self.records), default=None)
+
+    def table(self, epoch: int) -> tuple[Evidence, ...]:
         """The records of epochs up to this one."""
-        kept = [index for index, record in enumerate(self.records) if record.epoch <= epoch]
-        return Gathered([self.records[index] for index in kept], [self.places[index] for index in kept])
+        return tuple(record for record in self.records if record.epoch <= epoch)
+
+    def check_conflicts(self, oldest: int, epoch: int) -> None:
+        """`check_conflicts` of these."""
+        check_conflicts(self, oldest, epoch)
+
+    def first_epochs(self, frame: Frame) -> dict[str, int]:
+        """`settle.score.first_epochs` of these."""
+        return first_epochs(self.records, frame)
 
 
 def read(paths: Iterable[Path], registry: Registry) -> Gathered:
@@ -72,7 +94,7 @@ def read(paths: Iterable[Path], registry: Registry) -> Gathered:
         try:
             with opened(path) as file:
                 for some in _several(lines(file, path)):
-                    _read_several(gathered, some, path, registry)
+                    read_several(gathered, some, path, registry)
         except OSError as error:
             raise unreadable(path, error) from None
     return gathered
@@ -100,7 +122,7 @@ def _several(numbered: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, 
         raise failed
 
 
-def _read_several(gathered: Gathered, some: Sequence[tuple[int, bytes]], path: Path, registry: Registry) -> None:
+def read_several(gathered: Gathered, some: Sequence[tuple[int, bytes]], path: Path, registry: Registry) -> None:
     """Read some lines of a file: together, or one by one if something may be wrong with one of them. Raises BadInput."""
     together = records([line.rstrip(b"\r\n") for _, line in some], registry.kind)
     if together is None:
@@ -158,17 +180,25 @@ def _add(gathered: Gathered, value: object, place: Place, registry: Registry) ->
     if not isinstance(value, dict):
         raise place.refuse("is not a JSON object", hint="write one record a line, in braces")
     registry.check_kind(value, place)
+    _take(gathered, _record(value, place), place, registry)
+
+
+def parsed(line: bytes, place: Place) -> Evidence:
+    """The record on a line; raises BadInput."""
+    return _record(parse(line, place), place)
+
+
+def _record(value: object, place: Place) -> Evidence:
     try:
-        item = record(value)
+        return record(value)
     except BadInput as error:
         raise place.put(error) from None
-    _take(gathered, item, place, registry)
 
 
 def _take(gathered: Gathered, item: Evidence, place: Place, registry: Registry) -> None:
     registry.check(item, place)
-    if len(gathered.records) == EVIDENCE_RECORDS:
-        raise place.refuse(f"there are more than {EVIDENCE_RECORDS} records", hint="keep evidence of kind tests in Parquet")
+    if gathered.before + len(gathered.records) == EVIDENCE_RECORDS:
+        raise place.refuse(f"there are more than {EVIDENCE_RECORDS} records", hint="keep so much evidence in Parquet")
     gathered.records.append(item)
     gathered.places.append(place)
 
@@ -185,6 +215,16 @@ def check_conflicts(gathered: Gathered, oldest: int, epoch: int) -> None:
                 several.setdefault(key, [earlier]).append(index)
     for indices in several.values():
         _check_key(gathered, indices)
+
+
+def check_repeated(columns: Columns, model: type[Record], look: Callable[[Ints], Gathered], oldest: int, epoch: int) -> None:
+    """As `check_conflicts`, of records as arrays; `look` gives the records at some places."""
+    epochs = columns["epoch"]
+    at = np.flatnonzero((epochs >= oldest) & (epochs <= epoch))
+    standing = columns if len(at) == len(columns) else columns.take(at)
+    twice = at[standing.twice(model.shared_key, model.parts)]
+    if len(twice):
+        check_conflicts(look(twice), oldest, epoch)
 
 
 def _check_key(gathered: Gathered, indices: Sequence[int]) -> None:

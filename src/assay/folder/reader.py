@@ -14,22 +14,24 @@ from assay.errors import BadInput, CannotSettle, suggest
 from assay.exact import LARGEST
 from assay.folder import csvs, registry, strict
 from assay.folder import previous as earlier
-from assay.folder.evidence import Gathered, Registry, check_conflicts, gather
+from assay.folder.evidence import Gathered, Registry, gather
 from assay.folder.evidence import read as read_lines
 from assay.folder.files import EVIDENCE_FILES, Place, TableRow
+from assay.folder.lines import MANY_BYTES, Lines
+from assay.folder.lines import read as read_many_lines
 from assay.folder.registry import ListedTasks
 from assay.kind import find
 from assay.records import Participant, Pulled
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.scheme.reading import present, validate
-from assay.settle.inputs import Inputs, Previous, Scored, frame
-from assay.settle.score import first_epochs
+from assay.settle.inputs import Frame, Inputs, Previous, Scored, frame
 
 __all__ = ["EvidenceSource", "parse_case", "passed_over", "read"]
 
 CASE = ("scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry")
-EvidenceSource = Callable[[Registry], Gathered | tuple[Path, ...] | Scored]
+Read = Gathered | Lines | tuple[Path, ...] | Scored
+EvidenceSource = Callable[[Registry], Read]
 """Reads evidence: takes the names that a record may have; returns the records, Parquet files that hold them, or their scores."""
 
 
@@ -118,9 +120,9 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
     history = registry.history(*source.tables["history"])
     randomness = registry.randomness(*source.tables["randomness"])
     keys = frozenset(participant.key for participant in participants)
-    known = Registry(scheme.score.kind, frozenset(validator.key for validator in validators), keys)
+    known = Registry(scheme.score.kind, frozenset(validator.key for validator in validators), keys, scheme.score)
     evidence = source.evidence(known)
-    settled = _epoch(epoch, evidence, place)
+    settled = _epoch(epoch, evidence, scheme, place)
     registry.not_after(participants, rows, settled)
     if source.previous is not None:
         try:
@@ -140,37 +142,34 @@ def _inputs(source: Source, epoch: object, place: Place) -> Inputs:
         previous=source.previous,
         registry=source.registry,
     )
-    inputs, first = _with_evidence(inputs, evidence)
+    axes = frame(inputs)
+    inputs = _with_evidence(inputs, axes, evidence)
     if scheme.consensus.assign is not None:
+        scored = inputs.evidence
+        known_first = scored.first if isinstance(scored, Scored) else {}
+        first = known_first if isinstance(evidence, tuple | Scored) else evidence.first_epochs(axes)
         _check_randomness(participants, rows, first, randomness, source.tables["randomness"][1])
     return inputs
 
 
-def _with_evidence(inputs: Inputs, evidence: Gathered | tuple[Path, ...] | Scored) -> tuple[Inputs, Mapping[str, int]]:
-    """The inputs with their evidence (records, or counts from Parquet files), and the epoch that accepted each submission."""
+def _with_evidence(inputs: Inputs, axes: Frame, evidence: Read) -> Inputs:
+    """The inputs with their evidence: records, or scores from Parquet files."""
     if isinstance(evidence, Scored):
-        return replace(inputs, evidence=evidence), evidence.first
-    axes = frame(inputs)
-    if isinstance(evidence, Gathered):
-        evidence = evidence.up_to(inputs.epoch)
-        check_conflicts(evidence, axes.oldest, axes.epoch)
-        return replace(inputs, evidence=tuple(evidence.records)), first_epochs(evidence.records, axes)
-    from assay.folder import bulk
-
-    scored = bulk.tally(evidence, axes, inputs.scheme)
-    return replace(inputs, evidence=scored), scored.first
+        return replace(inputs, evidence=evidence)
+    if not isinstance(evidence, tuple):
+        evidence.check_conflicts(axes.oldest, axes.epoch)
+        return replace(inputs, evidence=evidence.table(inputs.epoch))
+    return replace(inputs, evidence=inputs.scheme.kind.parquet.tally(evidence, axes, inputs.scheme))
 
 
-def _epoch(epoch: int | None, evidence: Gathered | tuple[Path, ...] | Scored, place: Place) -> int:
+def _epoch(epoch: int | None, evidence: Read, scheme: Scheme, place: Place) -> int:
     if epoch is not None:
         return epoch
     assert not isinstance(evidence, Scored)  # who scored it knew the epoch
-    if isinstance(evidence, Gathered):
-        highest = max((record.epoch for record in evidence.records), default=None)
+    if not isinstance(evidence, tuple):
+        highest = evidence.highest
     else:
-        from assay.folder import bulk
-
-        highest = bulk.highest_epoch(evidence)
+        highest = scheme.kind.parquet.highest_epoch(evidence, scheme)
     if highest is None:
         raise CannotSettle(
             "there is no evidence, so there is no epoch to settle",
@@ -213,7 +212,7 @@ def _optional(path: Path, table: csvs.CsvFormat) -> list[TableRow]:
     return csvs.read(path, table) if present(path) else []
 
 
-def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
+def _evidence(folder: Path, known: Registry) -> Read:
     """The records in a folder's files, in the order of their names; or its Parquet files, for the bulk reader."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix in (".jsonl", ".parquet")) if present(folder) else []
@@ -222,10 +221,12 @@ def _evidence(folder: Path, known: Registry) -> Gathered | tuple[Path, ...]:
     if len(paths) > EVIDENCE_FILES:
         raise BadInput(f"has more than {EVIDENCE_FILES} files", file=folder, hint="put many records in one file")
     bulk = tuple(path for path in paths if path.suffix == ".parquet")
+    in_bulk = find(known.kind).in_bulk
     if not bulk:
-        return read_lines(paths, known)
-    if not find(known.kind).in_bulk:
-        raise BadInput(f"Parquet is read for kind 'tests' only, this is {known.kind!r}", file=bulk[0], hint="write it as .jsonl")
+        many = in_bulk and sum(path.stat().st_size for path in paths if path.is_file()) >= MANY_BYTES
+        return read_many_lines(paths, known) if many else read_lines(paths, known)
+    if not in_bulk:
+        raise BadInput(f"evidence of kind {known.kind!r} is not read from Parquet", file=bulk[0], hint="write it as .jsonl")
     if len(bulk) != len(paths):
         other = next(path for path in paths if path.suffix == ".jsonl")
         raise BadInput(

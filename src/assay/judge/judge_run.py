@@ -7,6 +7,8 @@ the rest, in this order:
 - It plans the cells without evidence, less those of participants for whom `assign` drew other validators. SPEC 3.0.
 - It judges `jobs` cells at a time. An infrastructure error is tried again after 2, 8, 32 … seconds, a bounded number of times.
   Then the cell is left missing: an error is no evidence, and never scored as a failure.
+- It judges on this machine, or where the engine of the options does (`stations`). Which it is changes nothing else: what is
+  judged elsewhere comes back to the run, which alone writes evidence.
 - A result is on the disk before it counts; a run that is stopped or killed goes on where it was.
 - Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
 """
@@ -14,74 +16,39 @@ the rest, in this order:
 from __future__ import annotations
 
 import asyncio
-import heapq
 import inspect
 import itertools
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from assay.errors import AssayError, BadInput
 from assay.exact import canonical
 from assay.judge import entries, run_files
+from assay.judge.cell_queue import Attempt, CellPool, CellQueue, MissingCells, Report
 from assay.judge.entries import Entries, Written
 from assay.judge.running import Cell, CellResult, Judged, RunEvent, RunOptions, RunSummary, Stop, Tell, backoff, quiet, stopping
+from assay.judge.stations import Crew, Errand, Heard, StationSpec
 
 if TYPE_CHECKING:
     from assay.records import Evidence, Participant, Record
 
-__all__ = ["Attempt", "CellPool", "JudgeRun", "Report"]
+__all__ = ["HELD", "Attempt", "CellPool", "JudgeRun", "Report"]
 
 _TICK = 0.1
 """Seconds between two looks at whether somebody wants the end."""
+HELD = 5.0
+"""Seconds until a cell that another driver has is looked at again."""
 _FOLDER = "judging"
 """Holds the lock of a judge that has no other folder of its own."""
 
 C = TypeVar("C", bound=Cell)
 R = TypeVar("R", bound=CellResult)
-
-
-@dataclass(frozen=True)
-class Attempt(Generic[C]):
-    """One beginning of a cell: its number from 1, and the errors of the earlier ones."""
-
-    cell: C
-    number: int = 1
-    earlier: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Report(Generic[C, R]):
-    """A worker's result of one cell. final: another attempt would not help."""
-
-    cell: C
-    result: R
-    final: bool = False
-
-
-class CellPool(Protocol[C, R]):
-    """A pool of workers that judge several cells at a time."""
-
-    def start(self, cells: Sequence[C]) -> None:
-        """Get ready, before the first cell begins."""
-
-    def idle(self) -> bool:
-        """Whether one more cell can begin."""
-
-    def begin(self, attempt: Attempt[C]) -> None:
-        """Begin a cell; what comes of it is heard later."""
-
-    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
-        """What ends within so many seconds."""
-
-    def close(self, *, now: bool) -> None:
-        """Give up what goes on, and clear up after it; now: without waiting for that."""
 
 
 class JudgeRun(Generic[C, R]):
@@ -137,11 +104,14 @@ class JudgeRun(Generic[C, R]):
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
         """Refuse what cannot be judged here; done: the keys of cells with evidence. Raises AssayError."""
 
-    def cells(self, wanted: Sequence[Participant]) -> list[C]:
-        """Everything there is to judge of these participants, in the order in which it is judged."""
+    def cells(self, wanted: Sequence[Participant]) -> Collection[C]:
+        """Everything there is to judge of these participants, in the order in which it is judged.
+
+        Where that is much, a collection that makes each cell anew whenever it is gone through: they are never all in memory.
+        """
         raise NotImplementedError
 
-    def recover(self, missing: Sequence[C]) -> Collection[tuple[object, ...]]:
+    def recover(self, missing: Iterable[C]) -> Collection[tuple[object, ...]]:
         """Write the evidence of what was judged just before an earlier run ended; returns the keys of those cells."""
         return ()
 
@@ -160,9 +130,27 @@ class JudgeRun(Generic[C, R]):
         """What an `async` judge holds open while it judges."""
         return nullcontext()
 
-    def workers(self, cells: Sequence[C]) -> CellPool[C, R]:
-        """What judges the cells: coroutines or threads of this process."""
+    def workers(self, cells: Collection[C]) -> CellPool[C, R]:
+        """What judges the cells on this machine: coroutines or threads of this process."""
         return _InProcess(self, min(self.options.jobs, len(cells)))
+
+    def station(self) -> StationSpec:
+        """What judges the cells on other machines. Raises BadInput for a judge that works on one only."""
+        hint = "leave --engine out: this machine judges"
+        raise BadInput(f"the judge of {self.seen.scheme.kind.name!r} works on one machine", field="--engine", hint=hint)
+
+    def errand(self, attempt: Attempt[C]) -> Errand:
+        """A cell as an errand for the station."""
+        raise NotImplementedError
+
+    def report(self, attempt: Attempt[C], heard: Heard) -> Report[C, R]:
+        """What an errand came to. Raises AssayError and OSError, which make the cell an error."""
+        if heard.trouble:
+            return Report(attempt.cell, self.failed(attempt.cell, heard.trouble), final=heard.final)
+        return Report(attempt.cell, heard.reply)
+
+    def prepare(self, cells: Iterable[C], crew: Crew) -> None:
+        """Get ready, before the first errand of a cell is sent."""
 
     def keep(self, cell: C, result: R) -> Path | None:
         """Store a result and its evidence; returns where it is kept. Raises OSError and AssayError where it cannot be."""
@@ -225,34 +213,36 @@ class JudgeRun(Generic[C, R]):
         if missing := self.plan(written):
             self.work(missing)
 
-    def plan(self, written: Written[tuple[object, ...]]) -> list[C]:
+    def plan(self, written: Written[tuple[object, ...]]) -> Collection[C]:
         """The cells to be judged."""
         epoch = self.summary.epoch = self.epoch(written)
         here, everybody = self.here, self.options.everybody
         wanted = here if everybody else entries.drawn(self.seen, here, written.first, epoch)
         self.check(wanted, written.done)
         whole = self.cells(wanted)
-        missing = [cell for cell in whole if cell.key not in written.done]
-        recovered = frozenset(self.recover(missing))
+        recovered = frozenset(self.recover(MissingCells(whole, written.done)))
         if recovered:
             self.tell(RunEvent("kept", count=len(recovered)))
         self.summary.others = tuple(one.key for one in here if one not in wanted)
         return self.planned(whole, written.done | recovered)
 
-    def planned(self, whole: Sequence[C], done: Collection[tuple[object, ...]]) -> list[C]:
+    def planned(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> Collection[C]:
         """Those of all cells that are not done; says how many there are."""
-        missing = [cell for cell in whole if cell.key not in done]
-        self.summary.in_ledger = sum(cell.key in self._in_ledger for cell in whole)
+        missing = MissingCells(whole, done)
+        self.summary.in_ledger = sum(cell.key in self._in_ledger for cell in whole) if self._in_ledger else 0
         self.summary.planned = len(missing)
         self.tell(RunEvent("planned", count=len(missing), done=len(whole) - len(missing)))
         return missing
 
-    def work(self, cells: Sequence[C]) -> None:
+    def work(self, cells: Collection[C]) -> None:
         """Judge these cells, until none is left or somebody wants the end."""
-        queue, pool = _Queue(cells), self.workers(cells)
+        engine = self.options.engine
+        queue, pool = CellQueue(cells), self.workers(cells) if engine is None else _Elsewhere(self, engine.crew(self.station()))
         try:
             pool.start(cells)
             while queue.left and not self.stop.asked:
+                if self.options.leases is not None:
+                    self.options.leases.renew()
                 self._give_out(queue, pool)
                 for report in pool.listen(queue.pause(_TICK)):
                     if not self.stop.asked:
@@ -270,8 +260,10 @@ class JudgeRun(Generic[C, R]):
         self.summary.stopped = True
         self.tell(RunEvent("stopping"))
 
-    def _give_out(self, queue: _Queue[C], pool: CellPool[C, R]) -> None:
+    def _give_out(self, queue: CellQueue[C], pool: CellPool[C, R]) -> None:
         while pool.idle() and (attempt := queue.take()) is not None:
+            if not self._claimed(queue, attempt):
+                continue
             error = self.refused(attempt)
             if error is not None:
                 self._ended(queue, Report(attempt.cell, error, final=True))
@@ -279,9 +271,31 @@ class JudgeRun(Generic[C, R]):
             self.tell(RunEvent("began", attempt.cell))
             pool.begin(attempt)
 
-    def _ended(self, queue: _Queue[C], report: Report[C, R]) -> None:
+    def _claimed(self, queue: CellQueue[C], attempt: Attempt[C]) -> bool:
+        """Whether this driver may judge a cell now; what another driver has is looked at again later."""
+        if self.options.leases is None:
+            return True
+        claim = self.options.leases.claim(attempt.cell.key)
+        if claim != "ours":
+            del queue.going[attempt.cell]
+        if claim == "held":
+            queue.put_off(attempt, HELD)
+        elif claim == "done":
+            self.summary.planned -= 1
+            self.summary.in_ledger += 1
+        return claim == "ours"
+
+    def _lost(self, cell: C) -> bool:
+        """Whether another driver took a cell over while this one judged it."""
+        return self.options.leases is not None and not self.options.leases.holds(cell.key)
+
+    def _ended(self, queue: CellQueue[C], report: Report[C, R]) -> None:
         """Keep what came of a cell, or put it off."""
         cell, result, attempt = report.cell, report.result, queue.going.pop(report.cell)
+        if self._lost(cell):
+            self.discard(cell)
+            queue.put_off(attempt, HELD)
+            return
         if result.outcome != "error":
             try:
                 place = self.keep(cell, result)
@@ -297,46 +311,14 @@ class JudgeRun(Generic[C, R]):
             self.discard(cell)
             self.tell(RunEvent("again", cell, record=result, seconds=wait))
             return
+        if self.options.leases is not None:
+            self.options.leases.release(cell.key)
         self.missing(cell, result, self.keep_error(cell, result))
 
     def missing(self, cell: Cell, result: CellResult, place: Path | None = None) -> None:
         """Leave something without evidence, and say why."""
         self.summary.errors.append((cell, result.message))
         self.tell(RunEvent("ended", cell, record=result, folder=place))
-
-
-class _Queue(Generic[C]):
-    """The cells of a run: those that wait, those that wait for another attempt, and those being judged."""
-
-    def __init__(self, cells: Iterable[C]) -> None:
-        self._ready = deque(Attempt(cell) for cell in cells)
-        self._later: list[tuple[float, int, Attempt[C]]] = []
-        self._numbers = itertools.count()
-        self.going: dict[C, Attempt[C]] = {}
-
-    @property
-    def left(self) -> bool:
-        """Whether anything is not done yet."""
-        return bool(self._ready or self._later or self.going)
-
-    def take(self) -> Attempt[C] | None:
-        """The next to begin; None if nothing can."""
-        while self._later and self._later[0][0] <= time.monotonic():
-            self._ready.append(heapq.heappop(self._later)[2])
-        if not self._ready:
-            return None
-        attempt = self._ready.popleft()
-        self.going[attempt.cell] = attempt
-        return attempt
-
-    def put_off(self, attempt: Attempt[C], seconds: float) -> None:
-        """Begin it after so many seconds."""
-        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
-
-    def pause(self, longest: float) -> float:
-        """Seconds until something is due, at most `longest`; what is due already waits for a worker, and not for a time."""
-        wait = self._later[0][0] - time.monotonic() if self._later else longest
-        return min(longest, wait) if wait > 0 else longest
 
 
 class _InProcess(Generic[C, R]):
@@ -348,7 +330,7 @@ class _InProcess(Generic[C, R]):
         self._threads = ThreadPoolExecutor(count)
         self._tasks: set[asyncio.Task[Report[C, R]]] = set()
 
-    def start(self, cells: Sequence[C]) -> None:
+    def start(self, cells: Collection[C]) -> None:
         self._runner.run(self._open.enter_async_context(self._run.service()))
 
     def idle(self) -> bool:
@@ -392,3 +374,48 @@ class _InProcess(Generic[C, R]):
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._open.aclose()
+
+
+class _Elsewhere(Generic[C, R]):
+    """A `CellPool` of stations on other machines: cells go out as errands, and what is heard comes back as reports."""
+
+    def __init__(self, run: JudgeRun[C, R], crew: Crew) -> None:
+        self._run, self._crew = run, crew
+        self._numbers = itertools.count(1)
+        self._going: dict[int, Attempt[C]] = {}
+        self._never: list[Report[C, R]] = []
+        """Of cells that could not be sent."""
+
+    def start(self, cells: Collection[C]) -> None:
+        self._run.prepare(cells, self._crew)
+
+    def idle(self) -> bool:
+        return self._crew.idle()
+
+    def begin(self, attempt: Attempt[C]) -> None:
+        number = next(self._numbers)
+        try:
+            errand = self._run.errand(attempt)
+        except (OSError, AssayError) as error:
+            self._never.append(self._failed(attempt, error))
+            return
+        self._going[number] = attempt
+        self._crew.send(number, errand)
+
+    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+        while self._never:
+            yield self._never.pop()
+        for heard in self._crew.hear(seconds):
+            attempt = self._going.pop(heard.number, None)
+            if attempt is None:
+                continue
+            try:
+                yield self._run.report(attempt, heard)
+            except (OSError, AssayError) as error:
+                yield self._failed(attempt, error)
+
+    def _failed(self, attempt: Attempt[C], error: Exception) -> Report[C, R]:
+        return Report(attempt.cell, self._run.failed(attempt.cell, str(error)), final=isinstance(error, BadInput))
+
+    def close(self, *, now: bool) -> None:
+        self._crew.close(now=now)

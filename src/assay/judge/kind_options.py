@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from assay.judge.sandbox import Sandbox
 
 __all__ = [
+    "ADDRESS",
     "AGAIN",
     "CALIBRATE",
     "ENGINE",
@@ -31,9 +32,12 @@ __all__ = [
     "SANDBOX",
     "TASK",
     "TASKS",
+    "WHERE",
     "SandboxName",
     "TaskOptions",
+    "containers_engine",
     "variables",
+    "where_judged",
 ]
 
 
@@ -46,6 +50,8 @@ class SandboxName(StrEnum):
 
 SANDBOX = Option("--sandbox", "Where agents run.", SandboxName, SandboxName.bubblewrap)
 ENGINE = Option("--engine", "The containers' engine, as unix:///…; else DOCKER_HOST or the usual place.", metavar="URL")
+WHERE = Option("--engine", "Where it is judged: local, or ray; or the containers' engine, as unix:///….", metavar="NAME")
+ADDRESS = Option("--address", "The Ray cluster; else RAY_ADDRESS, or the one on this machine.", metavar="HOST:PORT")
 RUNTIME = Option("--runtime", "The containers' runtime, such as runsc; else the engine's own.", metavar="NAME")
 REUSE = Option("--reuse-boxes/--fresh-boxes", "Let a box have the folder of an earlier one: faster, and less apart.", bool, False)
 TASK = Option("--task", "Only this task. May be repeated.", list[str], metavar="ID")
@@ -91,7 +97,7 @@ class TaskOptions:
             tasks=values["tasks"],
             only=values["task"] or (),
             sandbox=str(values["sandbox"]),
-            engine=values["engine"],
+            engine=containers_engine(values.get("engine")),
             runtime=values["runtime"],
             reuse=values["reuse_boxes"],
             env=variables(values["env"] or ()),
@@ -115,6 +121,17 @@ class TaskOptions:
         from assay.judge.sandbox import choose  # late: kinds name their options without it
 
         return choose(self.sandbox, engine=self.engine, runtime=self.runtime, reuse=self.reuse)
+
+
+def containers_engine(said: str | None) -> str | None:
+    """The containers' engine that `--engine` names; None if it names where it is judged, or nothing."""
+    return said if said is not None and "://" in said else None
+
+
+def where_judged(values: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What `--engine` and `--address` say of where it is judged: the engine's name, and a cluster's address."""
+    said = values.get("engine")
+    return ("local" if said is None or containers_engine(said) else str(said)), values.get("address")
 
 
 def variables(names: Sequence[str]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from assay.errors import BadInput
 
 if TYPE_CHECKING:
+    from assay.judge.stations import ErrandEngine, Leases
     from assay.records import Record
 
 __all__ = [
@@ -144,6 +145,10 @@ class RunOptions:
     """Judge also those for whom `assign` drew other validators."""
     done: frozenset[tuple[object, ...]] = frozenset()
     """Keys of cells that are not judged, although their evidence is not here: the ledger has it."""
+    engine: ErrandEngine | None = None
+    """Where it is judged, if not on this machine."""
+    leases: Leases | None = None
+    """Who judges what, where several machines judge for one validator and share a ledger."""
     own: Any = field(default_factory=dict)
     """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 

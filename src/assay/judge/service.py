@@ -81,6 +81,17 @@ def of_judges(environment: Mapping[str, str], url: str | None = None) -> ModelAc
     return ModelAccess(url, environment.get("ASSAY_LLM_API_KEY", "")) if url else None
 
 
+def rate(environment: Mapping[str, str], name: str) -> int | None:
+    """Most requests a minute of all nodes together, from the variable `name`; None: no limit of ours. Raises BadInput."""
+    said = environment.get(name)
+    if not said:
+        return None
+    if re.fullmatch("[1-9][0-9]{0,5}", said, re.ASCII) is None:
+        hint = "write how many all nodes together may send in a minute, such as 600"
+        raise BadInput(f"{said[:100]!r} is not a number from 1 to 999999", field=name, hint=hint)
+    return int(said)
+
+
 def _no_url(url: str, why: str) -> BadInput:
     hint = f"{why}; for example https://api.example.com/v1"
     shown = url.rpartition("@")[2]  # before the @ there may be a password

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
+from operator import lt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,10 +83,41 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 
 
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
-    """The records on lines, parsed and compared as one text; none if they must be read one by one."""
-    found = records_on(lines, kind)
-    text = b"[%b]" % b",".join(lines)
-    return found if found is not None and plain_json(_documents(found, kind)).encode() == text else []
+    """The records on lines, parsed together and held to their canonical form; none if they must be read one by one."""
+    found, form = records_on(lines, kind), _canonical_line(kind)
+    if found is None:
+        return []
+    if form is not None:
+        return found if all(map(form.fullmatch, lines)) else []
+    return found if plain_json(_documents(found, kind)).encode() == b"[%b]" % b",".join(lines) else []
+
+
+_FORMS = {
+    "count": rb"(?:0|[1-9][0-9]*)",
+    "flag": rb"(?:true|false)",
+    "nanos": rb'"(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?"',
+    "instant": rb'"[0-9T:-]{19}(?:\.(?!000000)[0-9]{6})?Z"',
+}
+"""How a field is written in canonical JSON, where it was read already; the others are texts without an escape."""
+
+
+@cache
+def _canonical_line(kind: str) -> re.Pattern[bytes] | None:
+    """What the canonical line of a record looks like that `records_on` has read: every field, in order, in its one spelling.
+
+    None for a kind that is not read as arrays, or holds JSON of others.
+    """
+    rules = find(kind)
+    if not rules.in_bulk or rules.record.holds_json:
+        return None
+    pieces = {"kind": b'"kind":"%b"' % re.escape(kind.encode())}
+    for column in rules.columns(None):
+        if column.name != "seq":
+            pieces[column.name] = b'"%b":%b' % (column.name.encode(), _FORMS.get(column.form, rb'"[^"]*"'))
+    optional = {column.name for column in rules.columns(None) if column.form == "note"}
+    *names, last = sorted(pieces)
+    before = [b"(?:%b,)?" % pieces[name] if name in optional else b"%b," % pieces[name] for name in names]
+    return re.compile(rb"\{%b%b\}" % (b"".join(before), pieces[last]))
 
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:
@@ -309,14 +341,17 @@ def _check(batch: Batch, file: Path | None) -> None:
     if len(batch.records) > RECORDS or size > BATCH_BYTES or len(batch.envelope) > check.ENVELOPE_BYTES:
         limits = f"{RECORDS} records, {BATCH_BYTES} bytes, an envelope of {check.ENVELOPE_BYTES} bytes"
         raise refuse(f"is larger than a batch may be: {limits}", hint="sign fewer records at once")
-    for number, item in enumerate(batch.records):
-        if (item.epoch, item.validator) != (statement.epoch, statement.validator):
-            raise refuse(f"is not of {brief(statement.validator)} and epoch {statement.epoch}", number + 2)
-        if number and batch.digests[number - 1] >= batch.digests[number]:
-            raise refuse("is not in the order of the digests, each once", number + 2)
-        earlier = slots.setdefault(item.slot, item)
-        if earlier is not item and earlier.content != item.content:
-            raise refuse("contradicts another record of the batch", number + 2, "keep the record that is meant")
+    mine, ascending = (statement.epoch, statement.validator), all(map(lt, batch.digests, batch.digests[1:]))
+    whose = {(item.epoch, item.validator) for item in batch.records}
+    if whose != {mine} or not ascending or len({item.slot for item in batch.records}) < len(batch.records):
+        for number, item in enumerate(batch.records):
+            if (item.epoch, item.validator) != mine:
+                raise refuse(f"is not of {brief(statement.validator)} and epoch {statement.epoch}", number + 2)
+            if number and batch.digests[number - 1] >= batch.digests[number]:
+                raise refuse("is not in the order of the digests, each once", number + 2)
+            earlier = slots.setdefault(item.slot, item)
+            if earlier is not item and earlier.content != item.content:
+                raise refuse("contradicts another record of the batch", number + 2, "keep the record that is meant")
     if root_of(batch.digests) != statement.root:
         raise refuse("the records are not those that were signed: their root differs")
     if _submissions(batch.records) != statement.submissions:

@@ -61,7 +61,7 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
     """Write the bundle of a settled epoch to a new folder, and return its path.
 
     Raises CannotSettle if the epoch is not settled; BadInput if the folder exists or cannot be written, or if Parquet is asked
-    for and the evidence is not of kind tests or the extra `bulk` is missing; StoreError.
+    for and the evidence cannot be Parquet or the extra `bulk` is missing; StoreError.
     """
     last = ledger.receipt(epoch)
     if as_parquet:
@@ -117,7 +117,7 @@ def _check_parquet(ledger: Ledger, last: StoredReceipt) -> None:
     with ledger.store.reading() as view:
         kind = json.loads(stored_settlement(view, last.epoch)[1])["scheme"]["score"]["kind"]
     if not find(kind).in_bulk:
-        raise BadInput(f"Parquet holds evidence of kind 'tests', but this is {kind!r}", hint="leave out --parquet")
+        raise BadInput(f"evidence of the kind {kind!r} cannot be Parquet", hint="leave out --parquet")
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:

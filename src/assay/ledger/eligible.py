@@ -194,14 +194,13 @@ def _copied(path: Path, place: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = [name for name in evidence.PARQUET_COLUMNS if name not in ("seq", "epoch", "trial", "observed_at")]
+    columns = evidence.parquet_columns(path)
     target = place / f"copied-{path.name}"
-    with pq.ParquetFile(path, read_dictionary=names) as file:
-        columns = [name for name in file.schema_arrow.names if name in evidence.PARQUET_COLUMNS]
+    with pq.ParquetFile(path, read_dictionary=[name for name, repeats in columns.items() if repeats]) as file:
         schema = pa.schema([file.schema_arrow.field(name) for name in columns])
         with pq.ParquetWriter(target, schema, compression="lz4", store_schema=False) as writer:
-            for batch in file.iter_batches(evidence.PARQUET_ROWS, columns=columns):
-                writer.write_batch(batch.select(columns))
+            for batch in file.iter_batches(evidence.PARQUET_ROWS, columns=list(columns)):
+                writer.write_batch(batch.select(list(columns)))
     return target
 
 

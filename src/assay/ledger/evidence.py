@@ -1,8 +1,8 @@
 """Write and read a bundle's evidence, as JSON lines or Parquet, and compute the root that a receipt binds. SPEC 3.0, 6, 7.
 
-Parquet holds evidence of kind tests, and needs pyarrow (the extra `bulk`). Reading it gives the bytes that `Record.digest`
-hashes: a record's canonical JSON is a template for the columns, and each distinct value is escaped once by the encoder of
-canonical JSON.
+Parquet holds evidence of one kind, and needs pyarrow (the extra `bulk`). Its columns are the fields of the kind's records: whole
+numbers, booleans and texts as they are, anything else as canonical JSON. Reading it gives the bytes that `Record.digest` hashes:
+a record's canonical JSON is a template for the columns, and each distinct value is escaped once by the encoder of canonical JSON.
 
 A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance. So the root binds
 which of two records was first.
@@ -16,31 +16,33 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
 
 from assay.errors import BadInput, brief
-from assay.exact import LARGEST, canonical
+from assay.exact import LARGEST, canonical, text
 from assay.folder.evidence import lines, parse
-from assay.folder.files import Place, unreadable
+from assay.folder.files import LINE_BYTES, Place, unreadable
+from assay.kind import find, known
 from assay.ledger import merkle
 from assay.records import record
 from assay.scheme.reading import check_file, opened
 
-PARQUET_COLUMNS = ("seq", "epoch", "validator", "participant", "submission", "task", "outcome", "trial", "observed_at", "image")
-"""The columns that are written, in this order."""
 PARQUET_ROWS = 65_536
 """Records of one row group, written together."""
 PARQUET_AT_ONCE = 8_192
 """Records that are read together: few enough that their bytes stay in the processor's cache."""
 LONGEST = 4_096
 """The most characters of a value: more than any field of a record may have."""
-ROOM = 2**24
+ROOM = 2**23
+"""Bytes of a row group, after which another begins."""
+SPARE = 2 * ROOM
 """Bytes that a row group may have beside `LONGEST` characters of each record."""
-_NUMBERS = frozenset({"seq", "epoch", "trial"})
 _PLAIN = r"^[0-9A-Za-z:.+-]*$"
 """A text that needs no escape in JSON."""
 
@@ -53,23 +55,66 @@ class RecordChunk(NamedTuple):
     said: list[tuple[str, int, str]]
 
 
+class ParquetField(NamedTuple):
+    """A field of a record as a column."""
+
+    name: str
+    form: str
+    """integer, boolean, string; or json: anything else, as its canonical JSON."""
+    needed: bool
+    default: str | None
+    """What an empty cell says, as canonical JSON; None: the field is left out."""
+
+
+@cache
+def parquet_fields(kind: str) -> tuple[ParquetField, ...]:
+    """The columns of a kind's records beside `seq` and `kind`, in the order of canonical JSON."""
+    model = find(kind).record
+    schema = model.model_json_schema(mode="serialization")["properties"]
+    found = []
+    for name in sorted(schema.keys() - {"seq", "kind"}):
+        info, parts = model.model_fields[name], schema[name].get("anyOf", [schema[name]])
+        types = {part.get("type") for part in parts} - {"null"}
+        form = types.pop() if len(types) == 1 and types <= {"integer", "boolean", "string"} else "json"
+        default = None
+        if not info.is_required() and info.default is not None:
+            of_nanos = form == "string" and isinstance(info.default, int)
+            default = canonical(text(info.default) if of_nanos else info.default).decode()
+        found.append(ParquetField(name, form, info.is_required(), default))
+    return tuple(found)
+
+
 def write_parquet(path: Path, records: Iterable[tuple[int, bytes]]) -> int:
-    """Write records (seq, canonical JSON) to a new Parquet file and flush it to the disk; returns how many."""
+    """Write records (seq, canonical JSON) of one kind to a new Parquet file and flush it to the disk; returns how many.
+
+    Raises BadInput for records of several kinds.
+    """
     import pyarrow.parquet as pq
 
-    count, held = 0, list[tuple[int, bytes]]()
+    groups = _groups(records)
+    first = next(groups)  # there is always one
+    kind = json.loads(first[0][1])["kind"] if first else "tests"
+    count = 0
     with path.open("xb") as file:
-        with pq.ParquetWriter(file, _schema(), compression="zstd") as writer:
-            for pair in records:
-                held.append(pair)
-                count += 1
-                if len(held) == PARQUET_ROWS:
-                    writer.write_table(_table(held))
-                    held = []
-            if held or not count:
-                writer.write_table(_table(held))
+        with pq.ParquetWriter(file, _schema(kind), compression="zstd") as writer:
+            for held in itertools.chain([first], groups):
+                writer.write_table(_table(held, kind, path))
+                count += len(held)
         _flush(file)
     return count
+
+
+def _groups(records: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """The records in groups of some rows and bytes; one empty group if there are none."""
+    held, size, first = list[tuple[int, bytes]](), 0, True
+    for pair in records:
+        held.append(pair)
+        size += len(pair[1])
+        if len(held) == PARQUET_ROWS or size > ROOM:
+            yield held
+            held, size, first = [], 0, False
+    if held or first:
+        yield held
 
 
 def _flush(file: Any) -> None:
@@ -79,25 +124,54 @@ def _flush(file: Any) -> None:
     os.fsync(file.fileno())
 
 
-def _schema() -> Any:
+def _schema(kind: str) -> Any:
+    """`seq`, the fields of the kind, and for every kind but tests `kind`: without it a file holds evidence of tests."""
     import pyarrow as pa
 
-    return pa.schema([(name, pa.int64() if name in _NUMBERS else pa.string()) for name in PARQUET_COLUMNS])
+    types = {"integer": pa.int64(), "boolean": pa.bool_()}
+    fields = [("seq", pa.int64()), *((one.name, types.get(one.form, pa.string())) for one in parquet_fields(kind))]
+    return pa.schema(fields if kind == "tests" else [*fields, ("kind", pa.string())])
 
 
-def _table(records: Sequence[tuple[int, bytes]]) -> Any:
+def _table(records: Sequence[tuple[int, bytes]], kind: str, path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.json as pj
 
-    schema = _schema()
+    schema = _schema(kind)
     if not records:
         return schema.empty_table()
+    if {one.name for one in parquet_fields(kind) if one.form == "json"}:
+        return pa.table(_written_apart([body for _, body in records], [seq for seq, _ in records], kind, path), schema=schema)
     lines = b"\n".join(body for _, body in records)
-    inner = pa.schema([*(field for field in schema if field.name != "seq"), ("kind", pa.string())])
+    inner = pa.schema([*(field for field in schema if field.name not in ("seq", "kind")), ("kind", pa.string())])
     options = pj.ParseOptions(explicit_schema=inner, unexpected_field_behavior="error")
     block = pj.ReadOptions(block_size=len(lines) + 1)
-    table = pj.read_json(io.BytesIO(lines), read_options=block, parse_options=options)
-    return table.append_column("seq", pa.array([seq for seq, _ in records], pa.int64())).select(list(PARQUET_COLUMNS))
+    try:
+        table = pj.read_json(io.BytesIO(lines), read_options=block, parse_options=options)
+    except pa.ArrowInvalid:
+        raise _several_kinds(path) from None
+    if table.column("kind").unique().to_pylist() != [kind]:
+        raise _several_kinds(path)
+    return table.append_column("seq", pa.array([seq for seq, _ in records], pa.int64())).select(schema.names)
+
+
+def _several_kinds(path: Path) -> BadInput:
+    return BadInput("the evidence is of several kinds, and Parquet holds one", file=path, hint="write it as lines of JSON")
+
+
+def _written_apart(bodies: Sequence[bytes], seqs: list[int], kind: str, path: Path) -> dict[str, list[Any]]:
+    """The columns of records that hold JSON of others: each field of it is written by the encoder of canonical JSON."""
+    fields = parquet_fields(kind)
+    columns: dict[str, list[Any]] = {one.name: [] for one in fields}
+    columns |= {"seq": [*seqs], "kind": [kind] * len(seqs)}
+    for body in bodies:
+        document = json.loads(body)
+        if document["kind"] != kind:
+            raise _several_kinds(path)
+        for one in fields:
+            value = document.get(one.name)
+            columns[one.name].append(canonical(value).decode() if one.form == "json" and value is not None else value)
+    return columns
 
 
 def parquet_rows(path: Path) -> int:
@@ -113,15 +187,44 @@ def read_parquet(path: Path) -> Iterator[RecordChunk]:
 
     with _opened(path) as file:
         names = file.schema_arrow.names
-        for name in PARQUET_COLUMNS:
-            if names.count(name) != 1 and (name not in ("trial", "observed_at", "image") or name in names):
+        kind = _kind_of(file, path)
+        fields = parquet_fields(kind)
+        for name, needed in (("seq", True), *((one.name, one.needed and one.name != "observed_at") for one in fields)):
+            if names.count(name) != 1 and (needed or name in names):
                 raise BadInput("the column is missing, or occurs twice", file=path, field=name, hint="export the evidence again")
-        columns = [name for name in PARQUET_COLUMNS if name in names]
+        columns = ["seq", *(one.name for one in fields if one.name in names)]
         try:
             for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns):
-                yield _part({name: batch.column(name) for name in columns}, len(batch), path)
+                yield _part({name: batch.column(name) for name in columns}, len(batch), kind, path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(path, error) from None
+
+
+def parquet_columns(path: Path) -> dict[str, bool]:
+    """The columns of a file that records are made of, in its order: name → whether it has texts that repeat. Raises BadInput."""
+    with _opened(path) as file:
+        kind = _kind_of(file, path)
+        repeats = {one.name: one.form == "string" and one.name != "observed_at" for one in parquet_fields(kind)}
+        repeats |= {"seq": False, "kind": True}
+        return {name: repeats[name] for name in file.schema_arrow.names if name in repeats}
+
+
+def _kind_of(file: Any, path: Path) -> str:
+    """The kind of the records in an open file: that of its column `kind`; tests, if there is none. Raises BadInput."""
+    import pyarrow as pa
+
+    if "kind" not in file.schema_arrow.names:
+        return "tests"
+    found: set[object] = set()
+    try:
+        for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=["kind"]):
+            found |= set(batch.column("kind").unique().to_pylist())
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    names = [name for name in found if isinstance(name, str) and known(name)]
+    if len(found) > 1 or len(names) != len(found):
+        raise BadInput("is not one kind of evidence that is known here", file=path, field="kind", hint="export it again")
+    return names[0] if names else "tests"
 
 
 def _opened(path: Path) -> Any:
@@ -143,7 +246,7 @@ def _check_sizes(metadata: Any, path: Path) -> None:
     The metadata of single columns is not read, because pyarrow ends the process if it is missing.
     """
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        if group.total_byte_size > ROOM + group.num_rows * LONGEST * 4:
+        if group.total_byte_size > SPARE + group.num_rows * LONGEST * 4:
             raise BadInput("has rows that are larger than records can be", file=path, hint="export the evidence again")
 
 
@@ -151,30 +254,41 @@ def _unreadable(path: Path, error: Exception) -> BadInput:
     return BadInput(f"is not readable Parquet ({str(error).partition(chr(10))[0][:200]})", file=path, hint="export it again")
 
 
-def _part(columns: dict[str, Any], count: int, path: Path) -> RecordChunk:
+def _part(columns: dict[str, Any], count: int, kind: str, path: Path) -> RecordChunk:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    encoded = {name: _encoded(array, name, path) for name, array in columns.items() if name != "observed_at"}
-    pieces = [
-        _text(encoded["epoch"], '{"epoch":', path, "epoch"),
-        _text(encoded["image"], ',"image":', path, "image") if "image" in encoded else None,
-        *_times(columns.get("observed_at"), count, path),
-        _text(encoded["outcome"], ',"outcome":', path, "outcome"),
-        _text(encoded["participant"], ',"participant":', path, "participant"),
-        _text(encoded["submission"], ',"submission":', path, "submission"),
-        _text(encoded["task"], ',"task":', path, "task"),
-        _text(encoded["trial"], ',"trial":', path, "trial") if "trial" in encoded else pa.scalar(',"trial":1', pa.large_string()),
-        _text(encoded["validator"], ',"validator":', path, "validator"),
-        pa.scalar("}", pa.large_string()),
-    ]
-    joined = pc.binary_join_element_wise(*(piece for piece in pieces if piece is not None), pa.scalar("", pa.large_string()))
-    if columns["seq"].null_count or pc.any(pc.less(columns["seq"], 0), min_count=0).as_py():
+    fields = parquet_fields(kind)
+    named = {one.name: one for one in fields}
+    encoded = {name: _encoded(columns[name], named[name], path) for name in columns if name not in ("seq", "observed_at")}
+    pieces, before = list[Any](), "{"
+    if not fields[0].needed:  # then the first comma is cut off below
+        before = ","
+    for one in sorted([*fields, ParquetField("kind", "string", True, None)]):
+        if one.name == "kind":
+            before += f'"kind":{canonical(kind).decode()},'
+            continue
+        before += f'"{one.name}":'
+        if one.name == "observed_at":
+            pieces += _times(columns.get("observed_at"), one, before, path)
+        elif one.name in encoded:
+            pieces.append(_text(encoded[one.name], before, path, one))
+        elif one.default is not None:
+            pieces.append(pa.scalar(before + one.default, pa.large_string()))
+        before = ","
+    joined = pc.binary_join_element_wise(*pieces, pa.scalar("}", pa.large_string()), pa.scalar("", pa.large_string()))
+    seqs = columns["seq"]
+    if not pa.types.is_integer(seqs.type):
+        raise BadInput(f"the column is of type {str(seqs.type)[:80]}", file=path, field="seq", hint="export the evidence again")
+    if seqs.null_count or pc.any(pc.less(seqs, 0), min_count=0).as_py():
         raise BadInput("is empty, or below 0", file=path, field="seq", hint="export the evidence again")
     epochs, validators = (encoded[name].dictionary.to_pylist() for name in ("epoch", "validator"))
-    pairs = [("tests", epoch, validator) for epoch in epochs for validator in validators]
+    pairs = [(kind, epoch, validator) for epoch in epochs for validator in validators]
     at = encoded["epoch"].indices.to_numpy().astype("int64") * len(validators) + encoded["validator"].indices.to_numpy()
-    return RecordChunk(columns["seq"].to_numpy().tolist(), _split(joined), [pairs[index] for index in at.tolist()])
+    bodies = _split(joined)
+    if not fields[0].needed:
+        bodies = [b"{" + body[1:] for body in bodies]
+    return RecordChunk(seqs.to_numpy().tolist(), bodies, [pairs[index] for index in at.tolist()])
 
 
 def _split(texts: Any) -> list[bytes]:
@@ -187,41 +301,44 @@ def _split(texts: Any) -> list[bytes]:
     return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _encoded(array: Any, name: str, path: Path) -> Any:
+def _encoded(array: Any, one: ParquetField, path: Path) -> Any:
     """The column, dictionary-encoded; raises BadInput for a column of another type."""
     import pyarrow as pa
 
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    right = pa.types.is_integer(kind) if name in _NUMBERS else pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    wanted = {"integer": pa.types.is_integer, "boolean": pa.types.is_boolean}.get(one.form)
+    right = wanted(kind) if wanted is not None else pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not right:
-        raise BadInput(f"the column is of type {str(kind)[:80]}", file=path, field=name, hint="export the evidence again")
+        raise BadInput(f"the column is of type {str(kind)[:80]}", file=path, field=one.name, hint="export the evidence again")
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
-def _text(encoded: Any, before: str, path: Path, name: str) -> Any:
-    """The field of each record as canonical JSON; an empty image is left out, an empty trial is the first."""
+def _text(encoded: Any, before: str, path: Path, one: ParquetField) -> Any:
+    """The field of each record as canonical JSON. An empty cell says the default, or leaves the field out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = [None if value is None else _json(value, path, name) for value in encoded.dictionary.to_pylist()]
+    values = [None if value is None else _json(value, path, one) for value in encoded.dictionary.to_pylist()]
     texts = pa.array([None if value is None else before + value for value in values], pa.large_string())
     taken = texts.take(encoded.indices)
     if taken.null_count:
-        otherwise = {"image": "", "trial": ',"trial":1'}.get(name)
-        if otherwise is None:
-            raise BadInput("is empty", file=path, field=name, hint="export the evidence again")
-        taken = pc.fill_null(taken, otherwise)
+        if one.needed:
+            raise BadInput("is empty", file=path, field=one.name, hint="export the evidence again")
+        taken = pc.fill_null(taken, "" if one.default is None else before + one.default)
     return taken
 
 
-def _json(value: str | int, path: Path, name: str) -> str:
-    if (len(value) if isinstance(value, str) else abs(value)) > (LONGEST if isinstance(value, str) else LARGEST):
-        raise BadInput(f"has a value that is too large: {brief(value)}", file=path, field=name, hint="export the evidence again")
-    return canonical(value).decode()
+def _json(value: str | int, path: Path, one: ParquetField) -> str:
+    most = LARGEST if isinstance(value, int) else LINE_BYTES if one.form == "json" else LONGEST
+    if (len(value) if isinstance(value, str) else abs(value)) > most:
+        raise BadInput(
+            f"has a value that is too large: {brief(value)}", file=path, field=one.name, hint="export the evidence again"
+        )
+    return str(value) if one.form == "json" else canonical(value).decode()
 
 
-def _times(array: Any, count: int, path: Path) -> list[Any]:
-    """Kind and time of each record as canonical JSON. Most times are different, so they are not dictionary-encoded."""
+def _times(array: Any, one: ParquetField, before: str, path: Path) -> list[Any]:
+    """The time of each record as canonical JSON. Most times are different, so they are not dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -229,9 +346,8 @@ def _times(array: Any, count: int, path: Path) -> list[Any]:
         raise BadInput("the column is missing", file=path, field="observed_at", hint="export the evidence again")
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise BadInput(f"the column is of type {str(array.type)[:80]}", file=path, field="observed_at", hint="export it again")
-    before = ',"kind":"tests","observed_at":'
     if array.null_count or not pc.all(pc.match_substring_regex(array, _PLAIN), min_count=0).as_py():
-        return [_text(array.dictionary_encode(), before, path, "observed_at")]
+        return [_text(array.dictionary_encode(), before, path, one)]
     return [pa.scalar(f'{before}"', pa.large_string()), array.cast(pa.large_string()), pa.scalar('"', pa.large_string())]
 
 

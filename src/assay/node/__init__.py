@@ -21,7 +21,7 @@ What a node must remember is in files, so it may be killed at any moment. Beside
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from assay.folder.strict import load_note
 from assay.judge import run_files
 
 if TYPE_CHECKING:
+    from assay.judge.stations import ErrandEngine
     from assay.kind import Kind
 
 __all__ = ["CLOCK", "FOLDER", "SIGNED", "NodeOptions", "is_signed", "working"]
@@ -55,12 +56,14 @@ def is_signed(folder: Path) -> bool:
 class NodeOptions:
     """How a node judges. settings: what the judge of a kind gets of the options that only this kind has.
 
+    engine: opens the engine that judges, for the time of one round; None in it is this machine.
     take_over: work although another node works with the same key; that one is told to stop.
     """
 
     jobs: int | None = None
     attempts: int = 3
     settings: Callable[[Kind], Any] = lambda kind: None
+    engine: Callable[[], AbstractContextManager[ErrandEngine | None]] = nullcontext
     take_over: bool = False
 
 

@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,8 @@ class Round:
         beating = threading.Thread(target=self._beat, args=(over,), daemon=True)
         beating.start()
         try:
-            summary = judge(self.folder, validator, options, self._heard)
+            with self.options.engine() as engine:
+                summary = judge(self.folder, validator, replace(options, engine=engine), self._heard)
         finally:
             over.set()
             beating.join()

@@ -16,6 +16,7 @@ import mimetypes
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from assay.serve.describing import describe
 from assay.serve.downloads import Workshop
 from assay.serve.http import JSON, HttpProblem, KeyTurns, Readers, answer, look, problem
 from assay.serve.metrics import Metrics, RequestTally
-from assay.serve.pages import POLICY, assets, render
+from assay.serve.pages import POLICY, VERIFIER_POLICY, assets, render, verifier_files
 from assay.serve.season import handed_in
 from assay.serve.site import ServedCompetition, Site
 from assay.serve.watching import Watch
@@ -47,8 +48,11 @@ __all__ = ["make_app"]
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
 MEDIA = {"json": JSON, "receipt": JSON, "csv": "text/csv", "js": "text/javascript", "html": "text/html; charset=utf-8"}
+_POLICY_HEADER = (b"content-security-policy", f"{POLICY}; frame-ancestors 'none'".encode())
+_VERIFIER_HEADER = (b"content-security-policy", f"{VERIFIER_POLICY}; frame-ancestors 'none'".encode())
+_VERIFIER = re.compile("/[^/]+/verifier/.+")
+"""Addresses of the second verifier's page and what it loads; a worker has the policy of its own script."""
 _HEADERS = (
-    (b"content-security-policy", f"{POLICY}; frame-ancestors 'none'".encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -105,7 +109,7 @@ def make_app(
 
 def _pages(app: FastAPI, site: Site) -> None:
     """The pages and the files that they name."""
-    static = dict(assets())
+    static = dict(chain(assets(), verifier_files()))
 
     @app.get("/", include_in_schema=False)
     async def home(request: Request) -> Response:
@@ -222,7 +226,10 @@ def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | N
         if method == "HEAD":  # the server leaves out the body
             scope = scope | {"method": "GET"}
 
-        count = RequestTally(receive, send, _HEADERS if not public_read else (*_HEADERS, (b"access-control-allow-origin", b"*")))
+        headers = [_VERIFIER_HEADER if _VERIFIER.fullmatch(scope["path"]) else _POLICY_HEADER, *_HEADERS]
+        if public_read:
+            headers.append((b"access-control-allow-origin", b"*"))
+        count = RequestTally(receive, send, headers)
         turns = KeyTurns(keys)
         try:
             request = Request(scope)

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from assay.exact import canonical
 from assay.folder import csvs
 from assay.serve.draw import size, when
-from assay.serve.links import api_address, participant_page
+from assay.serve.links import api_address, participant_page, verifier_link
 from assay.serve.published import published
 from assay.serve.season import Json, Link, Season
 from assay.settle.document import BURNT, SETTLEMENT
@@ -78,10 +78,12 @@ def epoch(season: Season) -> Json:
         "files": [*_files(season)],
         "example": _example(season),
         "bundle": None,
+        "verifier": None,
         "checkpoint": None,
     }
     if proof is None:
         return view
+    view["verifier"] = verifier_link(season.root, season.address, season.settlement.epoch, "bundle")
     if season.address is not None:
         view["bundle"] = api_address(season.address, season.settlement.epoch, "bundle")
         view["checkpoint"] = f"{season.address}/log/checkpoint"

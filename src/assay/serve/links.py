@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote, urlencode
 
-__all__ = ["api_address", "beside", "logs_page", "other_epochs", "participant_page", "segment", "task_page"]
+__all__ = ["api_address", "beside", "logs_page", "other_epochs", "participant_page", "segment", "task_page", "verifier_link"]
 
 PLAIN = 64
 """A key of at most so many letters, digits, dots, underscores and hyphens is its page's name as it stands."""
@@ -41,6 +41,20 @@ def api_address(address: str, epoch: int, what: str) -> str:
     """Where a service has something of a settled epoch: `bundle`, `records`. address: of the competition there."""
     base, _, segment = address.rpartition("/")
     return f"{base}/v1/{segment}/epochs/{epoch}/{what}"
+
+
+def verifier_link(root: str, address: str | None, epoch: int, what: str) -> str:
+    """The address of the verifier's page that checks something of a settled epoch as soon as it opens.
+
+    root: from the page to the competition's top. address: of the competition at a service, which offers `what` (as `api_address`
+    has it); None in a report, where the receipt lies beside the epoch's page. The part after `#` is seen from the verifier's
+    page, so that it leads to the same host by whatever name the reader reached it.
+    """
+    if address is None:
+        found = f"../epoch-{epoch}/epoch.receipt" if root else "../epoch.receipt"
+    else:
+        found = f"../../v1/{address.rpartition('/')[2]}/epochs/{epoch}/{what}"
+    return f"{root}verifier/index.html#{quote(found, safe='/')}"
 
 
 def logs_page(submission: str, task: str | None = None) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from assay.errors import CannotSettle
+from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical
 from assay.scheme.fields import instant_text
 from assay.scheme.load import read as read_scheme
@@ -27,7 +27,7 @@ from assay.serve.board import board, csv_rows, lede, outliers
 from assay.serve.bounty import bounty, bounty_document, has_bounty
 from assay.serve.draw import cut, pc, short, when
 from assay.serve.epoch import epoch, epoch_document, steps, table_csv, table_names
-from assay.serve.links import api_address, beside, participant_page, task_page
+from assay.serve.links import api_address, beside, participant_page, task_page, verifier_link
 from assay.serve.live import LiveState, closes_at, live
 from assay.serve.participant import participant
 from assay.serve.ranking import Asked, Query, board_page, page_numbers
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "POLICY",
+    "VERIFIER_POLICY",
     "Query",
     "assets",
     "live_page",
@@ -53,6 +54,7 @@ __all__ = [
     "render",
     "start_page",
     "task_page",
+    "verifier_files",
     "whole_board",
 ]
 
@@ -62,6 +64,11 @@ POLICY = (
     "form-action 'self'; base-uri 'none'"
 )
 """The content security policy of every page: nothing from elsewhere, nothing inline."""
+VERIFIER_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'"
+)
+"""That of the verifier at a service: it also computes digests in WebAssembly, in a worker."""
 
 
 def names(season: Season) -> Iterator[str]:
@@ -150,9 +157,11 @@ def _board_of(season: Season, asked: Asked) -> bytes:
 def _participant(season: Season, key: str) -> bytes:
     person, name = participant(season, key), participant_page(key)
     title = f"{person['name']} · {season.scheme.name}"
-    files = {"json": beside(name, "json"), "csv": beside(name, "csv"), "proof": None}
+    files = {"json": beside(name, "json"), "csv": beside(name, "csv"), "proof": None, "check": None}
     if season.address is not None and season.proof is not None:
-        files["proof"] = api_address(season.address, season.settlement.epoch, f"participants/{quote(key, safe='')}/proof")
+        what = f"participants/{quote(key, safe='')}/proof"
+        files["proof"] = api_address(season.address, season.settlement.epoch, what)
+        files["check"] = verifier_link(season.root, season.address, season.settlement.epoch, what)
     return render("participant.html", _page(season, "participant", title, p=person, **files))
 
 
@@ -239,6 +248,25 @@ def assets() -> Iterator[tuple[str, bytes]]:
     """The files that pages name: style, script, icon, fonts with their licences."""
     root = files("assay.serve") / "static"
     yield from _below(root, "")
+
+
+def verifier_files() -> Iterator[tuple[str, bytes]]:
+    """The page of the second verifier, by the names that pages link: `verifier/index.html` and what it loads.
+
+    A wheel has it in `assay/verifier_page`, a checkout in `verifier/`. Raises BadInput where neither is there.
+    """
+    package = files("assay")
+    for root in (package / "verifier_page", Path(str(package)).parents[1] / "verifier"):
+        if (root / "index.html").is_file():
+            yield "verifier/index.html", (root / "index.html").read_bytes()
+            for folder in ("lib", "page", "vendor"):
+                for name, content in _below(root / folder, ""):
+                    if name == "LICENSE" or name.endswith((".js", ".css")):
+                        yield f"verifier/{folder}/{name}", content
+            return
+    raise BadInput(
+        "has no page of the verifier", file=Path(str(package)), hint="install Assay's wheel again, or use a whole checkout"
+    )
 
 
 def _below(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from assay.errors import BadInput
 from assay.serve.links import other_epochs
-from assay.serve.pages import assets, pages, whole_board
+from assay.serve.pages import assets, pages, verifier_files, whole_board
 from assay.serve.season import Season
 
 __all__ = ["write_file", "write_folder"]
@@ -50,9 +50,9 @@ def write_folder(
         made.chmod(0o755)
         count = 0
         mark = (MARK, b"written by `assay report`, which replaces it whole\n")
-        for name, content in chain(assets(), _every(season, earlier), (mark,)):
+        for name, content in chain(assets(), verifier_files(), _every(season, earlier), (mark,)):
             place = made / name
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             progress(name)
             count += 1

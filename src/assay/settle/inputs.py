@@ -125,6 +125,8 @@ class Scored:
     """tests: how many trials are missing."""
     work: Mapping[str, NDArray[np.int64] | NDArray[np.bool_] | NDArray[np.object_]] = field(default_factory=dict)
     """How the score came about: arrays by name, as in the settlement's `work` (points in nanos)."""
+    left_out: frozenset[tuple[str, int, str]] = frozenset()
+    """workflow: (validator, epoch, task) of the tasks that were left out because of service errors."""
     first: Mapping[str, int] = field(default_factory=dict)
     """Participant → lowest epoch of any evidence about its submission: the epoch of acceptance, if the registry has none."""
 
@@ -138,7 +140,7 @@ class Inputs:
     participants: tuple[Participant, ...]
     validators: tuple[Validator, ...]
     evidence: Sequence[Evidence] | Scored = ()
-    """Records of one kind, the scheme's; or, for bulk tests evidence, already scored over `frame(inputs)`."""
+    """Records of one kind, the scheme's; or, for evidence in Parquet, already scored over `frame(inputs)`."""
     tasks: tuple[str, ...] = ()
     task_set: str | None = None
     manifest: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from assay.judge.run_files import RunBusy, segment, short
 from assay.judge.running import CellResult, RunEvent, RunOptions
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal import worker
-from assay.judge.terminal.competition import TrialCell, every_cell, submit_agent
+from assay.judge.terminal.competition import EveryTrial, TrialCell, submit_agent
 from assay.judge.terminal.record import TrialStore
 from assay.judge.terminal.run import run
 from assay.judge.terminal.tasks import read_task
@@ -52,7 +52,9 @@ def test_the_earliest_of_one_submission_counts() -> None:
 )
 def test_what_is_missing_is_what_has_no_evidence(said: list[str], tasks: set[str], trials: int, data: st.DataObject) -> None:
     people = [participant(f"p{number}", submission) for number, submission in enumerate(said)]
-    whole = list(every_cell(people, sorted(tasks), trials))
+    every = EveryTrial(people, tuple(sorted(tasks)), trials)
+    whole = list(every)
+    assert len(every) == len(whole) == sum(cell in every for cell in whole)
     assert len({cell.key for cell in whole}) == len(whole) == len(set(said) - {""}) * len(tasks) * trials
     done = {cell.key for cell in whole if data.draw(st.booleans())}
     judging = JudgeRun[TrialCell, CellResult](Path("competition"), "val-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from assay.cli.judging.signing import Signing
     from assay.judge.judges import JudgeFunction
     from assay.judge.running import RunSummary
+    from assay.judge.stations import ErrandEngine
     from assay.kind import Kind, Option
 
 __all__ = ["COMMAND", "late_values", "run", "settings_of"]
@@ -149,6 +151,10 @@ def run(
     In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
     settled now. The epoch stays open for other validators; `assay settle` closes it.
 
+    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most. With
+    --sign too, results go to the ledger as they come, and several machines may run this for one validator: none judges what
+    another one has.
+
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
     bounty's scoring deadline nothing is judged.
@@ -160,6 +166,7 @@ def run(
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
       assay run my-competition --sign val-1 --jobs 2
+      assay run my-competition --validator val-1 --engine ray --address 10.0.0.1:6379
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
     from assay.cli.judging.live import LiveRun
@@ -169,13 +176,22 @@ def run(
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    options = RunOptions(
-        jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
-        everybody=everybody, own=own,
-    )  # fmt: skip
-    with LiveRun(options.jobs, quiet=quiet) as live:
-        summary = judge(folder, whose, options, live.event)
+    with _engine(context, jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live, ExitStack() as stack:
+        shared = None if signing is None or engine is None else stack.enter_context(signing.shared(epoch))
+        options = RunOptions(
+            jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
+            everybody=everybody, engine=engine, leases=None if shared is None else shared.leases, own=own,
+        )  # fmt: skip
+        summary = judge(folder, whose, options, live.event if shared is None else shared.heard(live.event))
     _conclude(folder, summary, signing, epoch, as_json=as_json)
+
+
+def _engine(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
+    """Where trials are judged, as the options of kinds say; None is this machine."""
+    from assay.engine import opened
+    from assay.judge.kind_options import where_judged
+
+    return opened(*where_judged(late_values(context)), most=jobs)
 
 
 def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:

@@ -1,8 +1,12 @@
-"""`assay run --sign`: what was judged, signed and added to the ledger."""
+"""`assay run --sign`: what was judged, signed and added to the ledger; with an engine while it is judged."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInput, brief
@@ -10,10 +14,17 @@ from assay.errors import BadInput, brief
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.judge.running import RunEvent, Tell
     from assay.ledger.batch import Batch
+    from assay.ledger.leases import CellLeases
     from assay.ledger.store import Elsewhere, NotALedger, Submission
 
-__all__ = ["Signing"]
+__all__ = ["SharedRun", "Signing"]
+
+_EVERY = 5.0
+"""Seconds between two additions to the ledger while a run goes on."""
+_PART = 20
+"""They take at most this part of the run's time."""
 
 
 class Signing:
@@ -96,6 +107,19 @@ class Signing:
             said += f"; {late.outdated} of an epoch that was settled before are of another task set, and count no more"
         return sentence(f"{said}.")
 
+    @contextmanager
+    def shared(self, epoch: int | None = None) -> Iterator[SharedRun | None]:
+        """A run that several machines may share, while it goes on; None where the ledger is not here. Raises StoreError."""
+        if self.away is not None:
+            yield None
+            return
+        from assay.ledger import config
+        from assay.ledger.leases import CellLeases
+
+        with CellLeases(config.read(self.folder), self.validator, _holder(self.folder, self.validator)) as leases:
+            yield SharedRun(leases, lambda: self.add(epoch))
+            self.add(epoch)  # before the leases go
+
     def _to_be_sent(self, batches: list[Batch], *, said: bool) -> RenderableType:
         """Write the batches into batches/, and say what to do with them; said: whether the validator named the epoch."""
         from rich.console import Group
@@ -117,3 +141,38 @@ class Signing:
         """Whether the validator has any evidence: a run that was stopped at once has none."""
         word = self.validator.encode()
         return any(word in path.read_bytes() for path in (self.folder / "evidence").glob("*.jsonl"))
+
+
+class SharedRun:
+    """A run whose results go to the ledger as they come, so that another machine sees what is done."""
+
+    def __init__(self, leases: CellLeases, add: Callable[[], object]) -> None:
+        self.leases = leases
+        self._add = add
+        self._next = time.monotonic() + _EVERY
+
+    def heard(self, tell: Tell) -> Tell:
+        """`tell`, and now and then an addition to the ledger after a result."""
+
+        def told(event: RunEvent) -> None:
+            tell(event)
+            began = time.monotonic()
+            if event.kind == "ended" and began >= self._next:
+                self._add()
+                self._next = time.monotonic() + max(_EVERY, _PART * (time.monotonic() - began))
+
+        return told
+
+
+def _holder(folder: Path, validator: str) -> str:
+    """Who has the leases of the runs of a validator in a folder: the same name whenever one goes on there."""
+    from assay.folder.files import write_text
+    from assay.judge import run_files
+
+    file = folder / "judging" / run_files.segment(validator) / "holder"
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except OSError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, f"{token_hex(16)}\n")
+        return file.read_text(encoding="ascii").strip()

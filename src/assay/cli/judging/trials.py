@@ -128,7 +128,7 @@ def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
                 yield record(json.loads(one.body))
         return
     if columns := sorted((folder / "evidence").glob("*.parquet")):
-        yield from bulk.records(columns, asked)
+        yield from bulk.records(columns, None, asked)
     for path in sorted((folder / "evidence").glob("*.jsonl")):
         with opened(path) as file:
             for number, line in evidence.lines(file, path):

@@ -201,7 +201,7 @@ def export_epoch(
     folder: Folder,
     epoch: Annotated[int, typer.Argument(metavar="EPOCH", help="A settled epoch.", min=0, show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="A new folder.", show_default=False)],
-    parquet: Annotated[bool, typer.Option("--parquet", help="Evidence of kind tests as Parquet, for very many records.")] = False,
+    parquet: Annotated[bool, typer.Option("--parquet", help="The evidence as Parquet, for very many records.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Export a settled epoch as files: everything that anybody needs to verify it offline.

@@ -14,40 +14,27 @@ if TYPE_CHECKING:
 
 __all__ = ["log_key", "verify"]
 
+_RECEIPT = "A receipt, a participant's proof, or an exported folder. With --all: an archive, a folder or s3://BUCKET/PREFIX."
+_Receipt = Annotated[str, typer.Argument(metavar="RECEIPT", help=_RECEIPT, show_default=False)]
+_EVIDENCE = "The exported epoch, or a file of evidence; for a participant's proof, only its log is used."
+_Evidence = Annotated[Path | None, typer.Option(metavar="PATH", help=_EVIDENCE)]
+_KEYS = "The log's public key, or a file with it, such as ledger.toml; for a subnet, the key of its own log."
+_Keys = Annotated[list[str] | None, typer.Option(metavar="KEY", help=_KEYS)]
+_SUBNET = "A subnet file that a signed split must follow."
+_Subnet = Annotated[Path | None, typer.Option(metavar="FILE", help=_SUBNET, show_default=False)]
+_POLICY = "Witnesses (C2SP tlog-policy): a quorum must have cosigned."
+_Policy = Annotated[Path | None, typer.Option(metavar="FILE", help=_POLICY, show_default=False)]
+
 
 def verify(
-    receipt: Annotated[
-        str,
-        typer.Argument(
-            metavar="RECEIPT",
-            help="A receipt, a participant's proof, or an exported folder. With --all: an archive, a folder or s3://BUCKET/PREFIX.",
-            show_default=False,
-        ),
-    ],
-    evidence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="The exported epoch, or a file of evidence; for a participant's proof, only its log is used.",
-        ),
-    ] = None,
+    receipt: _Receipt,
+    evidence: _Evidence = None,
     scheme: Annotated[Path | None, typer.Option(metavar="FILE", help="A scheme file that must be the receipt's.")] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY",
-            help="The log's public key, or a file with it, such as ledger.toml; for a subnet, the key of its own log.",
-        ),
-    ] = None,
+    key: _Keys = None,
     checkpoint: Annotated[Path | None, typer.Option(metavar="FILE", help="A checkpoint of the log that was seen before.")] = None,
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
-    subnet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A subnet file that a signed split must follow.", show_default=False)
-    ] = None,
-    policy: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Witnesses (C2SP tlog-policy): a quorum must have cosigned.", show_default=False),
-    ] = None,
+    subnet: _Subnet = None,
+    policy: _Policy = None,
     everything: Annotated[bool, typer.Option("--all", help="Verify every epoch of every competition in an archive.")] = False,
     engine: Engine = "local",
     workers: Workers = 0,

@@ -109,7 +109,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         self.summary.others = tuple(one.key for one in everybody if one.key in found.linked and one not in mine)
         wanted = counting.plan_records(mine, found.linked, list(self.score.repositories), over, self.rules.epochs)
         self.summary.epoch = max((cell.epoch for cell in wanted), default=self.rules.epochs.first)
-        return self.planned(wanted, done)
+        return list(self.planned(wanted, done))
 
     def _repository(
         self,

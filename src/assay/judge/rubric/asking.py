@@ -28,6 +28,7 @@ from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, JudgeLimits, J
 from assay.judge.rubric.questions import RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
+from assay.judge.stations import Gate
 from assay.scheme.bounty import Bounty, ModelChoice
 
 if TYPE_CHECKING:
@@ -190,10 +191,15 @@ SolutionJudge = Callable[[Solution], Awaitable[Judgement]]
 
 @asynccontextmanager
 async def open_judge(
-    bounty: Bounty, problem: str, models: Models, on_event: Callable[[JudgeProgress], None] = _quiet, limits: JudgeLimits = LIMITS
+    bounty: Bounty,
+    problem: str,
+    models: Models,
+    on_event: Callable[[JudgeProgress], None] = _quiet,
+    limits: JudgeLimits = LIMITS,
+    gate: Gate | None = None,
 ) -> AsyncIterator[SolutionJudge]:
     """Judge solutions over one client, also several at a time. After an Unreachable that is `final` it asks nothing more."""
-    async with _open_service(models, limits) as service:
+    async with _open_service(models, limits, gate) as service:
         final: Unreachable | None = None
 
         async def judge_one(solution: Solution) -> Judgement:
@@ -210,12 +216,12 @@ async def open_judge(
 
 
 @asynccontextmanager
-async def _open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
+async def _open_service(models: Models, limits: JudgeLimits, gate: Gate | None = None) -> AsyncIterator[ModelService]:
     try:
         from assay.judge.rubric import service
     except ImportError as error:
         raise BadInput("judging by a rubric needs the Python package openai", hint="pip install 'assay[llm]'") from error
-    async with service.open_service(models, limits) as opened:
+    async with service.open_service(models, limits, gate) as opened:
         yield opened
 
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,14 +18,18 @@ from typing import Any, ClassVar
 from assay.errors import BadInput
 from assay.exact import text
 from assay.judge import entries, service
+from assay.judge.cell_queue import Attempt, Report
 from assay.judge.entries import Entries
 from assay.judge.judge_run import JudgeRun
 from assay.judge.rubric import asking, stored
 from assay.judge.rubric.asking import Models, Price, SolutionJudge, parse_prices
 from assay.judge.rubric.judgement import LIMITS, JudgeLimits, Judgement, JudgingCost, TokenUsage, why_fallback
+from assay.judge.rubric.solution import Solution
+from assay.judge.rubric.station import SolutionSettings
 from assay.judge.rubric.stored import JUDGEMENTS, JudgementStore, digest_hex, document_of, transcript_key
 from assay.judge.running import Judged, RunEvent, RunOptions, RunSummary, Tell, quiet
 from assay.judge.service import ModelAccess
+from assay.judge.stations import Errand, Heard, Needs, StationSpec
 from assay.ledger import keys
 from assay.records import Evidence, Participant, Rubric
 from assay.scheme.bounty import Bounty, read_bounty
@@ -33,6 +37,11 @@ from assay.scheme.fields import instant_text
 from assay.scheme.load import BOUNTY
 from assay.scheme.reading import present
 from assay.settle.story.telling import named, plural
+
+_LONGEST = 6 * 3600.0
+"""Seconds of one solution on another machine; the requests have bounds of their own."""
+_WAITING = 0.25
+"""Cores that a judge takes while it waits for its model."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,8 @@ class RubricOptions:
     """By the name that the service is asked for."""
     again: bool = False
     """Judge again what was left unjudged."""
+    rate: int | None = None
+    """Most requests a minute of all nodes together, where several ask; None: as many as the service takes."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RubricOptions:
@@ -58,6 +69,7 @@ class RubricOptions:
             fallback=values["fallback"],
             prices=parse_prices(values["price"] or ()),
             again=values.get("again", False),
+            rate=service.rate(os.environ, "ASSAY_LLM_RATE"),
         )
 
 
@@ -223,13 +235,13 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
                     raise BadInput(what, file=self.bounty.file, hint=hint)
         self.done = {str(submission) for (submission,) in done}
 
-    def recover(self, missing: Sequence[SolutionCell]) -> list[tuple[object, ...]]:
+    def recover(self, missing: Iterable[SolutionCell]) -> list[tuple[object, ...]]:
         return [(submission,) for submission in self.store.recover(self.done)]
 
     def cells(self, wanted: Sequence[Participant]) -> list[SolutionCell]:
         return [SolutionCell(one.key, one.submission) for one in wanted]
 
-    def work(self, cells: Sequence[SolutionCell]) -> None:
+    def work(self, cells: Collection[SolutionCell]) -> None:
         _check_time(self.bounty, self.now())
         self.cell_of = {cell.submission: cell for cell in cells}
         super().work(cells)
@@ -242,11 +254,33 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
             yield
 
     async def judge(self, cell: SolutionCell) -> _JudgedSolution:
+        judgement = await self.solution_judge(self._solution(cell))
+        return _JudgedSolution(judgement.outcome, _reason(judgement), judgement=judgement)
+
+    def _solution(self, cell: SolutionCell) -> Solution:
         solution = stored.find_solution(self.competition, self.handed_in[cell.submission])
         if solution is None:
             raise BadInput("the solution is not here any more", hint="hand it in again, or get the file back")
-        judgement = await self.solution_judge(solution)
-        return _JudgedSolution(judgement.outcome, _reason(judgement), judgement=judgement)
+        return solution
+
+    def station(self) -> StationSpec:
+        assert self.bounty.problem is not None  # `_bounty` saw to it
+        settings = SolutionSettings(self.bounty, self.bounty.problem, self.models, self.limits)
+        rate = None if self.own.model is None else self.own.rate
+        return StationSpec("assay.judge.rubric.station:SolutionStation", settings, rate)
+
+    def errand(self, attempt: Attempt[SolutionCell]) -> Errand:
+        return Errand(self._solution(attempt.cell), _LONGEST, Needs(cpus=_WAITING))
+
+    def report(self, attempt: Attempt[SolutionCell], heard: Heard) -> Report[SolutionCell, _JudgedSolution]:
+        cell, reply = attempt.cell, heard.reply
+        if heard.trouble:
+            return Report(cell, self.failed(cell, heard.trouble), final=heard.final)
+        for measured in reply.missing:
+            self.tally.add_missing(measured)
+        if reply.judgement is None:
+            return Report(cell, self.failed(cell, reply.trouble))
+        return Report(cell, _JudgedSolution(reply.judgement.outcome, _reason(reply.judgement), judgement=reply.judgement))
 
     def _heard(self, event: asking.JudgeProgress) -> None:
         """Shows how far one has come."""

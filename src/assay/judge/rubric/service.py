@@ -36,6 +36,7 @@ from assay.judge.rubric.asking import Models
 from assay.judge.rubric.conversation import AskedQuestion, ServiceFailure
 from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, JudgeLimits, Spent, TokenUsage
 from assay.judge.rubric.reply import Reply
+from assay.judge.stations import Gate
 from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
 
 if TYPE_CHECKING:
@@ -205,9 +206,9 @@ class _Retry(Exception):
 class ModelService:
     """One client for many questions. `open_service` makes it."""
 
-    def __init__(self, models: Models, limits: JudgeLimits, client: openai.AsyncOpenAI) -> None:
+    def __init__(self, models: Models, limits: JudgeLimits, client: openai.AsyncOpenAI, gate: Gate | None = None) -> None:
         self.models, self.limits = models, limits
-        self._client = client
+        self._client, self._gate = client, gate
         self._not_before = 0.0
 
     async def ask(self, asked: AskedQuestion, waiting: Callable[[str], None], spent: Spent) -> Reply | ServiceFailure:
@@ -231,6 +232,8 @@ class ModelService:
                 return ServiceFailure(trouble.reason, trouble.words)
             if limited:
                 self._not_before = max(self._not_before, time.monotonic() + rest)
+                if self._gate is not None:
+                    await asyncio.to_thread(self._gate.pause, rest)
             waiting(trouble.reason)
             await asyncio.sleep(rest)
             waited += rest
@@ -238,6 +241,8 @@ class ModelService:
 
     async def _turn(self) -> None:
         while (left := self._not_before - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        while self._gate is not None and (left := await asyncio.to_thread(self._gate.turn)) > 0:
             await asyncio.sleep(left)
 
     async def _once(self, asked: AskedQuestion, spent: Spent) -> Reply | ServiceFailure:
@@ -293,8 +298,8 @@ class ModelService:
 
 
 @asynccontextmanager
-async def open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[ModelService]:
-    """Open a client, which is closed at the end of the block."""
+async def open_service(models: Models, limits: JudgeLimits, gate: Gate | None = None) -> AsyncIterator[ModelService]:
+    """Open a client, which is closed at the end of the block. gate: asked before each request, where several machines ask."""
     logging.getLogger("openai").setLevel(logging.WARNING)  # some versions log requests at level debug, but they are private
     http = openai.DefaultAsyncHttpxClient(
         follow_redirects=False,
@@ -310,7 +315,7 @@ async def open_service(models: Models, limits: JudgeLimits) -> AsyncIterator[Mod
         timeout=limits.seconds,
         http_client=http,
     ) as client:
-        yield ModelService(models, limits, client)
+        yield ModelService(models, limits, client, gate)
 
 
 def _spread(asked: AskedQuestion) -> float:

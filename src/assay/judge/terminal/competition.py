@@ -155,12 +155,25 @@ class TrialCell:
         return self.submission, self.task, self.trial
 
 
-def every_cell(participants: Iterable[Participant], tasks: Sequence[str], trials: int) -> Iterator[TrialCell]:
-    """Every trial, participant by participant, so that scores become complete one after the other."""
-    for one in counting(participants):
-        for task in tasks:
-            for trial in range(1, trials + 1):
-                yield TrialCell(one.key, one.submission, task, trial)
+@dataclass(frozen=True)
+class EveryTrial(Collection[TrialCell]):
+    """Every trial, participant by participant, so that scores become complete one after the other. None is kept in memory."""
+
+    participants: Sequence[Participant]
+    tasks: tuple[str, ...]
+    trials: int
+
+    def __iter__(self) -> Iterator[TrialCell]:
+        for one in counting(self.participants):
+            for task in self.tasks:
+                for trial in range(1, self.trials + 1):
+                    yield TrialCell(one.key, one.submission, task, trial)
+
+    def __len__(self) -> int:
+        return len(counting(self.participants)) * len(self.tasks) * self.trials
+
+    def __contains__(self, cell: object) -> bool:
+        return any(cell == one for one in self)
 
 
 AGENTS = "agents"

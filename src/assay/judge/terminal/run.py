@@ -8,19 +8,21 @@ from __future__ import annotations
 import itertools
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
 from assay.judge import tree
-from assay.judge.judge_run import Attempt, JudgeRun, Report
+from assay.judge.cell_queue import Attempt, Report
+from assay.judge.judge_run import JudgeRun
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions, RunSummary, Tell, quiet
 from assay.judge.sandbox import InfrastructureError
+from assay.judge.stations import Crew, Errand, Heard, Needs, Parcel, StationSpec, unpack
 from assay.judge.terminal import agent as agents
-from assay.judge.terminal.competition import TrialCell, TrialCompetition, check_same_tasks, every_cell, open_contest
+from assay.judge.terminal.competition import EveryTrial, TrialCell, TrialCompetition, check_same_tasks, open_contest
 from assay.judge.terminal.pool import WorkerMessage, WorkerPool
 from assay.judge.terminal.record import TrialRecord, TrialStore, not_kept, write_record
 from assay.judge.terminal.trial import TrialResult
@@ -53,7 +55,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         self.store = TrialStore(self.competition, self.validator)
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         self.jobs: dict[TrialCell, Job] = {}
-        """What goes on, or ended last, of each cell."""
+        """What goes on, or ended last, of each cell that has no evidence yet."""
         self.wrong: dict[str, str] = {}
         """Tasks that do not judge right here, and why."""
         self.unsolved: list[str] = []
@@ -80,10 +82,10 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             agents.check_agent(self.contest.agents[one.submission], tasks.values(), self.own.env, model=model)
         check_same_tasks(self.contest, self.store.root, done)
 
-    def cells(self, wanted: Sequence[Participant]) -> list[TrialCell]:
-        return list(every_cell(wanted, list(self.contest.tasks), self.contest.rules.trials))
+    def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
+        return EveryTrial(wanted, tuple(self.contest.tasks), self.contest.rules.trials)
 
-    def recover(self, missing: Sequence[TrialCell]) -> list[tuple[object, ...]]:
+    def recover(self, missing: Iterable[TrialCell]) -> list[tuple[object, ...]]:
         return [cell.key for cell in missing if self._recovered(cell)]
 
     def _recovered(self, cell: TrialCell) -> bool:
@@ -96,8 +98,85 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             and self.store.append(kept)
         )
 
-    def workers(self, cells: Sequence[TrialCell]) -> _TrialPool:
+    def workers(self, cells: Collection[TrialCell]) -> _TrialPool:
         return _TrialPool(self, min(self.options.jobs, len(cells)))
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """What all workers share."""
+        own = self.own
+        return WorkerSettings(
+            own.sandbox,
+            self.contest.rules.agent_timeout,
+            own.model,
+            dict(own.env),
+            engine=own.engine,
+            runtime=own.runtime,
+            times=own.calibrate,
+            reuse=own.reuse,
+        )
+
+    def station(self) -> StationSpec:
+        return StationSpec("assay.judge.terminal.station:TrialStation", self.settings)
+
+    def errand(self, attempt: Attempt[TrialCell]) -> Errand:
+        cell = attempt.cell
+        agent = self.contest.agents[cell.submission]
+        parcels = {} if agent.folder is None else {"agent": Parcel(agent.digest, agent.folder)}
+        return self._errand(self.job(attempt), cell.task, self.bound(cell.task), parcels)
+
+    def _errand(self, job: Job, name: str, seconds: float, parcels: dict[str, Parcel]) -> Errand:
+        task = self.contest.tasks[name]
+        environment = task.settings.environment
+        needs = Needs(environment.cpus, task.memory, environment.gpus, sandbox=True)
+        return Errand(job, seconds, needs, {"task": Parcel(task.digest, task.folder)} | parcels)
+
+    def bound(self, name: str) -> float:
+        """Seconds after which a trial of a task is taken for lost."""
+        settings = self.contest.tasks[name].settings
+        return settings.environment.build_timeout_sec + settings.agent.timeout_sec + settings.verifier.timeout_sec + SPARE
+
+    def calibration_bound(self, name: str) -> float:
+        """The same of its calibration."""
+        settings = self.contest.tasks[name].settings
+        once = settings.agent.timeout_sec + settings.verifier.timeout_sec
+        return settings.environment.build_timeout_sec + 2 * self.own.calibrate * once + SPARE
+
+    def prepare(self, cells: Iterable[TrialCell], crew: Crew) -> None:
+        """Calibrate each task on one node. The others do it for themselves, before their first trial of the task."""
+        names = list(dict.fromkeys(cell.task for cell in cells))
+        waiting, going = deque(names), dict[int, str]()
+        self.tell(RunEvent("calibrating", count=len(names)))
+        while (waiting or going) and not self.stop.asked:
+            while waiting and crew.idle():
+                name = waiting.popleft()
+                job = self.calibration(name)
+                going[-1 - job.number] = name  # trials count from 1 up
+                crew.send(-1 - job.number, self._errand(job, name, self.calibration_bound(name), {}))
+            for heard in crew.hear(_TICK):
+                name = going.pop(heard.number)
+                if not heard.trouble:
+                    self.calibrated(name, heard.reply["calibration"])
+
+    def calibrated(self, name: str, found: dict[str, Any]) -> None:
+        """Note whether a task judges right; what trouble kept from being found out, its trials try again."""
+        if found["why"] and found["sure"]:
+            self.wrong[name] = found["why"]
+        if not found["solution"]:
+            self.unsolved.append(name)
+        self.tell(RunEvent("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
+
+    def report(self, attempt: Attempt[TrialCell], heard: Heard) -> Report[TrialCell, TrialRecord]:
+        if heard.trouble:
+            return Report(attempt.cell, self.died(attempt.cell, heard.trouble), final=heard.final)
+        record, folder = validate(TrialRecord, heard.reply["record"]), Path(self.jobs[attempt.cell].folder)
+        unpack(heard.files, folder)
+        if record.outcome != "error":
+            write_record(folder, record)  # once more: now it is on this machine's disk
+        return Report(attempt.cell, record, final=heard.reply["final"])
+
+    def failed(self, cell: TrialCell, why: str) -> TrialRecord:
+        return self.died(cell, why)
 
     def job(self, attempt: Attempt[TrialCell]) -> Job:
         """The job of a trial, in a new folder."""
@@ -142,6 +221,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def keep(self, cell: TrialCell, result: TrialRecord) -> Path:
         place = self.store.keep(Path(self.jobs[cell].folder), result)
         self.store.append(result)
+        del self.jobs[cell]
         return place
 
     def not_kept(self, cell: TrialCell, result: TrialRecord, why: str) -> TrialRecord:
@@ -177,21 +257,11 @@ class _TrialPool:
     """The worker processes of a run, as a `CellPool`."""
 
     def __init__(self, run: _TrialsRun, count: int) -> None:
-        self._run, own, store = run, run.own, run.store
-        settings = WorkerSettings(
-            own.sandbox,
-            run.contest.rules.agent_timeout,
-            own.model,
-            dict(own.env),
-            engine=own.engine,
-            runtime=own.runtime,
-            times=own.calibrate,
-            reuse=own.reuse,
-        )
-        self._workers = WorkerPool(settings, count, store.partial(), run.lock_number, cores=_cores(count, run.contest))
+        self._run = run
+        self._workers = WorkerPool(run.settings, count, run.store.partial(), run.lock_number, cores=_cores(count, run.contest))
         self._going: dict[int, TrialCell] = {}
 
-    def start(self, cells: Sequence[TrialCell]) -> None:
+    def start(self, cells: Collection[TrialCell]) -> None:
         """Find out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
         run, names = self._run, list(dict.fromkeys(cell.task for cell in cells))
         waiting, going = deque(names), dict[int, str]()
@@ -199,35 +269,25 @@ class _TrialPool:
         while (waiting or going) and not run.stop.asked:
             while waiting and (worker := self._workers.idle()) is not None:
                 name = waiting.popleft()
-                job, settings = run.calibration(name), run.contest.tasks[name].settings
+                job = run.calibration(name)
                 going[job.number] = name
-                once = settings.agent.timeout_sec + settings.verifier.timeout_sec
-                self._workers.give(worker, job, settings.environment.build_timeout_sec + 2 * run.own.calibrate * once + SPARE)
+                self._workers.give(worker, job, run.calibration_bound(name))
             for said in self._workers.listen(_TICK):
                 if said.job is None or said.job.number not in going or (said.line and "calibration" not in said.line):
                     continue
                 name = going.pop(said.job.number)
                 if said.line is not None:
-                    self._calibrated(name, said.line["calibration"])
-
-    def _calibrated(self, name: str, found: dict[str, Any]) -> None:
-        run = self._run
-        if found["why"] and found["sure"]:
-            run.wrong[name] = found["why"]
-        if not found["solution"]:
-            run.unsolved.append(name)
-        run.tell(RunEvent("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
+                    run.calibrated(name, said.line["calibration"])
 
     def idle(self) -> bool:
         return self._workers.idle() is not None
 
     def begin(self, attempt: Attempt[TrialCell]) -> None:
-        job, settings = self._run.job(attempt), self._run.contest.tasks[attempt.cell.task].settings
+        job = self._run.job(attempt)
         self._going[job.number] = attempt.cell
-        bound = settings.environment.build_timeout_sec + settings.agent.timeout_sec + settings.verifier.timeout_sec
         worker = self._workers.idle()
         assert worker is not None  # the run asked before
-        self._workers.give(worker, job, bound + SPARE)
+        self._workers.give(worker, job, self._run.bound(attempt.cell.task))
 
     def listen(self, seconds: float) -> Iterator[Report[TrialCell, TrialRecord]]:
         for said in self._workers.listen(seconds):

@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,21 +15,27 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import assay
-from assay.errors import BadInput
+from assay.judge import service, tree
+from assay.judge.cell_queue import Attempt, Report
 from assay.judge.entries import Written
 from assay.judge.judge_run import JudgeRun
 from assay.judge.kind_options import TaskOptions
 from assay.judge.running import RunEvent, RunOptions, RunSummary, Tell, quiet
-from assay.judge.workflow import planner as planners
+from assay.judge.stations import BOUNDS, Errand, Heard, Needs, Parcel, StationSpec
 from assay.judge.workflow.call import plain
-from assay.judge.workflow.competition import Desk, UntilStopped, WorkflowCompetition, fields_of, open_contest
-from assay.judge.workflow.plan import Plan, parse_plan
-from assay.judge.workflow.planner import NoPlan, Planner
+from assay.judge.workflow.competition import Desk, UntilStopped, WorkflowCompetition, open_contest
 from assay.judge.workflow.record import RunRecord, RunStore
-from assay.judge.workflow.tasks import WorkflowTask, latest_round, read_round
+from assay.judge.workflow.services import CommandSpec, HttpSpec
+from assay.judge.workflow.station import PlanSettings, judged_fields
+from assay.judge.workflow.tasks import latest_round, read_round
 from assay.records import Evidence, Participant, Workflow
 
 __all__ = ["TaskCell", "run"]
+
+SPARE = 900.0
+"""Seconds that a plan may take on another machine beyond its task's own bound."""
+_WAITING, _MEMORY = 0.5, 1 << 30
+"""Cores and bytes of memory that a plan takes of a node; its services may be elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.store = RunStore(self.competition, self.validator)
         self.broken_at: dict[int, set[str]] = {}
         self.broken: dict[str, str] = {}
+        self.began: dict[TaskCell, datetime] = {}
+        """When what is judged elsewhere was sent there."""
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         return self.contest
 
@@ -117,7 +124,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         epoch = self.summary.epoch
         return [TaskCell(one.key, one.submission, task, epoch) for task in self.tasks for one in wanted]
 
-    def recover(self, missing: Sequence[TaskCell]) -> list[tuple[object, ...]]:
+    def recover(self, missing: Iterable[TaskCell]) -> list[tuple[object, ...]]:
         return [cell.key for cell in missing if self._recovered(cell)]
 
     def _recovered(self, cell: TaskCell) -> bool:
@@ -143,30 +150,49 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
     async def _fields(self, cell: TaskCell) -> dict[str, Any]:
         """What a record says of the plan and of how it ran."""
         task, planner = self.tasks[cell.task], self.contest.planners[cell.submission]
-        about: dict[str, Any] = {"planner": f"{planner.name} {planner.version} ({planner.way})"}
         if cell.task in self.broken:
-            return about | {"outcome": "service-error", "message": plain(self.broken[cell.task])}
-        self.tell(RunEvent("phase", cell, phase="plan"))
-        try:
-            plan = await self._plan(task, planner)
-        except NoPlan as error:
-            return about | {"outcome": "invalid", "message": plain(str(error))}
-        self.tell(RunEvent("phase", cell, phase="run"))
-        done = await self.desk.carry_out(task, plan, name=secrets.token_hex(16))  # services do not learn whose plan it is
-        if done.ran.broken:
-            self.broken.setdefault(cell.task, done.ran.broken)
-        return about | {"plan": plan.document(), "plan_digest": plan.digest} | fields_of(done, task, plan)
+            return self._fields_of_broken(cell)
+        tell = lambda phase: self.tell(RunEvent("phase", cell, phase=phase))  # noqa: E731
+        fields, broken = await judged_fields(self.desk, self.contest.rules.max_retries_per_step, task, planner, tell)
+        if broken:
+            self.broken.setdefault(cell.task, broken)
+        return fields
 
-    async def _plan(self, task: WorkflowTask, planner: Planner) -> Plan:
-        """The participant's plan, checked. Raises NoPlan where the participant has none, and InfrastructureError."""
-        retries = self.contest.rules.max_retries_per_step
-        rules, package = task.rules(retries), task.package_bytes(retries)
-        most, asking = rules.bounds.bytes, self.contest.services.planners
-        data = await planners.ask_planner(planner, task.id, package, most, asking, self.desk.sandbox)
-        try:
-            return parse_plan(data, rules)
-        except BadInput as error:
-            raise NoPlan(str(error)) from None
+    def _fields_of_broken(self, cell: TaskCell) -> dict[str, Any]:
+        planner = self.contest.planners[cell.submission]
+        about = f"{planner.name} {planner.version} ({planner.way})"
+        return {"planner": about, "outcome": "service-error", "message": plain(self.broken[cell.task])}
+
+    def station(self) -> StationSpec:
+        names = [spec.key for spec in self.contest.services.services.values() if isinstance(spec, HttpSpec) and spec.key]
+        keys = {name: os.environ[name] for name in names if name in os.environ}
+        own = None if self.desk.sandbox is None else self.own
+        settings = PlanSettings(self.contest.services, self.contest.rules.max_retries_per_step, own, keys)
+        return StationSpec("assay.judge.workflow.station:PlanStation", settings, service.rate(os.environ, "ASSAY_PLANS_RATE"))
+
+    def errand(self, attempt: Attempt[TaskCell]) -> Errand:
+        cell, contest = attempt.cell, self.contest
+        task, planner = self.tasks[cell.task], contest.planners[cell.submission]
+        parcels = {"task": Parcel(task.digest, task.folder), "planner": Parcel(planner.digest, planner.folder)}
+        for name, spec in contest.services.services.items():
+            if isinstance(spec, CommandSpec) and spec.folder is not None:
+                place = contest.folder / spec.folder
+                parcels[f"service {name}"] = Parcel(tree.digest(place, bounds=BOUNDS), place)
+        self.began[cell] = datetime.now(UTC)
+        boxed = self.desk.sandbox is not None
+        memory = _MEMORY if boxed else 0
+        return Errand((cell.task, planner.name), task.nanoseconds / 1e9 + SPARE, Needs(_WAITING, memory, sandbox=boxed), parcels)
+
+    def report(self, attempt: Attempt[TaskCell], heard: Heard) -> Report[TaskCell, RunRecord]:
+        cell, started = attempt.cell, self.began.pop(attempt.cell)
+        if cell.task in self.broken:  # it broke meanwhile, and the task counts for nobody
+            return Report(cell, self._record(cell, started, self._fields_of_broken(cell)))
+        if heard.trouble:
+            return Report(cell, self.failed(cell, heard.trouble), final=heard.final)
+        fields, broken = heard.reply
+        if broken:
+            self.broken.setdefault(cell.task, broken)
+        return Report(cell, self._record(cell, started, fields))
 
     def _record(self, cell: TaskCell, started: datetime, fields: dict[str, Any]) -> RunRecord:
         task = self.tasks[cell.task]

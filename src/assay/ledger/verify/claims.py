@@ -329,6 +329,7 @@ def check_chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, in
     """Stage `chain`: every receipt from the first on is signed, in the log, and names the one before; none is left out."""
     assert given.root is not None
     receipts: list[Receipt] = []
+    proven: list[tuple[Path, Checkpoint]] = []
     with stage("chain"):
         folder = given.root / bundle.RECEIPTS
         try:
@@ -339,7 +340,7 @@ def check_chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, in
             data = load(path, check.RECEIPT_BYTES, hint="")
             try:
                 receipt, _ = read_receipt(data, key, path)
-                check_receipt(receipt, key, path)
+                proven.append((path, check_receipt(receipt, key, path)))
             except Refused as refused:
                 raise Refused("chain", refused.what, expected=refused.expected, found=refused.found, file=path) from None
             _follows(receipts, receipt, path)
@@ -348,9 +349,23 @@ def check_chain(given: Material, last: Receipt, key: LogKey, now: Checkpoint, in
             raise Refused("chain", "the last of the receipts is not the one that is verified", file=folder)
         if merkle.root([check.leaf_hash(receipt.digest) for receipt in receipts]) != now.root:
             raise Refused("chain", "the receipts are not all that the log has up to this one", file=folder)
+        _check_grown(receipts, proven)
         before = _previous(given.root / bundle.PREVIOUS, receipts)
     into.right("chain", f"{several(len(receipts), 'receipt')} from the first to this one, each naming the one before")
     return ReceiptChain(tuple(receipts), before)
+
+
+def _check_grown(receipts: list[Receipt], proven: list[tuple[Path, Checkpoint]]) -> None:
+    """Raise Refused unless each receipt is proven in the log of which it is the last entry, so in one and the same history."""
+    log = merkle.Frontier()
+    for receipt, (path, then) in zip(receipts, proven, strict=True):
+        log.add(check.leaf_hash(receipt.digest))
+        if then.size != log.count:
+            what = "its proof is not for the log in which it is the last entry"
+            raise Refused("chain", what, expected=f"size {log.count}", found=f"size {then.size}", file=path)
+        if then.root != log.root():
+            what = "its proof is for a log of another history"
+            raise Refused("chain", what, expected=log.root().hex(), found=then.root.hex(), file=path)
 
 
 def _follows(before: list[Receipt], receipt: Receipt, path: Path) -> None:

@@ -1,6 +1,8 @@
 """From evidence to the score of each participant by each validator; a kind of judge has the scorer. SPEC 2, 3.0.
 
-`score` asks the kind of the scheme. What all scorers need is here: which records stand, and for whom they count.
+`score` asks the kind of the scheme. What all scorers need is here: which records stand, and for whom they count. `stand` decides
+it for arrays of records (`assay.settle.columns`); only records whose key occurs twice are looked at one by one. `accepted` and
+`holding` say the same of single records, for explanations and pages.
 
 - Only evidence of the epochs `oldest` … `epoch` is read.
 - Of several records with one key the first accepted counts: the one with the lowest `seq`. Different records of one key are
@@ -18,12 +20,13 @@ import numpy as np
 
 from assay.errors import BadInput
 from assay.exact import NANO
-from assay.kind import find
+from assay.kind import Kind, find
 from assay.records import Evidence, Record
 from assay.scheme.model import ScoreRules
-from assay.settle.inputs import Frame, Scored
+from assay.settle.columns import Columns, RecordTable, StandingRecords
+from assay.settle.inputs import Frame, Ints, Scored
 
-__all__ = ["accepted", "first_epochs", "holding", "of_kind", "score"]
+__all__ = ["accepted", "by_columns", "first_epochs", "first_epochs_of", "holding", "of_kind", "score", "stand"]
 
 
 R = TypeVar("R", bound=Record)
@@ -93,6 +96,79 @@ def holding(frame: Frame) -> Callable[[Record], int | None]:
         return None if submissions[named] else named
 
     return of
+
+
+def stand(evidence: RecordTable, frame: Frame, model: type[Record]) -> StandingRecords:
+    """The records that stand, and for whom they count; raises BadInput as `accepted` does. SPEC 3.0."""
+    everything = evidence.columns
+    epochs = everything["epoch"]
+    at = np.flatnonzero((epochs >= frame.oldest) & (epochs <= frame.epoch))
+    columns = everything if len(at) == len(everything) else everything.take(at)
+    for name, places, file in (("validator", frame.row, "validators.csv"), ("participant", frame.column, "participants.csv")):
+        used = np.unique(columns[name]) if len(everything.names[name]) > len(places) else range(len(everything.names[name]))
+        _known((everything.names[name][code] for code in used), places, name, file)
+    twice = columns.twice(model.shared_key, model.parts)
+    if len(twice):
+        stays = np.ones(len(at), np.bool_)
+        stays[twice] = False
+        stays[twice[_chosen(evidence.read(at[twice]))]] = True
+        columns = columns.take(stays)
+    rows, cols = columns.lookup("validator", frame.row), _counting_for(columns, frame, model)
+    return StandingRecords(columns, rows, cols, first_epochs_of(everything, frame, by_participant=model.by_participant))
+
+
+def _chosen(records: Sequence[Record]) -> list[int]:
+    """The places of the records that were accepted first, of each key. Raises BadInput for different ones without `seq`."""
+    several: dict[tuple[object, ...], list[int]] = {}
+    for at, record in enumerate(records):
+        several.setdefault(record.slot, []).append(at)
+    place = {id(record): at for at, record in enumerate(records)}
+    return [place[id(_first([records[at] for at in same]))] for same in several.values()]
+
+
+def _counting_for(columns: Columns, frame: Frame, model: type[Record]) -> Ints:
+    """The column of the participant that each record counts for, −1 for nobody. SPEC 2, 3.0."""
+    named = columns.lookup("participant", frame.column)
+    if model.by_participant:
+        return named
+    if not model.shared_key:
+        current = columns.lookup("submission", {name: at for at, name in enumerate(dict.fromkeys(frame.submissions))})
+        numbers = {name: at for at, name in enumerate(dict.fromkeys(frame.submissions))}
+        theirs = np.array([numbers[name] for name in frame.submissions] or [-1], np.int64)[named]
+        return np.where((current == theirs) & np.append(frame.unique, False)[named], named, -1)
+    without = np.array([not submission for submission in frame.submissions] or [False], np.bool_)
+    held = columns.lookup("submission", frame.holder)
+    empty = columns.lookup("submission", {"": 0}) == 0
+    return np.where(empty, np.where(without[named], named, -1), held)
+
+
+def first_epochs_of(columns: Columns, frame: Frame, *, by_participant: bool) -> dict[str, int]:
+    """As `first_epochs`, of records as arrays."""
+    before = columns["epoch"] <= frame.epoch
+    epochs, lowest = columns["epoch"][before], dict[str, dict[str, int]]()
+    for name in ("participant",) if by_participant else ("submission", "participant"):
+        least = np.full(len(columns.names[name]), np.iinfo(np.int64).max)
+        np.minimum.at(least, columns[name][before], epochs)
+        lowest[name] = {
+            text: epoch
+            for text, epoch in zip(columns.names[name], least.tolist(), strict=True)
+            if epoch != np.iinfo(np.int64).max
+        }
+    first = {}
+    for key, submission in zip(frame.participants, frame.submissions, strict=True):
+        by_submission = submission and not by_participant
+        epoch = lowest["submission"].get(submission) if by_submission else lowest["participant"].get(key)
+        if epoch is not None and key not in frame.duplicate_of:
+            first[key] = epoch
+    return first
+
+
+def by_columns(kind: Kind, records: Sequence[Evidence], frame: Frame, rules: ScoreRules) -> Scored:
+    """The scores of a kind that has columns: of records that were read as arrays, or are put into arrays here. SPEC 2."""
+    if not isinstance(records, RecordTable):
+        same = of_kind(records, kind.record)
+        records = RecordTable(Columns.of(same, kind.columns(rules)), lambda at: [same[index] for index in at.tolist()])
+    return kind.tally(stand(records, frame, kind.record), frame, rules)
 
 
 def first_epochs(records: Sequence[Evidence], frame: Frame) -> dict[str, int]:

@@ -9,33 +9,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from assay.exact import NANO, half_even
-from assay.records import Evidence, Given, Points
 from assay.scheme.model import GivenScore, PointsScore
-from assay.settle.inputs import Frame, Scored
-from assay.settle.score import accepted, first_epochs, holding, of_kind
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, count, key, nanos
+from assay.settle.inputs import Frame, Ints, Scored
+
+GIVEN_COLUMNS = (*COMMON, nanos("score", NANO, None))
+"""The columns of a record of kind given. SPEC 7."""
+COLUMNS = (
+    *COMMON,
+    key("repository"),
+    *(count(name) for name in ("valid", "invalid", "revoked_valid", "revoked_invalid")),
+    RecordColumn("starred", "flag", 0),
+)
+"""The columns of a record of kind points. SPEC 7."""
 
 
-def score_given(records: Sequence[Evidence], frame: Frame, rules: GivenScore) -> Scored:
-    """Each validator's latest score of each submission; raises BadInput as `accepted` does. SPEC 2.5."""
-    mine = of_kind(records, Given)
-    latest: dict[tuple[int, int], Given] = {}
-    column_of = holding(frame)
-    for record in accepted(mine, frame):
-        column = column_of(record)
-        if column is not None:
-            cell = (frame.row[record.validator], column)
-            latest[cell] = max(latest.get(cell, record), record, key=lambda given: given.epoch)
+def counted_given(standing: StandingRecords, frame: Frame, rules: GivenScore) -> Scored:
+    """Each validator's latest score of each submission. SPEC 2.5."""
+    columns, (rows, cols) = standing.counting()
+    latest = _latest(rows * frame.shape[1] + cols, columns["epoch"])
     scores, epochs = np.zeros(frame.shape, np.int64), np.zeros(frame.shape, np.int64)
     counting = np.zeros(frame.shape, np.bool_)
-    for cell, record in latest.items():
-        counting[cell], scores[cell], epochs[cell] = True, record.score, record.epoch
-    return Scored(scores=scores, counting=counting, work={"epoch": epochs}, first=first_epochs(mine, frame))
+    cell = rows[latest], cols[latest]
+    counting[cell], scores[cell], epochs[cell] = True, columns["score"][latest], columns["epoch"][latest]
+    return Scored(scores=scores, counting=counting, work={"epoch": epochs}, first=standing.first)
+
+
+def _latest(groups: Ints, epochs: Ints) -> Ints:
+    """The place of the highest epoch of each group, in the order of the groups."""
+    order = np.lexsort((epochs, groups))
+    ordered = groups[order]
+    return order[np.append(ordered[1:] != ordered[:-1], True)] if len(order) else order
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +71,40 @@ def points(valid: Mapping[str, int], invalid: int, starred: int, rules: PointsSc
     return Tally(total, invalid, starred, worth, min(NANO, half_even(worth, rules.full_points)))
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: PointsScore) -> Scored:
-    """Each validator's count of each participant's issues, as a score; raises BadInput as `accepted` does. SPEC 2.4."""
-    mine = of_kind(records, Points)
+def counted(standing: StandingRecords, frame: Frame, rules: PointsScore) -> Scored:
+    """Each validator's count of each participant's issues, as a score. SPEC 2.4."""
     start = frame.oldest if rules.window_epochs is None else max(frame.oldest, frame.epoch - rules.window_epochs + 1)
-    cells: dict[tuple[int, int], dict[str, list[Points]]] = {}
-    for record in accepted(mine, frame):
-        if record.repository in rules.repositories:
-            cell = (frame.row[record.validator], frame.column[record.participant])
-            cells.setdefault(cell, {}).setdefault(record.repository, []).append(record)
-    counting = np.zeros(frame.shape, np.bool_)
-    # Object arrays hold Python integers: a table may value an issue beyond 64 bits of nanos.
-    arrays = {name: np.full(frame.shape, 0, np.object_) for name in ("valid", "invalid", "starred", "points", "score")}
-    for cell, repositories in cells.items():
-        if any(record.epoch >= start for of_repository in repositories.values() for record in of_repository):
-            counting[cell] = True
-            tally = _tally(repositories, start, rules)
+    columns, width = standing.columns, frame.shape[1]
+    listed = columns.lookup("repository", {name: at for at, name in enumerate(rules.repositories)})
+    columns, listed = columns.take(listed >= 0), listed[listed >= 0]
+    cells = columns.lookup("validator", frame.row) * width + columns.lookup("participant", frame.column)
+    recent = columns["epoch"] >= start
+    worth = list(rules.repositories.values())
+
+    # One place for each (cell, repository) that occurs; sums of issues stay far below 2^63.
+    pairs, place = np.unique(cells * len(worth) + listed, return_inverse=True)
+    of_cell, repository = np.divmod(pairs, max(1, len(worth)))
+    net = {}
+    for name in ("valid", "invalid"):
+        sums = np.zeros(len(pairs), np.int64)
+        np.add.at(sums, place[recent], (columns[name] - columns[f"revoked_{name}"])[recent])
+        net[name] = np.maximum(0, sums)
+    starred = columns["starred"][_latest(place, columns["epoch"])]
+
+    counting = np.zeros(frame.shape[0] * width, np.bool_)
+    counting[cells[recent]] = True
+    arrays = {name: np.full(len(counting), 0, np.object_) for name in ("valid", "invalid", "starred", "points", "score")}
+    bounds = np.flatnonzero(np.append(np.append(True, of_cell[1:] != of_cell[:-1]), True)) if len(pairs) else np.zeros(1, int)
+    # Python's integers: a table may value an issue beyond 64 bits of nanos.
+    names, valid, invalid, stars = list(rules.repositories), net["valid"].tolist(), net["invalid"].tolist(), starred.tolist()
+    of_cell, repository = of_cell.tolist(), repository.tolist()
+    for begin, end in itertools.pairwise(bounds.tolist()):
+        cell = of_cell[begin]
+        if counting[cell]:
+            by_name = {names[repository[at]]: valid[at] for at in range(begin, end)}
+            tally = points(by_name, sum(invalid[begin:end]), sum(stars[begin:end]), rules)
             for name, array in arrays.items():
                 array[cell] = getattr(tally, name)
-    scores = arrays.pop("score").astype(np.int64)
-    return Scored(scores=scores, counting=counting, work=arrays, first=first_epochs(mine, frame))
-
-
-def _tally(repositories: Mapping[str, Sequence[Points]], start: int, rules: PointsScore) -> Tally:
-    """The sums since `start`; stars as the latest record of any epoch says."""
-    valid: dict[str, int] = {}
-    invalid = starred = 0
-    for repository, of_repository in repositories.items():
-        recent = [record for record in of_repository if record.epoch >= start]
-        valid[repository] = max(0, sum(record.valid - record.revoked_valid for record in recent))
-        invalid += max(0, sum(record.invalid - record.revoked_invalid for record in recent))
-        starred += max(of_repository, key=lambda record: record.epoch).starred
-    return points(valid, invalid, starred, rules)
+    scores = arrays.pop("score").astype(np.int64).reshape(frame.shape)
+    work = {name: array.reshape(frame.shape) for name, array in arrays.items()}
+    return Scored(scores=scores, counting=counting.reshape(frame.shape), work=work, first=standing.first)

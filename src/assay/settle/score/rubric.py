@@ -16,21 +16,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.exact import BPS, NANO
-from assay.records import Evidence, Rubric
 from assay.scheme.model import RubricScore
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, choice
 from assay.settle.inputs import Bools, Frame, Ints, Scored
-from assay.settle.score import accepted, first_epochs, holding, of_kind
 
 if TYPE_CHECKING:
     from assay.scheme.bounty import Format
 
-__all__ = ["BASELINE", "VERDICTS", "Grade", "after_verdict", "answer_text", "judge", "score"]
+__all__ = ["BASELINE", "VERDICTS", "Grade", "after_verdict", "answer_text", "columns", "counted", "judge"]
 
 BASELINE = ("B1", "B2", "B3", "B4")
 """Legal, ethical, not spam, addresses the problem; true = met."""
@@ -102,34 +101,79 @@ def _answers(given: object, names: Sequence[str]) -> list[bool] | None:
     return [answer is True for answer in answers] if all(isinstance(answer, bool) for answer in answers) else None
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: RubricScore) -> Scored:
-    """Each validator's BPS of each submission, as nanos; raises BadInput as `accepted` does. SPEC 2.3."""
-    mine = of_kind(records, Rubric)
-    scores = np.zeros(frame.shape, np.int64)
-    counting, unjudged, suspected = (np.zeros(frame.shape, np.bool_) for _ in range(3))
-    numbers = {name: np.zeros(frame.shape, np.int64) for name in ("base", "missed_skippable", "bps")}
-    flags = {name: np.zeros(frame.shape, np.bool_) for name in ("gate", "capped")}
-    verdicts = np.full(frame.shape, None, np.object_)
-    column_of = holding(frame)
-    for record in accepted(mine, frame):
-        column = column_of(record)
-        if column is None:
-            continue
-        cell = (frame.row[record.validator], column)
-        grade = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
-        if grade is None:
-            unjudged[cell] = True
-            continue
-        if record.injection_suspected and rules.injection is not None:
-            unjudged[cell] = suspected[cell] = True
-            continue
-        counting[cell] = True
-        scores[cell] = grade.bps * (NANO // BPS)
-        verdicts[cell] = grade.verdict
-        for name, number in numbers.items():
-            number[cell] = getattr(grade, name)
-        for name, flag in flags.items():
-            flag[cell] = getattr(grade, name)
-    work: dict[str, Ints | Bools | NDArray[np.object_]] = {**numbers, "verdict": verdicts, **flags}
-    first = first_epochs(mine, frame)
-    return Scored(scores=scores, counting=counting, unjudged=unjudged, suspected=suspected, work=work, first=first)
+_MOVED = {name: at for at, name in enumerate(VERDICTS)}
+
+
+def columns(rules: RubricScore) -> tuple[RecordColumn, ...]:
+    """The columns of a record: each answer of the baseline and of the rubric's checks. SPEC 7."""
+    return (
+        *COMMON,
+        *(RecordColumn(f"baseline.{name}", "answer", -1) for name in BASELINE),
+        *(RecordColumn(f"checks.{check.id}", "answer", -1) for check in rules.checks),
+        RecordColumn("verdict", "choice", -1, words=VERDICTS),
+        choice("outcome", "judged", "unjudged"),
+        RecordColumn("injection_suspected", "flag", 0),
+        RecordColumn("attestation", "note", most=256),
+        RecordColumn("quotes", "notes"),
+    )
+
+
+def counted(standing: StandingRecords, frame: Frame, rules: RubricScore) -> Scored:
+    """Each validator's BPS of each submission, as nanos, as `judge` gives them. SPEC 2.3."""
+    given, cell = standing.counting()
+    gates = np.stack([given[f"baseline.{name}"] for name in BASELINE])
+    met = (gates == 1).all(axis=0)
+    base, missed = (np.zeros(len(given), np.int64) for _ in range(2))
+    capped, malformed = (np.zeros(len(given), np.bool_) for _ in range(2))
+    for check in rules.checks:
+        answers = given[f"checks.{check.id}"]
+        base += check.weight * (answers == 1)
+        missed += check.weight * (check.skippable & (answers == 0))
+        capped |= (answers == 0) & (not check.skippable)
+        malformed |= answers < 0
+    malformed = (gates < 0).any(axis=0) | (met & (malformed | (given["verdict"] < 0))) | (given["outcome"] != 0)
+    moved = np.zeros(len(given), np.int64)
+    for verdict, at in _MOVED.items():
+        mine = given["verdict"] == at
+        moved[mine] = _after_verdicts(verdict, base[mine], missed[mine])
+    bps = np.where(capped, np.minimum(moved, FIFTH), moved)
+    suspect = ~malformed & (given["injection_suspected"] == 1) & (rules.injection is not None)
+    graded = ~malformed & ~suspect
+    works = graded & met
+
+    def spread(values: Any, kind: Any, among: Bools) -> Any:
+        array = np.zeros(frame.shape, kind)
+        array[cell[0][among], cell[1][among]] = values[among] if isinstance(values, np.ndarray) else values
+        return array
+
+    numbers = {"base": base, "missed_skippable": missed, "bps": bps}
+    work: dict[str, Ints | Bools | NDArray[np.object_]] = {
+        name: spread(values, np.int64, works) for name, values in numbers.items()
+    }
+    work["verdict"] = np.full(frame.shape, None, np.object_)
+    work["verdict"][cell[0][works], cell[1][works]] = np.array(VERDICTS, np.object_)[given["verdict"][works]]
+    work |= {"gate": spread(True, np.bool_, works), "capped": spread(capped, np.bool_, works)}
+    return Scored(
+        scores=spread(bps * (NANO // BPS), np.int64, works),
+        counting=spread(True, np.bool_, graded),
+        unjudged=spread(True, np.bool_, ~graded),
+        suspected=spread(True, np.bool_, suspect),
+        work=work,
+        first=standing.first,
+    )
+
+
+def _after_verdicts(verdict: str, base: Ints, missed: Ints) -> Ints:
+    """`after_verdict` of several judgements."""
+    if verdict == "FUNDAMENTALLY_BROKEN":
+        return np.minimum(base, FIFTH)
+    return np.asarray(
+        {
+            "EXCEPTIONAL": base + missed,
+            "ELEGANT": base + missed // 2,
+            "COHERENT": base,
+            "MINOR_ISSUES": base - base // 10,
+            "FLAWED": base - base // 5,
+        }[verdict],
+        np.int64,
+    )

@@ -8,18 +8,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
-from assay.records import Evidence, Tests
 from assay.scheme.model import TestsScore
+from assay.settle.columns import COMMON, RecordColumn, StandingRecords, count, key
 from assay.settle.inputs import Bools, Frame, Ints, Scored
-from assay.settle.score import accepted, first_epochs, holding, of_kind
 
-__all__ = ["score", "score_of", "tally"]
+__all__ = ["COLUMNS", "counted", "score_of", "tally"]
 
 
 def score_of(passed: int, trials: int) -> int:
@@ -27,39 +26,31 @@ def score_of(passed: int, trials: int) -> int:
     return half_even(passed * NANO, trials)
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Scored:
-    """Each validator's pass rate of each participant's submission; raises BadInput as `accepted` and `tally` do. SPEC 2.1."""
-    mine = of_kind(records, Tests)
-    width = len(frame.participants)
-    seen: list[
-        int
-    ] = []  # the cell, validator · width + participant, of each record; then of each trial that ran, and that passed
-    run: list[int] = []
-    passed: list[int] = []
-    tasks, trials = frozenset(frame.tasks), rules.trials
-    row, column_of = frame.row, holding(frame)
-    for record in accepted(mine, frame):
-        column = column_of(record)
-        if column is None:
-            continue
-        cell = row[record.validator] * width + column
-        seen.append(cell)
-        if record.outcome != "error" and record.trial <= trials and record.task in tasks:
-            run.append(cell)
-            if record.outcome == "pass":
-                passed.append(cell)
+COLUMNS = (
+    *COMMON,
+    key("task"),
+    RecordColumn("outcome", "word", words=("pass", "fail", "timeout", "error")),
+    count("trial", 1, least=1),
+    RecordColumn("image", "note", most=256),
+)
+"""The columns of a record. SPEC 7."""
+PASS, ERROR = 0, 3
 
-    def counted(cells: list[int]) -> Ints:
-        return np.bincount(np.array(cells, np.int64), minlength=frame.shape[0] * width).reshape(frame.shape)
 
-    return tally(
-        counted(passed),
-        len(tasks) * trials - counted(run),
-        counted(seen) > 0,
-        frame,
-        rules,
-        first_epochs(mine, frame),
-    )
+def counted(standing: StandingRecords, frame: Frame, rules: TestsScore) -> Scored:
+    """Each validator's pass rate of each participant's submission; raises BadInput as `tally` does. SPEC 2.1."""
+    columns, (rows, cols) = standing.counting()
+    width, tasks = frame.shape[1], dict.fromkeys(frame.tasks, 0)
+    cells = rows * width + cols
+    known = (columns.lookup("task", tasks) == 0) & (columns["trial"] <= rules.trials)
+    ran = known & (columns["outcome"] != ERROR)
+
+    def counts(of: Ints) -> Ints:
+        return np.bincount(of, minlength=frame.shape[0] * width).reshape(frame.shape)
+
+    missing = len(tasks) * rules.trials - counts(cells[ran])
+    passed = counts(cells[known & (columns["outcome"] == PASS)])
+    return tally(passed, missing, counts(cells) > 0, frame, rules, standing.first)
 
 
 def tally(passed: Ints, missing: Ints, seen: Bools, frame: Frame, rules: TestsScore, first: Mapping[str, int]) -> Scored:

@@ -8,18 +8,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from assay.exact import NANO, half_even
-from assay.records import Evidence, Workflow
+from assay.records import Workflow
 from assay.scheme.model import WorkflowScore
-from assay.settle.inputs import Frame, Scored
-from assay.settle.score import accepted, first_epochs, of_kind
+from assay.settle.columns import COMMON, Columns, StandingRecords, choice, count, half_even_all, key, nanos, together
+from assay.settle.inputs import Bools, Frame, Ints, Scored
+from assay.settle.score import accepted
 
-__all__ = ["TaskScore", "score", "succeeded", "task", "windows"]
+__all__ = ["COLUMNS", "TaskScore", "counted", "succeeded", "task", "task_scores", "windows", "wrong"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,16 @@ def succeeded(record: Workflow, rules: WorkflowScore) -> bool:
     return record.outcome == "ran" and record.quality * record.steps_completed > rules.gate * record.steps_total
 
 
-def windows(records: Sequence[Workflow], frame: Frame, rules: WorkflowScore) -> dict[tuple[int, int], list[Workflow]]:
-    """(validator, participant) → the tasks of its window, in order; none if all were left out for service errors. SPEC 2.2."""
+def windows(
+    records: Sequence[Workflow], frame: Frame, rules: WorkflowScore, left_out: Collection[tuple[str, int, str]] = ()
+) -> dict[tuple[int, int], list[Workflow]]:
+    """(validator, participant) → the tasks of its window, in order; none if all were left out for service errors. SPEC 2.2.
+
+    left_out: `Scored.left_out`, where the records are only those about one participant.
+    """
     standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
+    failed |= set(left_out)
     kept: dict[tuple[int, int], list[Workflow]] = {}
     for record in standing:
         column = frame.column[record.participant]
@@ -90,14 +99,159 @@ def _place(record: Workflow) -> tuple[int, bytes]:
     return record.epoch, record.task.encode()
 
 
-def score(records: Sequence[Evidence], frame: Frame, rules: WorkflowScore) -> Scored:
-    """Each validator's mean over the window of each participant's tasks; raises BadInput as `accepted` does. SPEC 2.2."""
-    mine = of_kind(records, Workflow)
-    scores, count = np.zeros(frame.shape, np.int64), np.zeros(frame.shape, np.int64)
-    emptied = np.zeros(frame.shape, np.bool_)
-    for cell, window in windows(mine, frame, rules).items():
-        emptied[cell] = not window
-        if window:
-            count[cell] = len(window)
-            scores[cell] = half_even(sum(task(record, rules).score for record in window), len(window))
-    return Scored(scores=scores, counting=count > 0, emptied=emptied, work={"tasks": count}, first=first_epochs(mine, frame))
+UNITS = 10**9 * NANO - 1
+"""The most nanos of a cost, a budget or a time."""
+NEEDED = ("quality", "steps_completed", "steps_total", "cost", "budget", "seconds", "max_seconds")
+"""Fields that a task that ran must have; a task that did not may leave them out."""
+_NUMBERS = ("retries", "declared_retries", "timeouts", "hard_failures")
+COLUMNS = (
+    *COMMON,
+    key("task"),
+    choice("outcome", "ran", "invalid", "service-error"),
+    nanos("quality", NANO),
+    *(count(name) for name in ("steps_completed", "steps_total")),
+    *(nanos(name, UNITS) for name in ("cost", "budget", "seconds", "max_seconds")),
+    *(count(name) for name in _NUMBERS),
+)
+"""The columns of a record. SPEC 7."""
+RAN, SERVICE_ERROR = 0, 2
+
+
+def wrong(columns: Columns, present: Mapping[str, Bools]) -> Bools:
+    """Which records have fields that do not fit each other; `present`: field → which records have it. SPEC 2.2."""
+    ran = columns["outcome"] == RAN
+    bad = columns["steps_completed"] > columns["steps_total"]
+    for name in NEEDED:
+        if name in present:
+            bad |= ran & ~present[name]
+    for name in ("steps_total", "budget", "max_seconds"):
+        bad |= ran & (columns[name] == 0)
+    return bad
+
+
+CLOSE = 2.0**-16
+"""Nanos: nearer than this to a half, the float is not trusted. It is wrong by less than 2^-18."""
+
+
+AT_ONCE = 2**14
+"""Tasks that are scored together: few enough that all their numbers stay in the processor's cache."""
+
+
+def task_scores(columns: Columns, rules: WorkflowScore) -> Ints:
+    """S of each task in nanos, half to even, as `task` gives it. SPEC 2.2.
+
+    Floats settle all that are clearly above or below a half; the others are compared exactly.
+    """
+    names = ("outcome", *NEEDED, *_NUMBERS)
+    scores = np.empty(len(columns), np.int64)
+    for begin in range(0, len(columns), AT_ONCE):
+        some = slice(begin, begin + AT_ONCE)
+        scores[some] = _task_scores({name: columns.numbers[name][some].astype(np.int64, copy=False) for name in names}, rules)
+    return scores
+
+
+def _task_scores(columns: Mapping[str, Ints], rules: WorkflowScore) -> Ints:
+    weights, penalties = rules.weights, rules.penalties
+    steps, budget, limit = (columns[name] for name in ("steps_total", "budget", "max_seconds"))
+    ran = columns["outcome"] == RAN
+    if not ran.all():
+        steps, budget, limit = (np.where(ran, values, 1) for values in (steps, budget, limit))
+    success = columns["quality"] * columns["steps_completed"]
+    passed = success > rules.gate * steps
+    spared = np.where(passed, np.maximum(0, budget - columns["cost"]), 0)
+    early = np.where(passed, np.maximum(0, limit - columns["seconds"]), 0)
+    unplanned = np.maximum(0, columns["retries"] - np.minimum(columns["declared_retries"], rules.max_retries_per_step * steps))
+    reliability = np.full(len(ran), NANO, np.int64)
+    for penalty, many in (
+        (penalties.unplanned_retry, unplanned),
+        (penalties.timeout, columns["timeouts"]),
+        (penalties.hard_failure, columns["hard_failures"]),
+    ):  # at most 10^18 is taken each time
+        reliability = np.maximum(0, reliability - penalty * many)
+    # w·a/b of each part, in nanos; the float is right to 10^-6 of a nano
+    share = np.array([weights.success, weights.cost, weights.latency, weights.reliability]) / NANO
+    found = share[0] * (success / steps) + share[1] * (spared / budget * NANO)
+    found += share[2] * (early / limit * NANO) + share[3] * reliability
+    scores = np.rint(found).astype(np.int64)
+    close = np.flatnonzero(np.abs(np.abs(found - scores) - 0.5) < CLOSE)
+    if len(close):
+        parts = (success, spared, early, reliability, steps, budget, limit)
+        scores[close] = _settled(np.floor(found[close]).astype(np.int64), tuple(part[close] for part in parts), rules)
+    return np.where(ran, scores, 0)
+
+
+def _settled(floors: Ints, parts: tuple[Ints, ...], rules: WorkflowScore) -> Ints:
+    """The scores of tasks that are within CLOSE of floor + 1/2, compared exactly.
+
+    The four parts come over one denominator D. 2·numerator − (2·floor + 1)·D is computed modulo 2^64; its size is at most
+    2·CLOSE·D, so it is exact where D is below 2^76. Elsewhere Python's integers decide.
+    """
+    success, spared, early, reliability, *wholes = parts
+    weights = rules.weights
+    common = math.gcd(weights.success, weights.cost, weights.latency, weights.reliability, NANO)
+    over_success, over_cost, over_latency, over_reliability = (
+        weight // common for weight in (weights.success, weights.cost, weights.latency, weights.reliability)
+    )
+    tops, bottoms = list[Ints](), list[Ints]()
+    for top, whole in zip((success, spared, early), wholes, strict=True):
+        factor = np.gcd(top, whole)
+        tops.append(top // factor)
+        bottoms.append(whole // factor)
+    (first, second, third), scale = bottoms, NANO // common
+
+    def terms(tops: Sequence[Any], first: Any, second: Any, third: Any, reliability: Any) -> tuple[Any, Any]:
+        """The numerator and D: of arrays modulo 2^64, of Python's integers exactly."""
+        whole = first * second * third
+        numerator = over_success * tops[0] * second * third + over_cost * NANO * tops[1] * first * third
+        numerator = numerator + over_latency * NANO * tops[2] * first * second + over_reliability * reliability * whole
+        return numerator, scale * whole
+
+    numerators, wholes_ = terms(tops, first, second, third, reliability)
+    over = 2 * numerators - (2 * floors + 1) * wholes_
+    scores: Ints = floors + ((over > 0) | ((over == 0) & (floors % 2 == 1)))
+    for at in np.flatnonzero(scale * first.astype(np.float64) * second * third >= 2.0**75).tolist():
+        scores[at] = half_even(*terms([int(top[at]) for top in tops], *(int(part[at]) for part in (*bottoms, reliability))))
+    return scores
+
+
+def counted(standing: StandingRecords, frame: Frame, rules: WorkflowScore) -> Scored:
+    """Each validator's mean over the window of each participant's tasks. SPEC 2.2."""
+    columns, failed = standing.columns, np.flatnonzero(standing.columns["outcome"] == SERVICE_ERROR)
+    use = standing.cols >= 0
+    width = frame.shape[1]
+    seen = np.zeros(frame.shape[0] * width, np.bool_)
+    cells = standing.rows * width + standing.cols
+    seen[cells[use]] = True
+    left_out = frozenset[tuple[str, int, str]]()
+    if len(failed):
+        places = together([columns[name] for name in ("validator", "epoch", "task")])
+        use &= ~np.isin(places, places[failed])
+        who, when, what = (columns[name][failed].tolist() for name in ("validator", "epoch", "task"))
+        named, asked = columns.names["validator"], columns.names["task"]
+        left_out = frozenset((named[row], epoch, asked[task]) for row, epoch, task in zip(who, when, what, strict=True))
+    if not use.all():
+        columns, cells = columns.take(use), cells[use]
+    counts = np.bincount(cells, minlength=len(seen))
+    if counts.max(initial=0) > rules.window:
+        last = _last(columns, cells, counts, rules.window)
+        columns, cells = columns.take(last), cells[last]
+        counts = np.minimum(counts, rules.window)
+    sums = np.zeros(len(seen), np.int64)
+    np.add.at(sums, cells, task_scores(columns, rules))
+    scores = half_even_all(sums, np.maximum(1, counts))
+    tasks: Ints = counts.astype(np.int64).reshape(frame.shape)
+    return Scored(
+        scores=scores.reshape(frame.shape),
+        counting=tasks > 0,
+        emptied=seen.reshape(frame.shape) & (tasks == 0),
+        work={"tasks": tasks},
+        first=standing.first,
+        left_out=left_out,
+    )
+
+
+def _last(columns: Columns, cells: Ints, counts: Ints, window: int) -> Ints:
+    """The places of the last `window` tasks of each cell, by (epoch, task)."""
+    order = np.lexsort((columns.ranks("task"), columns["epoch"], cells))
+    ends = np.cumsum(counts)[cells[order]]
+    return order[np.arange(len(order)) >= ends - window]

@@ -460,7 +460,9 @@ def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[E
     assert isinstance(rules, WorkflowScore)
     failed: dict[tuple[int, str], list[Json]] = {}
     count: set[tuple[int, str]] = set()
-    tasks_of = windows.windows([record for record in records if isinstance(record, Workflow)], frame, rules)
+    tasks_of = windows.windows(
+        [record for record in records if isinstance(record, Workflow)], frame, rules, settlement.scored.left_out
+    )
     for key in _votes(subject):
         for record in tasks_of[frame.row[key], frame.column[subject.participant.key]]:
             of = (record.epoch, record.task)

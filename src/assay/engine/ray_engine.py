@@ -1,0 +1,294 @@
+"""Errands as Ray tasks: placed by what they need, bounded in flight, carried out elsewhere if their node is lost.
+
+- A task asks Ray for cores, memory, GPUs and, if untrusted programs run in it, for a node that has the custom resource `sandbox`.
+- At most `AHEAD` times as many errands are under way as the cluster can carry out at one time; the others are not made yet.
+- A node that has the parcels of an errand (task set, submission) is preferred, unless it is full.
+- Causes: a node, a worker or an object is lost, so the errand goes elsewhere, at most `LOST` times; an error of the judge goes
+  back to the run, which tries again as it does locally; whatever has a result is never repeated.
+- An end is a cancelled task: its station gives up and clears up before the task is over.
+
+Ray is asked for nothing else: retries of its own are off, since only the run knows what may be repeated.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import assay
+from assay.engine import ray_node
+from assay.engine.load import ErrandLoad
+from assay.errors import BadInput, Unreachable
+from assay.judge.stations import Errand, Heard, Needs, Parcel, StationSpec, pack
+
+__all__ = ["Placement", "RayEngine", "RayNode", "slots"]
+
+AHEAD = 2
+LOST = 20
+"""Times that one errand may be lost before it is an error."""
+PATIENCE = 120.0
+"""Seconds that cancelled errands have to clear up."""
+SANDBOX = "sandbox"
+_SHARE = 0.001
+"""Of the resource `sandbox`: it says that a node can hold boxes, and not how many."""
+NODELESS = 60.0
+"""Seconds that an errand waits for a node that has what it needs: one that was lost may come back."""
+_PARCELS = 256
+"""Parcels that the driver keeps in Ray's object store at a time."""
+_LOOK = 2.0
+"""Seconds between two looks at which nodes there are."""
+_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A node of the cluster, and what it has in all."""
+
+    id: str
+    resources: Mapping[str, float]
+
+    def takes(self, needs: Needs, cpus: float) -> int:
+        """How many such errands it can carry out at one time."""
+        asked = _resources(needs, cpus)
+        return min((math.floor(self.resources.get(name, 0.0) / amount + 1e-9) for name, amount in asked.items()), default=0)
+
+
+def _resources(needs: Needs, cpus: float) -> dict[str, float]:
+    """What an errand asks of a node, as Ray names it."""
+    asked = {"CPU": cpus, "memory": float(needs.memory), "GPU": float(needs.gpus), SANDBOX: _SHARE if needs.sandbox else 0.0}
+    return {name: amount for name, amount in asked.items() if amount}
+
+
+def slots(nodes: list[RayNode], needs: Needs, cpus: float) -> int:
+    """How many such errands all nodes together can carry out at one time."""
+    return sum(node.takes(needs, cpus) for node in nodes)
+
+
+class Placement:
+    """Which node is preferred for an errand: of those that have its parcels the one with the least of ours."""
+
+    def __init__(self) -> None:
+        self._has: dict[str, set[str]] = defaultdict(set)
+        self.going = Counter[str]()
+        """Errands by the node for which they were meant."""
+
+    def prepared(self, node: str, digests: list[str]) -> None:
+        """Note that a node has these parcels now."""
+        for digest in digests:
+            self._has[digest].add(node)
+
+    def choose(self, nodes: list[RayNode], needs: Needs, cpus: float, digests: list[str], avoid: str = "") -> str | None:
+        """The node to prefer; None if Ray may choose. avoid: where the errand was lost."""
+        able = [node.id for node in nodes if node.id != avoid and node.takes(needs, cpus)]
+        ready = [node for node in able if digests and all(node in self._has[digest] for digest in digests)]
+        if not ready and not avoid:
+            return None
+        return min(ready or able, key=lambda node: (self.going[node], node), default=None)
+
+
+@dataclass
+class _Sent:
+    """An errand under way."""
+
+    number: int
+    errand: Errand
+    key: str
+    node: str | None = None
+    lost: int = 0
+    avoid: str = ""
+    """The node where it was lost last."""
+    until: float = 0.0
+    """How long it waits for a node that could take it."""
+
+
+class RayEngine:
+    """A `stations.ErrandEngine` on a Ray cluster. It must be closed."""
+
+    def __init__(self, address: str | None = None, most: int | None = None) -> None:
+        """Raises BadInput where Ray is not installed or no cluster is, and Unreachable where one does not answer."""
+        for name, value in _RAY.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ImportError:
+            raise BadInput("judging on many machines needs the Python package ray", hint="pip install 'assay[ray]'") from None
+        self._ray, self._most = ray, most
+        where = address or os.environ.get("RAY_ADDRESS") or "auto"
+        hint = f"""start a node first: ray start --head --resources='{{"{SANDBOX}": 1}}'; then name it: --address HOST:PORT"""
+        try:
+            ray.init(address=where, namespace="assay", log_to_driver=False, configure_logging=False)
+        except ConnectionError as error:
+            raise Unreachable(f"there is no Ray cluster at {where}: {str(error)[:200]}", hint=hint) from None
+        except (ValueError, RuntimeError) as error:
+            raise BadInput(f"{where[:80]!r}: {str(error)[:300]}", field="--address", hint=hint) from None
+        ray._private.worker._worker_logs_enabled = False  # Ray prints news of its nodes to stdout, where --json writes
+
+    def crew(self, spec: StationSpec) -> RayCrew:
+        """See `stations.ErrandEngine.crew`."""
+        return RayCrew(self._ray, spec, self._most)
+
+    def close(self) -> None:
+        """Leave the cluster. Stations of this driver end by themselves."""
+        self._ray.shutdown()
+
+
+class RayCrew:
+    """A `stations.Crew` of Ray tasks."""
+
+    def __init__(self, ray: Any, spec: StationSpec, most: int | None) -> None:
+        self._ray, self._spec, self._most = ray, ray.put(spec), most
+        self._run = secrets.token_hex(8)
+        self._task = ray.remote(max_retries=0)(ray_node.carry_out)
+        self._gate = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ray_node.Bucket).remote(spec.rate)
+        self._parcels: OrderedDict[str, Any] = OrderedDict()
+        self._going: dict[Any, _Sent] = {}
+        self._homeless: list[_Sent] = []
+        """Errands that no node could take now."""
+        self._load, self._placement = ErrandLoad(), Placement()
+        self._nodes: list[RayNode] = []
+        self._looked = -math.inf
+        self._needs = Needs(), 1.0
+        """What the last errand asked for: the next is taken to ask for the same."""
+
+    def idle(self) -> bool:
+        """See `stations.Crew.idle`."""
+        bound = AHEAD * max(1, slots(self._there(), *self._needs))
+        return len(self._going) + len(self._homeless) < (bound if self._most is None else min(self._most, bound))
+
+    def send(self, number: int, errand: Errand) -> None:
+        """See `stations.Crew.send`."""
+        task = errand.parcels.get("task")
+        self._place(_Sent(number, errand, "" if task is None else task.digest))
+
+    def _place(self, sent: _Sent) -> None:
+        needs = sent.errand.needs
+        if slots(self._there(), needs, min(needs.cpus, 1.0)):
+            self._begin(sent)
+        else:
+            sent.until = time.monotonic() + NODELESS
+            self._homeless.append(sent)
+
+    def _housed(self) -> Iterator[Heard]:
+        """Begin what waited for a node and has one now; what waited for too long is trouble."""
+        waiting, self._homeless = self._homeless, []
+        for sent in waiting:
+            needs = sent.errand.needs
+            if slots(self._there(), needs, min(needs.cpus, 1.0)):
+                self._begin(sent)
+            elif time.monotonic() > sent.until:
+                yield Heard(sent.number, trouble=self._impossible(needs))
+            else:
+                self._homeless.append(sent)
+
+    def _begin(self, sent: _Sent) -> None:
+        errand, needs = sent.errand, sent.errand.needs
+        widest = max((node.resources.get("CPU", 0.0) for node in self._there()), default=1.0)
+        cpus = min(self._load.cpus(sent.key, needs), widest)  # a task may allow more cores than any node has
+        self._needs = needs, cpus
+        digests = [parcel.digest for parcel in errand.parcels.values()]
+        sent.node = self._placement.choose(self._there(), needs, cpus, digests, sent.avoid)
+        options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": needs.gpus, "name": f"assay {sent.number}"}
+        if needs.memory:
+            options["memory"] = needs.memory
+        if needs.sandbox:
+            options["resources"] = {SANDBOX: _SHARE}
+        if sent.node is not None:
+            self._placement.going[sent.node] += 1
+            options["scheduling_strategy"] = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                sent.node, soft=True, _spill_on_unavailable=True
+            )
+        parcels = {name: (parcel.digest, self._shipped(parcel)) for name, parcel in errand.parcels.items()}
+        ref = self._task.options(**options).remote(
+            assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory, self._gate
+        )
+        self._going[ref] = sent
+
+    def _shipped(self, parcel: Parcel) -> Any:
+        """Where a parcel's archive is in Ray's object store. Errands under way hold theirs, so any other may be forgotten."""
+        ref = self._parcels.pop(parcel.digest, None)
+        if ref is None:
+            ref = self._ray.put(pack(parcel.folder))
+        self._parcels[parcel.digest] = ref
+        if len(self._parcels) > _PARCELS:
+            self._parcels.popitem(last=False)
+        return ref
+
+    def hear(self, seconds: float) -> Iterator[Heard]:
+        """See `stations.Crew.hear`."""
+        yield from self._housed()
+        if not self._going:
+            time.sleep(seconds)
+            return
+        if self._ray.wait(list(self._going), num_returns=1, timeout=seconds)[0]:
+            ended, _ = self._ray.wait(list(self._going), num_returns=len(self._going), timeout=0)
+            for ref in ended:
+                sent = self._going.pop(ref)
+                if sent.node is not None:
+                    self._placement.going[sent.node] -= 1
+                heard = self._ended(sent, ref)
+                if heard is not None:
+                    yield heard
+
+    def _ended(self, sent: _Sent, ref: Any) -> Heard | None:
+        """What an errand came to; None if it goes elsewhere."""
+        errors = self._ray.exceptions
+        try:
+            answer: ray_node.Answer = self._ray.get(ref)
+        except errors.RayTaskError as error:  # our own code failed there
+            return Heard(sent.number, trouble=f"a node failed: {str(error.cause or error)[:500]}")
+        except errors.RayError as error:
+            return self._again(sent, f"{type(error).__name__}: the node or its worker was lost", sent.node or "")
+        if answer.lost:
+            return self._again(sent, answer.lost, answer.node)
+        self._placement.prepared(answer.node, [parcel.digest for parcel in sent.errand.parcels.values()])
+        outcome = answer.outcome
+        if not outcome.trouble:
+            self._load.saw(sent.key, outcome.cores, answer.busy if self._full else None)
+        return Heard(sent.number, outcome.reply, outcome.files, outcome.trouble, outcome.final)
+
+    def _again(self, sent: _Sent, why: str, node: str) -> Heard | None:
+        sent.lost, sent.avoid = sent.lost + 1, node
+        if sent.lost > LOST:
+            return Heard(sent.number, trouble=f"it was lost {sent.lost} times, at last: {why}")
+        self._looked = -math.inf
+        self._place(sent)
+        return None
+
+    @property
+    def _full(self) -> bool:
+        """Whether there is more to do than the nodes carry out at one time."""
+        return len(self._going) >= slots(self._nodes, *self._needs)
+
+    def _there(self) -> list[RayNode]:
+        """The nodes that live, as they were just now."""
+        if time.monotonic() - self._looked > _LOOK:
+            self._nodes = [RayNode(node["NodeID"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
+            self._looked = time.monotonic()
+        return self._nodes
+
+    def _impossible(self, needs: Needs) -> str:
+        if needs.sandbox and not any(SANDBOX in node.resources for node in self._nodes):
+            return f"""no node can hold a sandbox: start some with ray start … --resources='{{"{SANDBOX}": 1}}'"""
+        asked = ", ".join(f"{name} {amount:g}" for name, amount in _resources(needs, min(needs.cpus, 1.0)).items())
+        return f"no node of the Ray cluster has what this needs at one time: {asked}"
+
+    def close(self, *, now: bool) -> None:
+        """See `stations.Crew.close`."""
+        errors = self._ray.exceptions
+        for ref in self._going:
+            with suppress(errors.RayError, ValueError):
+                self._ray.cancel(ref, force=now)
+        if self._going and not now:
+            with suppress(errors.RayError):
+                self._ray.wait(list(self._going), num_returns=len(self._going), timeout=PATIENCE)
+        self._going.clear()
+        self._parcels.clear()
+        with suppress(errors.RayError):
+            self._ray.kill(self._gate)

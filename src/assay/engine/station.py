@@ -1,0 +1,209 @@
+"""A station's process on a node, and the talk with it.
+
+    Ray's worker ─socket─▶ station's process ─▶ worker of the judge ─▶ boxes
+
+Ray ends its workers in many ways: a task is cancelled, the driver or the node's raylet dies, the system runs out of memory. It
+may kill what they started, without warning. So a station's process is no child of Ray's worker: it lives by their socket. When
+that closes, for whatever reason, it gives up its errand, removes all boxes, control groups and folders, and ends.
+What kill -9 leaves of the station itself, the next one on this machine sweeps away.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from assay.errors import AssayError, BadInput
+from assay.judge import tree
+from assay.judge.sandbox.scratch import Scratch
+from assay.judge.stations import Gate, Station, StationSpec, pack
+
+__all__ = ["Outcome", "Talk"]
+
+PATIENCE = 90.0
+"""Seconds that a station has to clear up; its own worker has sixty of them."""
+_TICK = 0.2
+_PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
+"""Not -m: what is sent through the socket must be of this module, and not of one that is called __main__."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends."""
+
+    reply: Any = None
+    files: bytes = b""
+    trouble: str = ""
+    final: bool = False
+    cores: float = 0.0
+    refused: bool = False
+
+
+class StationLost(Exception):
+    """The station's process is gone."""
+
+
+class Talk:
+    """A station's process, as Ray's worker sees it. It must always be closed."""
+
+    def __init__(self, spec: StationSpec) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            line = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
+            launcher = subprocess.Popen(line, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True)
+        launcher.wait()  # it forked: the station is nobody's child
+        self._connection = Connection(ours.detach())
+        self._connection.send(spec)
+
+    def carry_out(self, payload: Any, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
+        """Have one errand carried out. gate: answers the station's questions about its turn. Raises StationLost."""
+        try:
+            self._connection.send((payload, dict(places), seconds))
+            until = time.monotonic() + seconds + PATIENCE
+            while True:
+                if not self._connection.poll(_TICK):  # Ray interrupts a task between two looks
+                    if time.monotonic() > until:
+                        raise StationLost
+                    continue
+                said = self._connection.recv()
+                if isinstance(said, Outcome):
+                    return said
+                self._connection.send(_answered(gate, said))
+        except (EOFError, OSError) as error:
+            raise StationLost from error
+
+    def close(self) -> None:
+        """Have the station give up and clear up, and wait for it."""
+        with suppress(OSError):
+            self._connection.send(None)
+            until = time.monotonic() + PATIENCE
+            with suppress(EOFError):
+                while time.monotonic() < until:
+                    if self._connection.poll(_TICK):
+                        self._connection.recv()
+        self._connection.close()
+
+
+def _answered(gate: Gate, question: float | None) -> float:
+    """The gate's answer: None asks for a turn, a number of seconds for a pause."""
+    if question is None:
+        return gate.turn()
+    gate.pause(question)
+    return 0.0
+
+
+class StationStopped(BaseException):
+    """The station must end."""
+
+
+class _Gate:
+    """A `stations.Gate`: asks Ray's worker, which asks for all nodes."""
+
+    def __init__(self, desk: _Desk) -> None:
+        self._desk, self._lock = desk, threading.Lock()
+
+    def turn(self) -> float:
+        return float(self._ask(None))
+
+    def pause(self, seconds: float) -> None:
+        self._ask(seconds)
+
+    def _ask(self, question: float | None) -> Any:
+        with self._lock:
+            self._desk.connection.send(question)
+            return self._desk.said.get()
+
+
+class _Desk:
+    """The station's end of the socket. What comes in is queued by a thread; the end of it ends the process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.working = threading.Event()
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def _hear(self) -> None:
+        with suppress(EOFError, OSError, pickle.UnpicklingError):
+            while (said := self.connection.recv()) is not None:
+                self.said.put(said)
+        self.said.put(0.0)  # a thread that waits for its turn waits no longer
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def serve(self) -> None:
+        """Open the station, and carry errands out until the end of the talk."""
+        scratch = Scratch()
+        with suppress(AssayError):
+            scratch.sweep()
+        try:
+            with scratch.box() as home:
+                self._work(self.said.get(), home)
+        finally:
+            scratch.close()
+
+    def _work(self, spec: StationSpec, home: Path) -> None:
+        place = home / "station"
+        place.mkdir()
+        try:
+            station = spec.open(place, _Gate(self))
+        except AssayError as error:
+            self.said.get()
+            self.connection.send(Outcome(trouble=str(error), final=isinstance(error, BadInput), refused=True))
+            return
+        try:
+            while True:
+                payload, places, seconds = self.said.get()
+                self.connection.send(_carried_out(station, payload, places, seconds, home / "errand"))
+        finally:
+            station.close()
+
+
+def _carried_out(station: Station, payload: Any, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
+    folder.mkdir()
+    began = time.monotonic()
+    try:
+        done = station.carry_out(payload, places, folder, seconds)
+        return Outcome(done.reply, pack(folder), cores=done.cpu / max(0.001, time.monotonic() - began))
+    except AssayError as error:
+        return Outcome(trouble=str(error), final=isinstance(error, BadInput))
+    except OSError as error:
+        return Outcome(trouble=f"the host: {error.strerror or error}")
+    finally:
+        tree.remove(folder)
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the cleaning up
+    raise StationStopped
+
+
+def main() -> int:
+    """The process. It forks first, so that it is no child of whoever started it."""
+    if os.fork():
+        os._exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(int(sys.argv[1]))
+    os.set_inheritable(connection.fileno(), False)
+    try:
+        signal.signal(signal.SIGTERM, _stop)
+        _Desk(connection).serve()
+    except StationStopped:
+        pass
+    except AssayError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0

@@ -1,0 +1,201 @@
+"""How a cell is judged on another machine: what a judge hands to an engine, and what it gets back.
+
+    judge ─Errand─▶ engine ─▶ a station on some node ─reply, files─▶ engine ─Heard─▶ judge
+
+- A station is the judge's own object on a node: it is opened once in a process there, and carries out one errand after the other.
+- What an errand needs of the competition travels as parcels: folders by digest, which a node fetches once.
+- An engine decides where an errand is carried out, and carries it out elsewhere if that node is lost. It neither reads evidence
+  nor writes it: that is the run's, which holds the validator's lock. So what an engine does twice still counts once.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+from assay.errors import BadInput
+from assay.judge import tree
+
+__all__ = [
+    "Claim",
+    "Crew",
+    "Errand",
+    "ErrandDone",
+    "ErrandEngine",
+    "Gate",
+    "Heard",
+    "Leases",
+    "Needs",
+    "Parcel",
+    "Station",
+    "StationSpec",
+]
+
+BOUNDS = tree.Bounds(64 << 30, 1_000_000)
+"""Of a parcel. What is in it was checked by narrower bounds when the competition was read."""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A folder that an errand needs where it is carried out, read-only."""
+
+    digest: str
+    """As `tree.digest` computes it."""
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an errand takes of a node."""
+
+    cpus: float = 1.0
+    memory: int = 0
+    """Bytes that it may use at most; 0: next to nothing."""
+    gpus: int = 0
+    sandbox: bool = False
+    """Whether untrusted programs run in it."""
+
+
+@dataclass(frozen=True)
+class Errand:
+    """One thing to be carried out on some node. payload: what can be pickled."""
+
+    payload: Any
+    seconds: float
+    """After so long it is taken for lost."""
+    needs: Needs = Needs()
+    parcels: Mapping[str, Parcel] = field(default_factory=dict)
+    """By the names that the station knows them by."""
+
+
+@dataclass(frozen=True)
+class StationSpec:
+    """Which station carries errands out: `module:name` of a callable that gets the settings. settings: what can be pickled."""
+
+    entry: str
+    settings: Any
+    rate: int | None = None
+    """Most requests a minute of all stations together, of those that ask their `Gate`; None: as many as the service takes."""
+
+    def open(self, home: Path, gate: Gate) -> Station:
+        """The station. home: an empty folder for it alone. Raises AssayError."""
+        module, _, name = self.entry.partition(":")
+        return cast("Station", getattr(import_module(module), name)(self.settings, home, gate))
+
+
+@dataclass(frozen=True)
+class ErrandDone:
+    """What a station made of an errand. cpu: seconds of the processor that it took."""
+
+    reply: Any
+    cpu: float = 0.0
+
+
+class Gate(Protocol):
+    """The one door to a service for all stations of a run, on whichever machine: so its rate limit holds for all together."""
+
+    def turn(self) -> float:
+        """Seconds to wait before the next request; 0: go on. A request that waited asks again."""
+
+    def pause(self, seconds: float) -> None:
+        """The service asked for so many seconds without a request: it gets them from everybody."""
+
+
+class Station(Protocol):
+    """A judge on a node."""
+
+    def carry_out(self, payload: Any, places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
+        """Carry out one errand. places: where its parcels are. folder: an empty one, whose content goes back with the reply.
+
+        Raises AssayError: InfrastructureError and Unreachable for what another attempt may mend, BadInput for what none will.
+        """
+
+    def close(self) -> None:
+        """Give up what goes on, and clear up."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What came of an errand: a reply with its files, or why there is none. final: another attempt would not help."""
+
+    number: int
+    reply: Any = None
+    files: bytes = b""
+    trouble: str = ""
+    final: bool = False
+
+
+class Crew(Protocol):
+    """Those who carry out the errands of one run."""
+
+    def idle(self) -> bool:
+        """Whether one more errand may be sent: as many are under way as keep all nodes busy, and not more."""
+
+    def send(self, number: int, errand: Errand) -> None:
+        """Have an errand carried out; what comes of it is heard later, under its number."""
+
+    def hear(self, seconds: float) -> Iterator[Heard]:
+        """What ends within so many seconds."""
+
+    def close(self, *, now: bool) -> None:
+        """Give up what goes on, and clear up after it; now: without waiting for that."""
+
+
+class ErrandEngine(Protocol):
+    """Where the errands of runs are carried out. Without one a run uses this machine."""
+
+    def crew(self, spec: StationSpec) -> Crew:
+        """Open one. Raises AssayError."""
+
+
+Claim = Literal["ours", "held", "done"]
+
+
+class Leases(Protocol):
+    """Who judges what, of several drivers of one validator that share a ledger. See `ledger.leases`."""
+
+    def claim(self, key: tuple[object, ...]) -> Claim:
+        """Take a cell, by its key: `held` if another driver has it now, `done` if the ledger has its record."""
+
+    def renew(self) -> None:
+        """Keep what was claimed, when it is time."""
+
+    def holds(self, key: tuple[object, ...]) -> bool:
+        """Whether a claim still stands: not if this driver was silent for too long, and another one took it."""
+
+    def release(self, key: tuple[object, ...]) -> None:
+        """Give a cell up that was not judged."""
+
+
+def pack(folder: Path) -> bytes:
+    """The content of a folder as a tar archive; nothing for an empty one. Raises OSError."""
+    names = sorted(folder.iterdir())
+    if not names:
+        return b""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in names:
+            archive.add(path, path.name)
+    return file.getvalue()
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """Put the content of an archive into an existing folder; nothing of it lands outside. Raises BadInput and OSError."""
+    if not archive:
+        return
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r") as opened:
+            opened.extractall(folder, filter=_plain)
+    except tarfile.TarError as error:
+        raise BadInput(f"an archive from another machine cannot be unpacked: {error}", file=folder) from None
+
+
+def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
+    """Only what stays inside, and is a file, a folder or a link; with its own mode, as that is part of a digest."""
+    safe = tarfile.data_filter(member, folder)
+    return safe.replace(mode=member.mode & 0o777) if safe.isreg() or safe.isdir() else safe

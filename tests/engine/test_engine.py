@@ -1,0 +1,394 @@
+"""What an engine decides without a cluster: what it asks of nodes, how much is under way, what it repeats, and what it keeps."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assay import engine
+from assay.engine import ray_engine
+from assay.engine.load import BUSY, LEAST, ErrandLoad
+from assay.engine.parcels import ParcelShelf
+from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode, slots
+from assay.engine.ray_node import Answer, Bucket
+from assay.engine.station import Outcome, Talk
+from assay.errors import BadInput
+from assay.judge import tree
+from assay.judge.sandbox import InfrastructureError
+from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, pack, unpack
+from ray_kit import until
+
+BIG = RayNode("big", {"CPU": 8.0, "memory": float(16 << 30), "sandbox": 1.0})
+SMALL = RayNode("small", {"CPU": 2.0, "memory": float(4 << 30), "sandbox": 1.0})
+BARE = RayNode("bare", {"CPU": 32.0, "memory": float(64 << 30)})
+TRIAL = Needs(2.0, 2 << 30, 0, sandbox=True)
+
+
+# What an errand asks for
+
+
+def test_a_node_takes_what_its_scarcest_resource_allows() -> None:
+    assert [node.takes(TRIAL, 2.0) for node in (BIG, SMALL, BARE)] == [4, 1, 0]
+    assert [node.takes(TRIAL, 0.1) for node in (BIG, SMALL, BARE)] == [8, 2, 0]  # memory is given away once
+    assert slots([BIG, SMALL, BARE], Needs(1.0), 1.0) == 42
+
+
+def test_an_errand_asks_for_what_its_like_used() -> None:
+    load = ErrandLoad()
+    assert load.cpus("t", TRIAL) == 2.0
+    load.saw("t", 0.5)
+    assert load.cpus("t", TRIAL) == 0.5
+    assert load.cpus("other", TRIAL) == 2.0
+    load.saw("t", 3.0)
+    assert 0.5 < load.cpus("t", TRIAL) <= 2.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1)), max_size=50))
+def test_it_asks_for_something_and_never_for_more_than_is_allowed(seen: list[tuple[float, float]]) -> None:
+    load = ErrandLoad()
+    for cores, busy in seen:
+        load.saw("t", cores, busy)
+    assert LEAST <= load.cpus("t", TRIAL) <= TRIAL.cpus
+
+
+def test_nodes_that_are_full_and_idle_get_more() -> None:
+    """A simulation: each errand uses half a core beside what is measured of it. The nodes become busy, and are not crowded."""
+    load, busy = ErrandLoad(), 0.0
+    for _ in range(400):
+        asked = load.cpus("t", TRIAL)
+        going = int(8 / asked)
+        busy = min(1.0, going * 0.4 / 8)
+        load.saw("t", 0.5, busy)
+    assert busy >= BUSY - 0.06
+
+
+def test_the_node_that_has_the_parcels_is_preferred() -> None:
+    placement = Placement()
+    nodes = [BIG, SMALL, BARE]
+    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) is None
+    placement.prepared("small", ["task"])
+    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
+    assert placement.choose(nodes, TRIAL, 1.0, ["task", "agent"]) is None
+    placement.prepared("big", ["task"])
+    placement.going["big"] += 1
+    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
+    assert placement.choose(nodes, TRIAL, 1.0, ["task"], avoid="small") == "big"
+    assert placement.choose(nodes, TRIAL, 1.0, ["other"], avoid="small") == "big"
+
+
+# A crew, with a Ray that does as it is told
+
+
+class NodeLost(Exception):
+    """As Ray tells that a node is gone."""
+
+
+class TaskFailed(NodeLost):
+    """As Ray tells that our own code failed."""
+
+    cause = ValueError("a fault of ours")
+
+
+class FakeRay:
+    """What `RayCrew` uses of Ray. `ends` decides what comes of the next task."""
+
+    exceptions = SimpleNamespace(RayError=NodeLost, RayTaskError=TaskFailed)
+    util = SimpleNamespace(scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, **_: node))
+
+    def __init__(self, nodes: list[RayNode]) -> None:
+        self.there, self.under_way, self.options, self.cancelled = nodes, dict[int, Any](), list[dict[str, Any]](), list[int]()
+        self.ends: Any = lambda number: Answer("big", Outcome(number))
+        self._numbers = itertools.count()
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"NodeID": node.id, "Resources": node.resources, "Alive": True} for node in self.there]
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def remote(self, **_options: Any) -> Any:
+        def submit(*args: Any) -> int:
+            number = next(self._numbers)
+            self.under_way[number] = args
+            return number
+
+        def options(**said: Any) -> Any:
+            self.options.append(said)
+            return SimpleNamespace(remote=submit)
+
+        return lambda _what: SimpleNamespace(options=options, remote=lambda *_: None)
+
+    def wait(self, refs: list[int], *, num_returns: int, timeout: float) -> tuple[list[int], list[int]]:
+        return refs[:num_returns], refs[num_returns:]
+
+    def get(self, ref: int) -> Any:
+        payload = self.under_way.pop(ref)[3]
+        found = self.ends(payload)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def cancel(self, ref: int, *, force: bool) -> None:
+        self.cancelled.append(ref)
+
+    def kill(self, _actor: Any) -> None:
+        pass
+
+
+def crew(ray: FakeRay, most: int | None = None) -> RayCrew:
+    return RayCrew(ray, StationSpec("x:y", None), most)
+
+
+def sent(crew: RayCrew) -> int:
+    """How many errands it takes before it has enough."""
+    for number in itertools.count():
+        if not crew.idle():
+            return number
+        crew.send(number, Errand(number, 60, TRIAL))
+    raise AssertionError
+
+
+def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
+    ray = FakeRay([BIG, SMALL])
+    busy = crew(ray)
+    assert sent(busy) == AHEAD * slots([BIG, SMALL], TRIAL, 2.0)
+    assert not busy.idle()
+    assert [heard.reply for heard in busy.hear(0)] == list(range(10))
+    assert busy.idle()
+    assert sent(crew(ray, most=3)) == 3
+    assert ray.options[0] == {
+        "num_cpus": 2.0,
+        "num_gpus": 0,
+        "name": "assay 0",
+        "memory": 2 << 30,
+        "resources": {"sandbox": 0.001},
+    }
+
+
+def test_what_a_lost_node_had_goes_elsewhere() -> None:
+    ray = FakeRay([BIG, SMALL])
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    ray.ends = lambda _: Answer("small", Outcome(), lost="its memory was not free on the host")
+    assert list(busy.hear(0)) == []
+    assert ray.options[-1]["scheduling_strategy"] == "big"
+    ray.ends = lambda _: NodeLost("gone")
+    assert list(busy.hear(0)) == []
+    assert ray.options[-1]["scheduling_strategy"] == "small"
+    ray.ends = lambda _: Answer("small", Outcome("judged"))
+    assert [heard.reply for heard in busy.hear(0)] == ["judged"]
+
+
+def test_what_is_lost_again_and_again_is_an_error_at_last() -> None:
+    ray = FakeRay([BIG])
+    ray.ends = lambda _: NodeLost("gone")
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    heard = list(itertools.chain.from_iterable(busy.hear(0) for _ in range(LOST + 1)))
+    assert [(one.number, one.final) for one in heard] == [(1, False)]
+    assert "lost" in heard[0].trouble
+
+
+@pytest.mark.parametrize(
+    ("ends", "trouble", "final"),
+    [
+        (Answer("big", Outcome(trouble="no sandbox here")), "no sandbox here", False),
+        (Answer("big", Outcome(trouble="the task is broken", final=True)), "the task is broken", True),
+        (TaskFailed(), "a fault of ours", False),
+    ],
+)
+def test_an_error_of_the_judge_goes_back_to_the_run(ends: Any, trouble: str, final: bool) -> None:
+    ray = FakeRay([BIG])
+    ray.ends = lambda _: ends
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    (heard,) = busy.hear(0)
+    assert trouble in heard.trouble
+    assert heard.final is final
+
+
+def test_an_errand_waits_for_a_node_that_can_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(ray_engine, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    ray = FakeRay([BARE])
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    assert list(busy.hear(0)) == []
+    now[0] += 10
+    ray.there = [BARE, BIG]
+    assert [heard.reply for heard in busy.hear(0)] == ["x"]
+    ray.there = [BARE]
+    now[0] += 10
+    busy.send(2, Errand("x", 60, TRIAL))
+    now[0] += ray_engine.NODELESS + 1
+    (heard,) = busy.hear(0)
+    assert "sandbox" in heard.trouble
+
+
+def test_an_end_cancels_what_is_under_way() -> None:
+    ray = FakeRay([BIG])
+    busy = crew(ray)
+    count = sent(busy)
+    busy.close(now=False)
+    assert len(ray.cancelled) == count
+
+
+# The bucket of a service
+
+
+def test_one_bucket_holds_the_rate_and_the_pause() -> None:
+    now = [100.0]
+    bucket = Bucket(120, lambda: now[0])
+    assert [bucket.turn(), bucket.turn()] == [0.0, 0.0]
+    assert bucket.turn() == pytest.approx(0.5)
+    now[0] += 0.5
+    assert bucket.turn() == 0.0
+    bucket.pause(7.0)
+    assert bucket.turn() == pytest.approx(7.0)
+    assert Bucket(None, lambda: now[0]).turn() == 0.0
+    with pytest.raises(BadInput, match="0 is not a number"):
+        Bucket(0)
+
+
+@given(st.integers(1, 600), st.lists(st.floats(0, 5), max_size=60))
+def test_a_bucket_never_gives_more_than_its_rate(rate: int, pauses: list[float]) -> None:
+    now = [0.0]
+    bucket, given_out = Bucket(rate, lambda: now[0]), 0
+    for pause in pauses:
+        now[0] += pause
+        given_out += bucket.turn() == 0.0
+    assert given_out <= max(1.0, rate / 60) + now[0] * rate / 60 + 1e-6
+
+
+# Parcels
+
+
+def folder_of(place: Path, text: str = "echo\n") -> Parcel:
+    (place / "sub").mkdir(parents=True)
+    (place / "run.sh").write_text(text)
+    (place / "run.sh").chmod(0o755)
+    (place / "sub" / "link").symlink_to("../run.sh")
+    return Parcel(tree.digest(place), place)
+
+
+def test_a_parcel_is_fetched_once_and_mended_if_it_is_damaged(tmp_path: Path) -> None:
+    parcel, asked = folder_of(tmp_path / "task"), list[int]()
+
+    def fetch() -> bytes:
+        asked.append(1)
+        return pack(parcel.folder)
+
+    place = ParcelShelf(tmp_path / "shelf").get(parcel.digest, fetch)
+    assert tree.digest(place) == parcel.digest
+    assert os.access(place / "run.sh", os.X_OK)
+    assert ParcelShelf(tmp_path / "shelf").get(parcel.digest, fetch) == place
+    assert len(asked) == 1
+    (place / "run.sh").write_text("something else\n")
+    assert tree.digest(ParcelShelf(tmp_path / "shelf").get(parcel.digest, fetch)) == parcel.digest
+    assert len(asked) == 2
+
+
+def test_a_parcel_that_is_another_is_refused(tmp_path: Path) -> None:
+    parcel, other = folder_of(tmp_path / "one"), folder_of(tmp_path / "two", "rm\n")
+    with pytest.raises(InfrastructureError, match="something else"):
+        ParcelShelf(tmp_path / "shelf").get(parcel.digest, lambda: pack(other.folder))
+
+
+def test_an_archive_puts_nothing_outside(tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "link").symlink_to("/etc")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(BadInput, match="cannot be unpacked"):
+        unpack(pack(tmp_path / "bad"), tmp_path / "there")
+
+
+# A station's process
+
+
+class Echo:
+    """A station for tests: replies with what it is told, asks the gate, fails, or waits."""
+
+    def __init__(self, settings: str, home: Path, gate: Gate) -> None:
+        if settings == "refuse":
+            raise InfrastructureError("no sandbox here")
+        self.marker, self.gate = Path(settings), gate
+        self.marker.write_text(str(os.getpid()))
+
+    def carry_out(self, payload: Any, places: dict[str, Path], folder: Path, seconds: float) -> ErrandDone:
+        if payload == "wait":
+            time.sleep(600)
+        if payload == "fail":
+            raise BadInput("it is wrong")
+        (folder / "out.txt").write_text("kept")
+        if payload == "pause":
+            self.gate.pause(7.0)
+        return ErrandDone((payload, self.gate.turn(), sorted(places)), cpu=1.0)
+
+    def close(self) -> None:
+        self.marker.unlink()
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASSAY_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+    for folder in tmp_path.parents[:3]:
+        if folder.owner() == tmp_path.owner() and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    tmp_path.chmod(0o711)
+    return tmp_path
+
+
+def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
+    paused: list[float] = []
+    gate = SimpleNamespace(turn=lambda: 0.25, pause=paused.append)
+    marker = scratch / "station"
+    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
+    outcome = talk.carry_out("hello", {"task": scratch}, 60, gate)
+    assert outcome.reply == ("hello", 0.25, ["task"])
+    assert (talk.carry_out("pause", {}, 60, gate).reply[0], paused) == ("pause", [7.0])
+    (scratch / "back").mkdir()
+    unpack(outcome.files, scratch / "back")
+    assert (scratch / "back" / "out.txt").read_text() == "kept"
+    assert (talk.carry_out("fail", {}, 60, gate).trouble, talk.carry_out("fail", {}, 60, gate).final) == ("it is wrong", True)
+    pid = int(marker.read_text())
+    talk.close()
+    assert not marker.exists()
+    assert not list((scratch / "scratch").glob("run-*"))
+    until(lambda: not Path(f"/proc/{pid}").exists() or "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
+    marker = scratch / "station"
+    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
+    talk._connection.send(("wait", {}, 600))
+    while not marker.exists():
+        time.sleep(0.01)
+    talk.close()
+    assert not marker.exists()
+
+
+def test_a_station_that_cannot_be_opened_says_why(scratch: Path) -> None:
+    outcome = Talk(StationSpec("test_engine:Echo", "refuse")).carry_out("x", {}, 60, Bucket(None))
+    assert (outcome.trouble, outcome.refused, outcome.final) == ("no sandbox here", True, False)
+
+
+# The entrance
+
+
+def test_an_engine_by_name() -> None:
+    with engine.opened() as here:
+        assert here is None
+    with pytest.raises(BadInput, match="did you mean 'ray'"), engine.opened("rai"):
+        pass
+    with pytest.raises(BadInput, match="of a Ray cluster"), engine.opened("local", "127.0.0.1:1"):
+        pass

@@ -1,0 +1,170 @@
+// A case: scheme, registry, tasks, evidence and the settlement before, read and checked as a whole. docs/formats.md, "A case".
+
+import * as read from "./fields.js";
+import { byUtf8 } from "./exact.js";
+import { Refused, refuse, under } from "./errors.js";
+import { digestOfJson, isObject } from "./json.js";
+import { readRecord, keyOf, contentOf } from "./records.js";
+import { readScheme } from "./scheme.js";
+import { readSettlement } from "./document.js";
+
+const { or, maybe, object, list } = read;
+/** An empty text is as good as none, and left out. */
+const nonEmpty = (reader) => maybe((value, path) => (reader(value, path) === "" ? undefined : value));
+const uid = read.integer(0, 65535);
+const address = read.pattern(/^0x[0-9a-fA-F]{40}$/, "an address of 20 bytes");
+
+const participant = object({
+  key: read.key, uid: maybe(uid), name: nonEmpty(read.text(0, 4096)), submission: nonEmpty(read.submission), submitted_at: maybe(read.instant),
+  last_reset_epoch: maybe(read.epoch), accepted_epoch: maybe(read.epoch), address: maybe(address),
+});
+const validator = object({ key: read.key, stake: read.integerText(2n ** 63n), name: nonEmpty(read.text(0, 4096)) });
+const history = object({ epoch: read.epoch, top_score: read.score, submission: nonEmpty(read.submission), task_set: nonEmpty((value, path) => (value === "" ? "" : read.digest(value, path))) });
+const hex32 = (value, path) => read.pattern(/^[0-9a-fA-F]{64}$/, "32 bytes in hex")(value, path).toLowerCase();
+const randomness = object({ epoch: read.epoch, hex: hex32 });
+const hash = read.pattern(/^0x[0-9a-f]{64}$/, "a hash in hex");
+const registry = object({
+  chain: hash, netuid: uid, mechanism: read.integer(0, 255), block: read.epoch, hash, spec_version: read.integer(0, 2 ** 32 - 1), rows: read.digest,
+});
+
+export function unique(rows, field, what) {
+  const seen = new Set();
+  for (const row of rows) {
+    if (row[field] === undefined) continue;
+    if (seen.has(row[field])) refuse(`${what}: ${field} ${JSON.stringify(row[field])} stands twice`, { where: what });
+    seen.add(row[field]);
+  }
+  return rows;
+}
+
+const byKey = (rows) => rows.sort((a, b) => byUtf8(a.key, b.key));
+const byEpoch = (rows) => rows.sort((a, b) => a.epoch - b.epoch);
+
+/** Lines of tasks.txt as tasks: `id [sha256:…] [shared|snapshot]`. A comment or an empty line is skipped if `skip`, else refused. */
+export function readTasks(lines, skip = false) {
+  const tasks = [];
+  for (const line of lines) {
+    if (typeof line !== "string") refuse("a line of tasks is a text", { where: "tasks" });
+    const words = line.split(/[ \t]+/).filter((word) => word !== "");
+    if (skip && (words.length === 0 || words[0].startsWith("#"))) continue;
+    if (words.length === 0 || words[0].startsWith("#")) refuse(`tasks: ${JSON.stringify(line)} names no task`, { where: "tasks" });
+    read.task(words[0], "tasks");
+    const rest = words.slice(1);
+    if (rest.length && /^sha256:[0-9a-f]{64}$/.test(rest[0])) rest.shift();
+    if (rest.length && (rest[0] === "shared" || rest[0] === "snapshot")) rest.shift();
+    if (rest.length) refuse(`tasks: ${JSON.stringify(rest[0])} after the id is neither a digest, shared nor snapshot`, { where: "tasks" });
+    tasks.push({ id: words[0], line: words.join(" ") });
+  }
+  if (tasks.length === 0) refuse("tasks: a task set has at least one task", { where: "tasks" });
+  unique(tasks, "id", "tasks");
+  return tasks;
+}
+
+export const taskSetDigest = (tasks) => digestOfJson(tasks.map(({ line }) => line).sort(byUtf8));
+
+function readRegistry(value, participants, validators) {
+  const found = registry(value, "registry");
+  const withUid = participants.filter((row) => row.uid !== undefined).sort((a, b) => a.uid - b.uid);
+  const rows = digestOfJson({ participants: withUid.map((row) => [row.key, row.uid]), validators: validators.map((row) => [row.key, row.stake]) });
+  if (rows !== found.rows) refuse("registry.rows: participants and validators are not those of the block", { where: "registry.rows", expected: found.rows, found: rows });
+  return found;
+}
+
+/** The document that a receipt names: everything of a case but epoch, evidence and the settlement before. */
+export function readInputs(value) {
+  const scheme = under("scheme", () => readScheme("scheme" in value ? value.scheme : refuse("scheme is missing")));
+  const part = (field, reader, wanted = 0) => under(field, () => list(reader, { least: wanted })(value[field] ?? (wanted ? undefined : []), field));
+  const participants = byKey(under("participants", () => unique(unique(part("participants", participant, 1), "key", "participants"), "uid", "participants")));
+  under("participants", () => {
+    for (const row of participants)
+      if (scheme.decay && row.uid === scheme.decay.burn_uid) refuse(`participants: ${JSON.stringify(row.key)} has the burn uid ${row.uid}`, { where: "participants" });
+  });
+  const validators = byKey(under("validators", () => unique(part("validators", validator, 1), "key", "validators")));
+  const document = { scheme, tasks: [], participants, validators };
+  if (scheme.score.kind === "tests") {
+    under("tasks", () => {
+      if (!Array.isArray(value.tasks ?? null)) refuse("tasks: kind tests has tasks", { where: "tasks" });
+      document.tasks = readTasks(value.tasks).map(({ line }) => line).sort(byUtf8);
+    });
+  } else if (value.tasks !== undefined && value.tasks !== null) under("tasks", () => list((line) => (typeof line === "string" ? line : refuse("tasks: a line is a text")))(value.tasks, "tasks"));
+  document.history = byEpoch(under("history", () => unique(part("history", history), "epoch", "history")));
+  document.randomness = byEpoch(under("randomness", () => unique(part("randomness", randomness), "epoch", "randomness")));
+  if (value.registry !== undefined && value.registry !== null) document.registry = under("registry", () => readRegistry(value.registry, participants, validators));
+  return document;
+}
+
+const FIELDS = ["scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry"];
+
+/** Evidence as records, each checked against the inputs; and of two records of one key that both count, which was first must be known. */
+export function readEvidence(rows, document) {
+  const participants = new Set(document.participants.map((row) => row.key));
+  const validators = new Set(document.validators.map((row) => row.key));
+  const records = list((row, path) => {
+    try {
+      return readRecord(row);
+    } catch (error) {
+      if (error instanceof Refused) error.message = `${path}: ${error.message}`;
+      throw error;
+    }
+  })(rows, "evidence");
+  records.forEach((record, i) => {
+    if (record.kind !== document.scheme.score.kind) refuse(`evidence[${i}].kind: the scheme scores ${document.scheme.score.kind}`, { where: `evidence[${i}].kind` });
+    if (!validators.has(record.validator)) refuse(`evidence[${i}].validator: ${JSON.stringify(record.validator)} is not in the registry`, { where: `evidence[${i}].validator` });
+    if (!participants.has(record.participant)) refuse(`evidence[${i}].participant: ${JSON.stringify(record.participant)} is not in the registry`, { where: `evidence[${i}].participant` });
+  });
+  return records;
+}
+
+/** The first accepted record of each key; two different ones without two different seqs are refused. SPEC 3.0. */
+export function firstAccepted(records) {
+  const first = new Map();
+  for (const record of records) {
+    const about = keyOf(record);
+    const known = first.get(about);
+    if (known === undefined) {
+      first.set(about, record);
+      continue;
+    }
+    const same = contentOf(known) === contentOf(record);
+    if (!same && (known.seq === undefined || record.seq === undefined || known.seq === record.seq))
+      refuse(`evidence: two different records of one key by ${JSON.stringify(record.validator)}, and no seq says which was first`, { code: "evidence", where: "evidence" });
+    if (record.seq !== undefined && (known.seq === undefined || record.seq < known.seq)) first.set(about, record);
+  }
+  return [...first.values()];
+}
+
+/** Checks of the epoch: what depends on which one is settled. */
+function readEpoch(value, records) {
+  if (value !== undefined && value !== null) return under("epoch", () => read.epoch(value, "epoch"));
+  if (records.length === 0) refuse("no epoch is given, and there is no evidence", { code: "cannot-settle" });
+  return records.reduce((latest, record) => Math.max(latest, record.epoch), 0);
+}
+
+/** A case as {document, epoch, records, previous}. `records` are all of its evidence; settle() takes what counts. */
+export function readCase(value) {
+  if (!isObject(value)) refuse("a case is an object", "input");
+  for (const field of Object.keys(value)) if (!FIELDS.includes(field)) refuse(`${field}: there is no such field`, "input");
+  const document = readInputs(value);
+  const records = under("evidence", () => readEvidence(value.evidence ?? [], document));
+  const epoch = readEpoch(value.epoch, records);
+  checkResets(document, epoch);
+  const previous = under("previous", () => readPrevious(value.previous ?? null, document, epoch));
+  return { document, epoch, records, previous };
+}
+
+export function checkResets(document, epoch) {
+  for (const row of document.participants)
+    if (row.last_reset_epoch > epoch) refuse(`participants: last_reset_epoch of ${JSON.stringify(row.key)} is after epoch ${epoch}`, { code: "participants", where: "participants" });
+}
+
+/** The settlement before: whole, closed, of this competition, of an earlier epoch, under its digest. */
+export function readPrevious(value, document, epoch) {
+  if (value === null) return null;
+  const previous = readSettlement(value);
+  if (previous.scheme.name !== document.scheme.scheme.name) refuse("previous: it is a settlement of another competition", { where: "previous.scheme.name" });
+  if (previous.epoch >= epoch) refuse("previous: it is not of an earlier epoch", { where: "previous.epoch" });
+  const clocks = previous.clock.participants;
+  unique(clocks, "participant", "previous.clock.participants");
+  if (clocks.some((clock) => clock.last > previous.epoch) || (previous.clock.last ?? 0) > previous.epoch) refuse("previous.clock: a clock is after its own epoch", { where: "previous.clock" });
+  return previous;
+}

@@ -1,0 +1,158 @@
+// Strict JSON (docs/formats.md): no key twice, no lone surrogate, no integer beyond ±(2^53 − 1), at most 32 levels.
+// Integers become numbers, other numbers become a `Float`, so a float never passes for a count. Objects have no prototype.
+
+import { digestOf } from "./bytes.js";
+import { refuse } from "./errors.js";
+
+const DEEPEST = 32;
+const SURROGATE = /[\ud800-\udfff]/u;
+const WORDS = { t: ["true", true], f: ["false", false], n: ["null", null] };
+const ESCAPES = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
+const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
+const PLAIN = /[^"\\\u0000-\u001f]*/y;
+const SPACE = /[ \t\n\r]*/y;
+
+/** A number that is written with a fraction or an exponent: `2.5`, `3.0`, `1e3`. */
+export class Float {
+  constructor(value) {
+    this.value = value;
+  }
+}
+
+export const hasLoneSurrogate = (text) => SURROGATE.test(text);
+
+/** A text as a value. `lenient` takes lone surrogates and large integers (as Float): a program answers of them by field. */
+export function parse(text, { code = "input", lenient = false } = {}) {
+  let at = 0;
+  const wrong = (what) => refuse(`not JSON: ${what} at character ${at + 1}`, code);
+  const space = () => {
+    SPACE.lastIndex = at;
+    SPACE.test(text);
+    at = SPACE.lastIndex;
+  };
+
+  function string() {
+    let value = "";
+    for (at++; ; ) {
+      PLAIN.lastIndex = at;
+      PLAIN.test(text);
+      value += text.slice(at, PLAIN.lastIndex);
+      at = PLAIN.lastIndex;
+      const letter = text[at];
+      if (letter === '"') break;
+      if (letter !== "\\") wrong(letter === undefined ? "a text does not end" : "a control character in a text");
+      const kind = text[at + 1];
+      if (kind === "u") {
+        const digits = text.slice(at + 2, at + 6);
+        if (!/^[0-9a-fA-F]{4}$/.test(digits)) wrong("an escape without four hex digits");
+        value += String.fromCharCode(Number.parseInt(digits, 16));
+        at += 6;
+      } else {
+        if (!Object.hasOwn(ESCAPES, kind ?? "")) wrong("an unknown escape");
+        value += ESCAPES[kind];
+        at += 2;
+      }
+    }
+    at++;
+    if (!lenient && SURROGATE.test(value)) refuse("half of a surrogate pair in a text", code);
+    return value;
+  }
+
+  function number() {
+    NUMBER.lastIndex = at;
+    const match = NUMBER.exec(text);
+    if (match === null) wrong("no value");
+    at = NUMBER.lastIndex;
+    const value = Number(match[0]);
+    if (match[1] !== undefined || match[2] !== undefined) {
+      if (!Number.isFinite(value)) refuse("a number that is too large", code);
+      return new Float(value);
+    }
+    if (Number.isSafeInteger(value)) return value === 0 ? 0 : value;
+    if (!lenient) refuse("an integer beyond 2^53 − 1", code);
+    return new Float(value);
+  }
+
+  function value(depth) {
+    space();
+    const letter = text[at];
+    if (letter === '"') return string();
+    if (letter === "{" || letter === "[") {
+      if (depth === DEEPEST) refuse(`more than ${DEEPEST} levels`, code);
+      return letter === "{" ? object(depth + 1) : list(depth + 1);
+    }
+    if (letter !== undefined && Object.hasOwn(WORDS, letter)) {
+      const [word, meaning] = WORDS[letter];
+      if (!text.startsWith(word, at)) wrong("no value");
+      at += word.length;
+      return meaning;
+    }
+    return number();
+  }
+
+  function object(depth) {
+    const fields = Object.create(null);
+    at++;
+    space();
+    if (text[at] === "}") {
+      at++;
+      return fields;
+    }
+    for (;;) {
+      space();
+      if (text[at] !== '"') wrong("no key");
+      const key = string();
+      if (key in fields) refuse(`the key ${JSON.stringify(key.slice(0, 80))} stands twice in one object`, code);
+      space();
+      if (text[at] !== ":") wrong("no colon");
+      at++;
+      fields[key] = value(depth);
+      space();
+      if (text[at] === ",") at++;
+      else if (text[at] === "}") {
+        at++;
+        return fields;
+      } else wrong("an object does not end");
+    }
+  }
+
+  function list(depth) {
+    const items = [];
+    at++;
+    space();
+    if (text[at] === "]") {
+      at++;
+      return items;
+    }
+    for (;;) {
+      items.push(value(depth));
+      space();
+      if (text[at] === ",") at++;
+      else if (text[at] === "]") {
+        at++;
+        return items;
+      } else wrong("a list does not end");
+    }
+  }
+
+  const result = value(0);
+  space();
+  if (at !== text.length) wrong("text after the value");
+  return result;
+}
+
+export const isObject = (value) =>
+  typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Float);
+
+/** RFC 8785: keys by UTF-16 code units, numbers as ECMAScript writes them. */
+export function canonical(value) {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (value === null || typeof value === "boolean" || typeof value === "number") return String(value);
+  if (value instanceof Float) return String(value.value === 0 ? 0 : value.value);
+  if (Array.isArray(value)) return "[" + value.map(canonical).join(",") + "]";
+  const fields = Object.keys(value).filter((key) => value[key] !== undefined);
+  return "{" + fields.sort().map((key) => JSON.stringify(key) + ":" + canonical(value[key])).join(",") + "}";
+}
+
+/** The digest of a value's canonical form. */
+export const digestOfJson = (value) => digestOf(canonical(value));

@@ -1,0 +1,53 @@
+// "What if": the same evidence under another stake, threshold or cap, or with one trial or score changed. Never the settled weights.
+
+import { nanosOf } from "./exact.js";
+import { refuse } from "./errors.js";
+import { readScheme } from "./scheme.js";
+import { settle } from "./settle.js";
+
+/** Validator → outcome of each trial of a participant, by task: of evidence of kind tests. */
+export function outcomesOf(records, whose) {
+  return (participant) => {
+    const table = new Map();
+    for (const record of records) {
+      if (record.kind !== "tests") return null;
+      if (whose(record) !== participant) continue;
+      if (!table.has(record.task)) table.set(record.task, []);
+      table.get(record.task).push(record);
+    }
+    return new Map([...table].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
+  };
+}
+
+/**
+ * The settlement under `changes`: {stakes: {validator: text}, threshold, cap, trial: {participant, validator, task, outcome}, score: {participant,
+ * validator, score}}. The context is not changed.
+ */
+export function whatIf(context, changes) {
+  const { document } = context;
+  const scheme = structuredClone({ ...document.scheme, score: { ...document.scheme.score, repositories: undefined } });
+  if (document.scheme.score.repositories) scheme.score.repositories = document.scheme.score.repositories;
+  else delete scheme.score.repositories;
+  if (changes.threshold) scheme.consensus.outliers.threshold = changes.threshold;
+  if (changes.cap && scheme.reward.kind === "weights") scheme.reward.cap = changes.cap;
+  if (scheme.reward.kind === "ranking") scheme.reward = { kind: "ranking" };
+  const validators = document.validators.map((row) => {
+    const stake = changes.stakes?.[row.key];
+    if (stake === undefined) return row;
+    if (!/^[0-9]{1,18}$/.test(stake)) refuse(`the stake of ${row.name ?? row.key} is a string of digits`);
+    return { ...row, stake: BigInt(stake).toString() };
+  });
+  const changed = { ...context, document: { ...document, scheme: readScheme(scheme), validators } };
+  if (changes.trial && context.scored) changed.scored = context.changeTrial(changes.trial);
+  else if (changes.trial) {
+    const { participant, validator, task, outcome } = changes.trial;
+    changed.records = context.records.map((record) => (record.validator === validator && record.task === task && context.whose(record) === participant ? { ...record, outcome } : record));
+  }
+  const override = (participant, votes) => {
+    const wanted = changes.score;
+    if (!wanted || wanted.participant !== participant || !votes.get(wanted.validator)?.work) return votes;
+    const score = nanosOf(wanted.score) ?? refuse("a score is a decimal string from 0 to 1");
+    return new Map(votes).set(wanted.validator, { ...votes.get(wanted.validator), score });
+  };
+  return settle(changed, changed.scored ?? null, override).settlement;
+}

@@ -1,0 +1,89 @@
+// Everything that takes time: one worker verifies, explains and answers "What if", so that the page stays alive.
+
+import { verify } from "../lib/bundle.js";
+import { canonical } from "../lib/json.js";
+import { Refused } from "../lib/errors.js";
+import { readTar, safePath } from "../lib/tar.js";
+
+let found = null;
+
+/** What only some readers need, loaded when they do. */
+const bulk = async () => (await import("../lib/bulk.js")).bulk;
+
+const bytesOf = async (blob) => new Uint8Array(await blob.arrayBuffer());
+
+/** The files of a folder: [path, File] each. */
+function folder(list) {
+  const files = new Map(list.map(([path, file]) => [safePath(path), file]));
+  return {
+    paths: [...files.keys()].sort(),
+    async read(path, limit) {
+      const file = files.get(path);
+      if (!file) return null;
+      if (file.size > limit) throw new Error(`is larger than ${limit} bytes`);
+      return await bytesOf(file);
+    },
+    async *stream(path, chunk = 1 << 22) {
+      const file = files.get(path);
+      for (let at = 0; at < file.size; at += chunk) yield await bytesOf(file.slice(at, at + chunk));
+    },
+  };
+}
+
+const MOST = 256 << 20;
+
+/** A tar begins with a header whose magic is at 257; anything else is one file of text. */
+async function single(file) {
+  const head = await bytesOf(file.slice(0, 512));
+  if (String.fromCharCode(...head.subarray(257, 262)) === "ustar") return { files: await readTar((from, to) => bytesOf(file.slice(from, to)), file.size) };
+  if (file.size > MOST) throw new Refused("a single file of more than 256 MiB is no receipt and no proof");
+  return { text: new TextDecoder().decode(await bytesOf(file)) };
+}
+
+const fault = (error) => ({
+  message: error.message, stage: error.stage ?? error.code, where: error.where, whose: error.whose ?? null,
+  expected: error.expected === null || error.expected === undefined ? null : typeof error.expected === "string" ? error.expected : canonical(error.expected),
+  found: error.found === null || error.found === undefined ? null : typeof error.found === "string" ? error.found : canonical(error.found),
+});
+
+const ANSWERS = {
+  async verify({ list, file, options }) {
+    let last = 0;
+    const progress = (stage, part) => {
+      const now = performance.now();
+      if (now - last > 50 || part === 0) postMessage({ progress: [stage, part] });
+      if (now - last > 50) last = now;
+    };
+    const began = performance.now();
+    const what = list ? { files: folder(list) } : await single(file);
+    const report = await verify(what, { ...options, bulk, progress, now: Date.now() });
+    found = report.found ?? null;
+    const context = found?.context;
+    return {
+      stages: report.stages, verified: report.verified, recomputed: report.recomputed, witnessed: report.witnessed ?? false, unsupported: report.unsupported ?? null,
+      fault: report.fault ? fault(report.fault) : null, what: found?.what ?? null, receipt: report.receipt ?? null, split: report.split ?? null,
+      settlement: found?.settlement ?? null, document: context?.document ?? null, result: found?.proof?.result ?? null, milliseconds: performance.now() - began,
+    };
+  },
+  async explain({ participant }) {
+    const { explanation } = await import("../lib/explain.js");
+    return explanation(found.context, found.settlement, participant);
+  },
+  async whatIf({ changes }) {
+    const { whatIf } = await import("../lib/whatif.js");
+    return whatIf(found.context, changes);
+  },
+  /** Conformance cases: the text of a case file, and the names of those that are answered wrongly. */
+  async cases({ text }) {
+    const { failures } = await import("../lib/kinds.js");
+    return await failures(text);
+  },
+};
+
+onmessage = async ({ data }) => {
+  try {
+    postMessage({ id: data.id, answer: await ANSWERS[data.ask](data) });
+  } catch (error) {
+    postMessage({ id: data.id, error: error instanceof Refused ? error.message : `this page has a fault: ${error.stack ?? error}` });
+  }
+};
