@@ -30,6 +30,7 @@ NOW = "2026-11-28T05:00:00Z"
 def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A competition with two receipts and standing rows on either database, and evidence of a third epoch."""
     monkeypatch.setattr(standing, "MANY", 0)
+    monkeypatch.setattr(copying, "COPY_ROWS", 5)  # several pieces, and words about the way
     made = ledger_kit.made(tmp_path / "small", database=database)
     for epoch in (3, 4):
         ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
