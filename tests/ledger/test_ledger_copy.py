@@ -17,7 +17,7 @@ from assay.ledger import backup, config, settling, standing, store
 from assay.ledger.access import Ledger, open_ledger
 from assay.ledger.audit import audit, audit_receipts, audit_standing
 from assay.ledger.backup import copy
-from assay.ledger.store import Damaged, StoreError, copying, tables
+from assay.ledger.store import Damaged, StoreError, copying, runs, schema, tables
 from assay.ledger.store.engine import make_engine
 from assay.ledger.store.tables import SCHEMA
 from cli_kit import output, refused
@@ -214,3 +214,12 @@ def test_a_row_has_one_encoding_and_a_type_that_is_stored_by_no_ledger_has_none(
     assert b"".join(copying._encoded("é")) == b"t2:\xc3\xa9"
     with pytest.raises(TypeError, match="a ledger stores no float"):
         copying._encoded(0.5)
+
+
+def test_a_file_hides_no_table_and_any_view_finds_records_by_their_slots(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    ledger_kit.add(place, ledger_kit.records())
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        assert schema.may_read(view._connection, "records")
+        stored = list(view.rows())
+        assert runs.of_slots(view, [row.slot for row in stored[:2]], 3) == stored[:2]

@@ -311,7 +311,7 @@ def _pool_size(url: URL) -> tuple[int, URL]:
     wanted = url.query.get("pool_size")
     if wanted is None:
         return POOL, url
-    if not isinstance(wanted, str) or not wanted.isascii() or not wanted.isdecimal() or not LEAST_POOL <= int(wanted[:9]) <= 1000:
+    if not isinstance(wanted, str) or not wanted.isascii() or not wanted.isdigit() or not LEAST_POOL <= int(wanted[:9]) <= 1000:
         raise BadInput(
             f"pool_size is not a number from {LEAST_POOL} to 1000", hint="write postgresql://USER@HOST/DATABASE?pool_size=8"
         )
