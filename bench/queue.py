@@ -9,7 +9,7 @@ numbers come from bench/scale.toml, where each says where it was measured or tha
 
 - The driver is one process. A cell costs it one durable insert to claim, one to keep its record, one to give the lease up.
 - At most `ahead` times as many trials are sent as the nodes carry out at one time. The cells after them are not made yet.
-- A trial asks for its memory, and for the cores that the engine's own `Load` says.
+- A trial asks for its memory, and for the cores that the engine's own `ErrandLoad` says.
 - A trial whose node is lost goes elsewhere, at most `lost` times. An error is tried again after 2 and 8 s; then it is missing.
 - A driver that dies takes its trials with it. The next one finds its leases standing, and looks again every `held` seconds.
 - A driver that freezes is replaced too, but its nodes go on. When it wakes, it keeps only what it still has the lease of.
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from assay.engine.load import Load
+from assay.engine.load import ErrandLoad
 from assay.engine.ray_node import Bucket
 from assay.judge.stations import Needs
 from bench.scale import Figures, add_options, chosen
@@ -81,7 +81,7 @@ class _Driver:
 
     number: int
     cells: Iterator[int]
-    load: Load
+    load: ErrandLoad
     until: float = 0.0
     renewed: float = 0.0
     alive: bool = True
@@ -143,7 +143,7 @@ class Simulation:
         self._open = deque(range(nodes))
         self._ledger, self._ends = bytearray(trials), bytearray(trials)
         self._holder, self._tries = [0] * trials, dict[int, int]()
-        self._drivers: list[_Driver] = [_Driver(0, iter(()), Load(), alive=False)]
+        self._drivers: list[_Driver] = [_Driver(0, iter(()), ErrandLoad(), alive=False)]
         self._missing = set[int]()
         self._settled, self._used_seconds = 0, 0.0
         self._troubles = [(1, False)] * int(one("nodes.drivers_lost")) + [(1, True)] * int(one("nodes.drivers_frozen"))
@@ -183,7 +183,7 @@ class Simulation:
     def _new_driver(self, _what: object = None) -> None:
         ledger, missing = self._ledger, self._missing
         cells = (cell for cell in range(self._trials) if not ledger[cell] and cell not in missing)
-        driver = _Driver(len(self._drivers), cells, Load(), self._now, self._now)
+        driver = _Driver(len(self._drivers), cells, ErrandLoad(), self._now, self._now)
         self._drivers.append(driver)
         self._wake(driver, self._now)
 
