@@ -134,7 +134,7 @@ function named(rows, key) {
   if (name !== key || name.length > 28) node.title = key;
   return node;
 }
-const head = (...cells) => el("thead", el("tr", ...cells.map((cell) => Object.assign(el(cell.startsWith(">") ? "th.n" : "th", cell.replace(/^>/, "")), { scope: "col" }))));
+const head = (...cells) => el("thead", el("tr", ...cells.map((cell) => (cell.replace(/^>/, "") ? Object.assign(el(cell.startsWith(">") ? "th.n" : "th", cell.replace(/^>/, "")), { scope: "col" }) : el("td", "")))));
 const percent = (share) => `${(Number(share) * 100).toFixed(2)} %`;
 
 function boardRows(settlement, registry) {
@@ -173,7 +173,7 @@ function table({ head: names, rows }) {
 
 async function tell() {
   const told = await ask("explain", { participant: byId("who").value });
-  const parts = told.sections.flatMap(({ title: name, lines, table: own }, i) => [el("h3", `${i + 1}. ${name}`), ...lines.map((line) => el("p", line)), ...(own ? [el("div.scroll", table(own))] : [])]);
+  const parts = told.sections.flatMap(({ title: name, lines, table: own }, i) => [el("h3", `${i + 1}. ${name}`), ...lines.map((line) => el("p", line)), ...(own ? [Object.assign(el("div.scroll", table(own)), { tabIndex: 0 })] : [])]);
   fill("told", el("p.headline", told.headline), ...parts);
 }
 

@@ -178,7 +178,7 @@ def pack(folder: Path) -> bytes:
     if not names:
         return b""
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in names:
             archive.add(path, path.name)
     return file.getvalue()
