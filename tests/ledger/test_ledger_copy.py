@@ -30,7 +30,6 @@ NOW = "2026-11-28T05:00:00Z"
 def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A competition with two receipts and standing rows on either database, and evidence of a third epoch."""
     monkeypatch.setattr(standing, "MANY", 0)
-    monkeypatch.setattr(copying, "COPY_ROWS", 5)  # several pieces, and words about the way
     made = ledger_kit.made(tmp_path / "small", database=database)
     for epoch in (3, 4):
         ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
@@ -74,7 +73,8 @@ def is_empty(target: str) -> bool:
         engine.dispose()
 
 
-def test_a_copy_has_every_row_and_goes_on_when_it_is_adopted(place: Path, target: str) -> None:
+def test_a_copy_has_every_row_and_goes_on_when_it_is_adopted(place: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "COPY_ROWS", 5)  # several pieces, and words about the way
     beside = MetaData()
     visits = Table("visits", beside, Column("id", Integer, primary_key=True), Column("name", Text))
     old = config.read(place).place
