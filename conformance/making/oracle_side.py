@@ -78,7 +78,8 @@ def points(given: Doc) -> Doc:
     records = []
     for place, repository in enumerate(table):
         record = {"repository": repository, "epoch": 0, "valid": given["valid"].get(repository, 0)}
-        records.append(record | {"invalid": given["invalid"] if place == 0 else 0, "starred": place < given["starred"]})
+        of_table = given["invalid"] if isinstance(given["invalid"], dict) else {table[0]: given["invalid"]}
+        records.append(record | {"invalid": of_table.get(repository, 0), "starred": place < given["starred"]})
     found = points_of.verdict(records, section, 0)
     assert found.score is not None
     return {"valid": found.work["valid"], "points": found.work["points"], "score": show(found.score)}

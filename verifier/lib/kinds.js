@@ -90,15 +90,19 @@ const KINDS = {
   },
   points(input) {
     const rules = under("score", () => readScore(input.score));
-    const found = fields({ score: anything, valid: anything, invalid: read.count, starred: read.count }, input);
-    under("valid", () => {
-      if (!isObject(found.valid)) refuse("valid is a table");
-      for (const [name, number] of Object.entries(found.valid)) {
+    const found = fields({ score: anything, valid: anything, invalid: anything, starred: read.count }, input);
+    const table = (field) => under(field, () => {
+      if (!isObject(found[field])) refuse(`${field} is a table`);
+      for (const [name, number] of Object.entries(found[field])) {
         if (!Object.hasOwn(rules.repositories, name)) refuse(`${name} is not in the scheme`);
         read.count(number, name);
       }
+      return found[field];
     });
-    const result = scorePoints(rules, found.valid, found.invalid, found.starred);
+    const valid = table("valid");
+    const byName = isObject(found.invalid) || rules.invalid === "subtract";
+    const invalid = byName ? table("invalid") : { [Object.keys(rules.repositories)[0]]: under("invalid", () => read.count(found.invalid, "invalid")) };
+    const result = scorePoints(rules, valid, invalid, found.starred);
     return { valid: result.valid, points: decimal(result.points), score: decimal(result.score) };
   },
   assign(input) {
