@@ -7,13 +7,14 @@ import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
-import { readConsensus, readDecay, readPayout, readReward, readScheme, readScore } from "./scheme.js";
+import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { scorePoints, scoreRubric, scoreTask, scoreTests } from "./score.js";
 import { readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
 import { readCase, readTasks, taskSetDigest, unique } from "./inputs.js";
 import { settle, shownClocks } from "./settle.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
+import { duel } from "./duel.js";
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));
@@ -175,6 +176,22 @@ const KINDS = {
   payout(input) {
     const found = fields({ payout: readPayout, scores: list(score) }, input);
     return payout(found.payout, found.scores);
+  },
+  duel(input) {
+    const outcome = maybe(read.oneOf("pass", "fail", "timeout", "error"));
+    const row = object({ task: read.key, trial: or(1, read.integer(1, 10000)), challenger: outcome, king: outcome });
+    const found = fields({
+      duel: readDuel, receipt: read.pattern(/^sha256:[0-9a-f]{64}$/, "a digest"), challenger: read.key, king: read.key, tasks: list(read.key, { least: 1, most: 10000 }),
+      trials: or(1, read.integer(1, 10000)), challengers: or(1, read.integer(1, 10000)), results: or([], list(row)),
+    }, input);
+    if (new Set(found.tasks).size !== found.tasks.length) refuse("a task stands twice", "tasks");
+    const results = new Map(found.results.map((one) => [`${one.task}\n${one.trial}`, one]));
+    if (results.size !== found.results.length) refuse("a trial stands twice", "results");
+    const done = (value) => value !== undefined && value !== "error";
+    return duel(found.duel, found, (task, trial) => {
+      const { challenger, king } = results.get(`${task}\n${trial}`) ?? {};
+      return done(challenger) && done(king) ? [challenger === "pass", king === "pass"] : null;
+    });
   },
   settle: (input) => settle(readCase(input)).settlement,
   emission: (input) => emission(input),

@@ -147,6 +147,12 @@ const seconds = (value, path) => {
   return `${Number(match[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[match[2]]}s`;
 };
 
+/** `[duel]`. */
+export const readDuel = object({
+  margin: or("0", read.number({ percent: true, most: NANO - 1n })), alpha: or("0.05", read.number({ percent: true, least: 1n, most: NANO - 1n })),
+  order: or("receipt", oneOf("receipt")),
+});
+
 const scheme = object(
   {
     scheme: object({ name: read.key, version: or("1.0.0", read.key) }), score: readScore, consensus: or({}, readConsensus), reward: or({}, readReward),
@@ -154,6 +160,7 @@ const scheme = object(
     submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag")) })),
     release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
+    duel: maybe(readDuel),
   },
   { byField: true },
 );
@@ -165,6 +172,7 @@ export function readScheme(value) {
   const found = scheme(value, "");
   if (found.consensus.outliers.scale && found.score.kind !== "tests") refuse("consensus.outliers.scale: noise is that of trials, of kind tests", { where: "consensus" });
   if (found.consensus.outliers.scale && found.score.passed_by) refuse("consensus.outliers.scale: with passed_by = \"all\" all scores are equal", { where: "consensus" });
+  if (found.duel && found.score.kind !== "tests") refuse("duel: both sides need trials, of kind tests", { where: "duel" });
   const pays = found.reward.kind === "payout";
   if (pays && !found.payout) refuse("payout: a scheme that pays out has a deposit", { where: "payout" });
   if (!pays && found.payout) refuse("payout: it goes with [reward] kind = \"payout\"", { where: "payout" });

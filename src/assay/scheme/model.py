@@ -35,6 +35,7 @@ __all__ = [
     "Check",
     "Consensus",
     "Decay",
+    "Duel",
     "EpochClock",
     "GivenScore",
     "JudgeChoice",
@@ -129,6 +130,17 @@ class EpochClock(Section):
         if (self.every is None) != (self.start is None):
             raise PydanticCustomError("assay", "every and start go together; add the one that is missing, or remove the other")
         return self
+
+
+class Duel(Section):
+    """`[duel]`: when a challenger is better than a king, and how certain that must be. SPEC 7."""
+
+    margin: Annotated[Share, Field(lt=NANO)] = 0
+    """By how much the challenger's share of trials passed must exceed the king's."""
+    alpha: Annotated[Share, Field(ge=1, lt=NANO)] = NANO // 20
+    """The largest chance that a challenger wins that is not better; several challengers of one king share it."""
+    order: Literal["receipt"] = "receipt"
+    """What the order of the pairs is drawn from."""
 
 
 class Outliers(Section):
@@ -282,6 +294,7 @@ class Scheme(Section):
     submission: SkipJsonSchema[SubmissionRules | None] = None
     release: SkipJsonSchema[Release | None] = None
     epoch: SkipJsonSchema[EpochClock | None] = None
+    duel: SkipJsonSchema[Duel | None] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -301,6 +314,8 @@ class Scheme(Section):
                 "assay",
                 'with passed_by = "all" all validators have one score, so scale = "noise" does nothing; remove one of them',
             )
+        if self.duel is not None and self.kind.trials(self.score) is None:
+            raise PydanticCustomError("assay", 'a duel needs trials that both sides have; use it with [score] kind = "tests"')
         if self.reward.kind == "ranking":
             if self.decay is not None:
                 raise PydanticCustomError("assay", "a ranking does not decay; remove the section [decay]")
