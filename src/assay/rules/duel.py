@@ -30,14 +30,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
 
-from assay.exact import NANO
-from assay.scheme.model import Duel
+from assay.exact import NANO, digest, text
+from assay.scheme.model import Duel, Scheme
 
-__all__ = ["BETS", "SCALE", "Course", "Pair", "Step", "decide", "document", "order", "outcomes"]
+__all__ = ["BETS", "SCALE", "SCHEMA", "Contest", "Course", "Pair", "Side", "Step", "decide", "document", "order", "outcomes"]
 
 Pair = tuple[str, int]
 """A task, and the number of a trial."""
 Winner = Literal["challenger", "king"]
+SCHEMA = "assay.duel/1"
 BETS = (1, 2, 3)
 """λ of each bet, in quarters."""
 RISK = 3
@@ -166,3 +167,58 @@ def _path(along: Sequence[Pair], course: Course) -> list[dict[str, Any]]:
         }
         for (task, trial), step in zip(along, course.steps, strict=False)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A participant of a duel, and its submission."""
+
+    participant: str
+    submission: str
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A duel with everything that it follows from but the outcomes of trials."""
+
+    scheme: Scheme
+    epoch: int
+    """Of the evidence."""
+    validator: str
+    """Whose evidence decides."""
+    challenger: Side
+    king: Side
+    receipt: tuple[int, str]
+    """Epoch and digest of the receipt that the order is drawn from."""
+    tasks: tuple[str, ...]
+    task_set: str
+    challengers: int = 1
+
+    @property
+    def along(self) -> list[Pair]:
+        """All pairs in their order."""
+        seed, trials = bytes.fromhex(self.receipt[1].removeprefix("sha256:")), self.scheme.kind.trials(self.scheme.score)
+        assert trials is not None  # a scheme with a duel has trials
+        return order(self.tasks, trials, seed, self.challenger.submission, self.king.submission)
+
+    def fought(self, challenger: Mapping[Pair, bool], king: Mapping[Pair, bool]) -> dict[str, Any]:
+        """The document `assay.duel/1` of what the trials of both came to, its digest included."""
+        assert self.scheme.duel is not None
+        along, rules = self.along, self.scheme.duel
+        course = decide(len(along), outcomes(along, challenger, king), rules, self.challengers)
+        sides = {"challenger": self.challenger, "king": self.king}
+        content = {
+            "schema": SCHEMA,
+            "competition": self.scheme.name,
+            "epoch": self.epoch,
+            "validator": self.validator,
+            **{name: {"participant": side.participant, "submission": side.submission} for name, side in sides.items()},
+            "challengers": self.challengers,
+            "receipt": {"epoch": self.receipt[0], "digest": self.receipt[1]},
+            "scheme": self.scheme.digest,
+            "task_set": self.task_set,
+            "margin": text(rules.margin),
+            "alpha": text(rules.alpha),
+            **document(along, course),
+        }
+        return content | {"digest": digest(content)}
