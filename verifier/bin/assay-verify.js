@@ -15,7 +15,7 @@ const HELP = `Usage: assay-verify WHAT [--key KEY] [--policy FILE] [--checkpoint
        assay-verify --cases
 
 Checks what \`assay verify\` checks, in another program: WHAT is a bundle (a folder or a .tar), a receipt,
-a participant's proof, a signed split or its folder, or a proof of a fork. It works offline.
+a participant's proof, a signed split or its folder, a duel, or a proof of a fork. It works offline.
 
   --key KEY          the log's public key, or a file with it, such as ledger.toml
   --policy FILE      witnesses (C2SP tlog-policy): a quorum must have cosigned

@@ -350,13 +350,21 @@ async function checkFile(text, options, report) {
   if (schema === "assay.receipt/1") return await checkReceipt(text, options, report);
   if (schema === "assay.proof/1" || schema === "assay.proof/2") return await checkProof(text, options, report);
   if (schema === "assay.emission-receipt/1") return await checkSplitAlone(text, options, report);
+  if (schema === "assay.duel/1") {
+    const { follow } = await import("./duel.js");
+    const { challenger, king, winner, path, pairs } = follow(value);
+    const what = winner === "challenger" ? `${challenger.participant} is better than ${king.participant}` : `${king.participant} stays before ${challenger.participant}`;
+    report.did("duel", `${what}: each of ${several(path.length, "step")} of ${pairs} was computed again`);
+    report.not("evidence", "whether the trials went so, and no pair was left out: `assay verify --duel` with the bundle of the epoch");
+    return { what: "duel", duel: value };
+  }
   if (schema === "assay.fork/1") {
     const { readFork } = await import("./ledger-kinds.js");
     const { first, second } = await readFork(text);
     report.did("fork", `${first.origin} signed two histories, of ${first.size} and ${second.size} entries, with the key ${first.key.text}`);
     return { what: "fork", first, second };
   }
-  refuse("it is no receipt, no participant's proof, no signed split and no proof of a fork", { code: "receipt", stage: "receipt" });
+  refuse("it is no receipt, no participant's proof, no signed split, no duel and no proof of a fork", { code: "receipt", stage: "receipt" });
 }
 
 /** The files of a folder, by their paths in it. */
