@@ -123,6 +123,7 @@ def changed(*path: Any, to: Any) -> Callable[[Json], None]:
         (changed("schema", to="assay.duel/2"), "it does not have the format assay.duel/1"),
         (changed("validator", to="nobody"), "there is no validator 'nobody'"),
         (changed("validator", to=7), "validator: "),
+        (changed("king", "participant", to="m9"), "'m9' does not have that submission in the epoch"),
         (changed("king", "submission", to="s9"), "'m2' does not have that submission in the epoch"),
         (changed("receipt", "digest", to="sha256:" + "0" * 64), "its order is not drawn from the receipt of epoch 3"),
         (changed("receipt", "epoch", to=9), "its order is not drawn from the receipt of epoch 9"),
@@ -139,6 +140,24 @@ def test_a_changed_duel_is_refused(
     with pytest.raises(Refused, match=what) as refused:
         verify(exported, key=str(KEY), duel=written(tmp_path, duel))
     assert refused.value.stage == "duel"
+
+
+def test_a_submission_that_came_after_the_receipt_is_refused(tmp_path: Path) -> None:
+    people = "key,uid,submission,accepted_epoch\nm1,1,s1,{}\nm2,2,s2,3\n"
+    for accepted in (3, 4):
+        place = ledger_kit.made(tmp_path / f"a{accepted}" / "small", scheme_toml=SCHEME, participants_csv=people.format(accepted))
+        ledger_kit.add(place, trials(3, "m2", "s2", 1))
+        settle(place, 3)
+        ledger_kit.add(place, trials(4, "m1", "s1", 5))
+        settle(place, 4)
+        with ledger_kit.opened(place) as ledger:
+            target = bundle.export(ledger, 4, tmp_path / f"epoch-{accepted}")
+        file = written(tmp_path, document(place))
+        if accepted == 3:
+            verify(target, key=str(KEY), duel=file)
+        else:
+            with pytest.raises(Refused, match="the submission of 'm1' was accepted in epoch 4, after the receipt"):
+                verify(target, key=str(KEY), duel=file)
 
 
 def test_no_json_at_all_is_refused(exported: Path, tmp_path: Path) -> None:

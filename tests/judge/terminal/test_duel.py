@@ -127,22 +127,29 @@ def test_evidence_of_others_says_nothing() -> None:
 
 def test_a_duel_that_is_killed_again_and_again_ends_alike(folder: Path) -> None:
     """Killed 10 times in short, 100 times in full; then it is decided as one that nobody disturbs."""
-    r = Random(5)
-    for _ in range(depth(10, 100)):
+    r, kills, before = Random(5), depth(10, 100), list[int]()
+    for _ in range(kills):
         child = os.fork()
         if child == 0:
-            judged(folder, seconds=0.003)
+            judged(folder, seconds=0.02)
             os._exit(0)
-        time.sleep(r.random() * 0.03)
+        time.sleep(r.random() * 0.03)  # about one trial
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        before.append(evidence(folder))
     killed, _ = judged(folder)
     document = killed.contest.fought(*killed.passed.values())
+    assert document["winner"] == "challenger"
+    assert sum(lines < 2 * len(document["path"]) for lines in before) >= min(kills, 20), "killed before it was decided"
     for file in (folder / "evidence").iterdir():
         file.unlink()
     calm, _ = judged(folder)
     assert calm.contest.fought(*calm.passed.values()) == document
-    assert document["winner"] == "challenger"
+
+
+def evidence(folder: Path) -> int:
+    """How many trials have evidence."""
+    return sum(file.read_bytes().count(b"\n") for file in (folder / "evidence").glob("*.jsonl"))
 
 
 def receipt(place: Path) -> Path:
@@ -165,8 +172,15 @@ def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> N
     assert "there is no receipt here" in refused("duel", folder, *asked)
     assert "'ann' cannot challenge itself" in refused("duel", folder, "ann", "ann", "--validator", "val-1", "--receipt", file)
     assert "'none' has no submission that counts" in refused("duel", folder, "none", "bob", "--validator", "val-1")
+    people = (folder / "participants.csv").read_text()
+    for epoch, said in ((4, "the submission of 'ann' was accepted in epoch 4, when the receipt of epoch 3 was known"), (3, "")):
+        lines = [f"{line},{epoch}" for line in people.splitlines()]
+        (folder / "participants.csv").write_text("\n".join(["key,uid,submission,submitted_at,accepted_epoch", *lines[1:], ""]))
+        if said:
+            assert said in refused("duel", folder, *asked, "--receipt", file)
     shown = run("duel", folder, *asked, "--receipt", file)
     assert shown.exit_code == 0, shown.output
+    assert shown.stderr == ""
     said = " ".join(shown.stdout.split())
     assert "The challenger is better: no outcome of the others can change that. 4 trials of 12 need not be judged." in said
     (written,) = (folder / "duels").iterdir()
@@ -175,5 +189,7 @@ def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> N
     assert set(outcomes(folder)) == {(who, row["task"], row["trial"]) for row in document["path"] for who in ("ann", "bob")}
     assert json.loads(output("duel", folder, *asked, "--receipt", file, "--json")) == document
     turned = ("bob", "ann", *asked[2:])
+    (folder / "participants.csv").write_text(people)
+    assert "nothing says when the submission of 'bob' was accepted" in run("duel", folder, *asked, "--receipt", file).stderr
     back = json.loads(output("duel", folder, *turned, "--receipt", file, "--output", "-"))
     assert (back["winner"], back["challenger"]["participant"]) == ("king", "bob")

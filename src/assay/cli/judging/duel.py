@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.judge.terminal.duel import DuelTrials
+    from assay.records import Participant
     from assay.rules.duel import Contest
     from assay.scheme.model import Scheme
 
@@ -112,12 +113,28 @@ def _contest(
     tasks = registry.read_tasks(folder / "tasks.txt", scheme.kind.trials(scheme.score) or 1)
     settled = _receipt(folder, receipt)
     first, second = (Side(key, counting[key].submission) for key in (challenger, king))
+    for key in (challenger, king):
+        _check_before(counting[key], settled[0], folder)
     at = settled[0] + 1 if epoch is None else epoch
     return Contest(scheme, at, validator, first, second, settled, tasks.ids, tasks.digest, challengers)
 
 
+def _check_before(participant: Participant, receipt: int, folder: Path) -> None:
+    """Refuse a submission that came when the order could be known. Raises BadInput; warns if nothing says when it came."""
+    from assay.cli.errors import warn
+    from assay.errors import BadInput
+
+    accepted, key = participant.accepted_epoch, participant.key
+    if accepted is None:
+        warn([f"nothing says when the submission of {key!r} was accepted: it must be before the receipt (accepted_epoch)"])
+    elif accepted > receipt:
+        what = f"the submission of {key!r} was accepted in epoch {accepted}, when the receipt of epoch {receipt} was known"
+        hint = "whoever knows the order can hand in what is good at its beginning: wait for the receipt of that epoch"
+        raise BadInput(what, file=folder / "participants.csv", field="accepted_epoch", hint=hint)
+
+
 def _check(scheme: Scheme, folder: Path) -> None:
-    """Refuse a scheme without duels, and one whose judge may be another. Raises BadInput."""
+    """Refuse a scheme without duels. Raises BadInput."""
     from assay.errors import BadInput
 
     if scheme.duel is None:

@@ -74,11 +74,16 @@ def _contest(claim: _Claim, settled: Inputs, file: Path) -> Contest:
     if settled.scheme.duel is None or settled.task_set is None:
         raise Refused("duel", "the scheme has no section [duel]", file=file)
     challenger, king = (Side(side.participant, side.submission) for side in (claim.challenger, claim.king))
-    held = {participant.key: participant.submission for participant in settled.participants}
+    held = {participant.key: participant for participant in settled.participants}
     for side in (challenger, king):
-        if held.get(side.participant) != side.submission:
+        participant = held.get(side.participant)
+        if participant is None or participant.submission != side.submission:
+            expected = None if participant is None else participant.submission
             what = f"{side.participant!r} does not have that submission in the epoch"
-            raise Refused("duel", what, expected=or_null(held.get(side.participant)), found=side.submission, file=file)
+            raise Refused("duel", what, expected=or_null(expected), found=side.submission, file=file)
+        if participant.accepted_epoch is not None and participant.accepted_epoch > claim.receipt.epoch:
+            what = f"the submission of {side.participant!r} was accepted in epoch {participant.accepted_epoch}, after the receipt"
+            raise Refused("duel", what, file=file)
     if claim.validator not in {validator.key for validator in settled.validators}:
         raise Refused("duel", f"there is no validator {claim.validator[:80]!r}", file=file)
     return Contest(
