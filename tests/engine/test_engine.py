@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +20,13 @@ from assay import engine
 from assay.engine import ray_engine
 from assay.engine.load import BUSY, LEAST, ErrandLoad
 from assay.engine.parcels import ParcelShelf
-from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode, slots
+from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode
 from assay.engine.ray_node import Answer, Bucket
 from assay.engine.station import Outcome, Talk
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox import InfrastructureError
-from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, pack, unpack
+from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, Turn, pack, unpack
 from ray_kit import until
 
 BIG = RayNode("big", {"CPU": 8.0, "memory": float(16 << 30), "sandbox": 1.0})
@@ -39,7 +41,8 @@ TRIAL = Needs(2.0, 2 << 30, 0, sandbox=True)
 def test_a_node_takes_what_its_scarcest_resource_allows() -> None:
     assert [node.takes(TRIAL, 2.0) for node in (BIG, SMALL, BARE)] == [4, 1, 0]
     assert [node.takes(TRIAL, 0.1) for node in (BIG, SMALL, BARE)] == [8, 2, 0]  # memory is given away once
-    assert slots([BIG, SMALL, BARE], Needs(1.0), 1.0) == 42
+    assert [node.takes(Needs(1.0), 1.0) for node in (BIG, SMALL, BARE)] == [8, 2, 32]
+    assert RayNode("head", {"CPU": 0.0}).takes(Needs(1.0), 0.0) == 0  # it only coordinates
 
 
 def test_an_errand_asks_for_what_its_like_used() -> None:
@@ -71,18 +74,30 @@ def test_nodes_that_are_full_and_idle_get_more() -> None:
     assert busy >= BUSY - 0.06
 
 
-def test_the_node_that_has_the_parcels_is_preferred() -> None:
-    placement = Placement()
-    nodes = [BIG, SMALL, BARE]
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) is None
+def test_a_node_that_other_programs_use_gets_less() -> None:
+    """Two nodes: on one, other programs use half of the cores. Each becomes busy by itself, and is not crowded."""
+    load = ErrandLoad()
+    for _ in range(400):
+        for node, others in (("quiet", 0.0), ("shared", 4.0)):
+            busy = min(1.0, (others + 0.4 * int(8 / load.cpus("t", TRIAL, node))) / 8)
+            load.saw("t", 0.5, busy, node)
+    assert load.cpus("t", TRIAL, "quiet") < load.cpus("t", TRIAL, "shared") <= 0.5
+    assert load.cpus("t", TRIAL, "new") == 0.5
+
+
+def test_the_node_that_has_the_parcels_is_preferred_until_it_is_full() -> None:
+    placement, rooms = Placement(), {"big": 4, "small": 2, "bare": 0}
+    assert placement.choose(rooms, ["task"]) == "big"
     placement.prepared("small", ["task"])
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
-    assert placement.choose(nodes, TRIAL, 1.0, ["task", "agent"]) is None
+    assert placement.choose(rooms, ["task"]) == "small"
+    assert placement.choose(rooms, ["task", "agent"]) == "big"
     placement.prepared("big", ["task"])
     placement.going["big"] += 1
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"], avoid="small") == "big"
-    assert placement.choose(nodes, TRIAL, 1.0, ["other"], avoid="small") == "big"
+    assert placement.choose(rooms, ["task"]) == "small"
+    assert placement.choose(rooms, ["task"], avoid="small") == "big"
+    placement.going["small"] += 2
+    assert placement.choose({"small": 2, "new": 2}, ["task"]) == "new"
+    assert placement.choose({"small": 2}, ["task"], avoid="small") is None
 
 
 # A crew, with a Ray that does as it is told
@@ -131,8 +146,8 @@ class FakeRay:
         return refs[:num_returns], refs[num_returns:]
 
     def get(self, ref: int) -> Any:
-        payload = self.under_way.pop(ref)[3]
-        found = self.ends(payload)
+        args = self.under_way.pop(ref)
+        found = self.ends(args[3] if args else None)
         if isinstance(found, Exception):
             raise found
         return found
@@ -160,7 +175,7 @@ def sent(crew: RayCrew) -> int:
 def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
     ray = FakeRay([BIG, SMALL])
     busy = crew(ray)
-    assert sent(busy) == AHEAD * slots([BIG, SMALL], TRIAL, 2.0)
+    assert sent(busy) == AHEAD * 5
     assert not busy.idle()
     assert [heard.reply for heard in busy.hear(0)] == list(range(10))
     assert busy.idle()
@@ -171,7 +186,9 @@ def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
         "name": "assay 0",
         "memory": 2 << 30,
         "resources": {"sandbox": 0.001},
+        "scheduling_strategy": "big",
     }
+    assert Counter(options["scheduling_strategy"] for options in ray.options[:10]) == {"big": 8, "small": 2}
 
 
 def test_what_a_lost_node_had_goes_elsewhere() -> None:
@@ -234,12 +251,30 @@ def test_an_errand_waits_for_a_node_that_can_take_it(monkeypatch: pytest.MonkeyP
     assert "sandbox" in heard.trouble
 
 
-def test_an_end_cancels_what_is_under_way() -> None:
-    ray = FakeRay([BIG])
+def test_an_end_cancels_what_is_under_way_and_clears_the_nodes() -> None:
+    ray = FakeRay([BIG, BARE])
     busy = crew(ray)
     count = sent(busy)
+    ray.ends = lambda _: 3
     busy.close(now=False)
     assert len(ray.cancelled) == count
+    assert [options["scheduling_strategy"] for options in ray.options[count:]] == ["big", "bare"]
+    assert list(busy.remarks()) == ["Nodes removed 6 processes and folders that killed runs had left."]
+
+
+def test_an_end_at_once_clears_nothing() -> None:
+    busy = crew(FakeRay([BIG]))
+    busy.close(now=True)
+    assert list(busy.remarks()) == []
+
+
+def test_what_a_station_cleared_is_said() -> None:
+    ray = FakeRay([BIG])
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    ray.ends = lambda _: Answer("big", Outcome("judged", cleared=1))
+    assert [heard.reply for heard in busy.hear(0)] == ["judged"]
+    assert list(busy.remarks()) == ["Nodes removed 1 process or folder that killed runs had left."]
 
 
 # The bucket of a service
@@ -248,25 +283,60 @@ def test_an_end_cancels_what_is_under_way() -> None:
 def test_one_bucket_holds_the_rate_and_the_pause() -> None:
     now = [100.0]
     bucket = Bucket(120, lambda: now[0])
-    assert [bucket.turn(), bucket.turn()] == [0.0, 0.0]
-    assert bucket.turn() == pytest.approx(0.5)
-    now[0] += 0.5
-    assert bucket.turn() == 0.0
+    assert [bucket.turn().seconds for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    third, fourth = bucket.turn(), bucket.turn()
+    assert (third.seconds, fourth.seconds) == (1.5, 2.0)
+    now[0] += 1.5
+    assert bucket.turn(third.ticket).seconds == 0.0
     bucket.pause(7.0)
-    assert bucket.turn() == pytest.approx(7.0)
-    assert Bucket(None, lambda: now[0]).turn() == 0.0
+    bucket.pause(3.0)  # it is over before the other one
+    assert bucket.turn(fourth.ticket).seconds == 7.5  # a pause moves all, in their order
+    assert bucket.turn(third.ticket).seconds == 7.0  # it was due, and had not gone yet
+    assert bucket.turn().seconds == 8.0
+    free = Bucket(None, lambda: now[0])
+    assert (free.turn().seconds, free.turn().seconds) == (0.0, 0.0)
+    free.pause(7.0)
+    assert (free.turn().seconds, free.turn().seconds) == (7.0, 7.0)
     with pytest.raises(BadInput, match="0 is not a number"):
         Bucket(0)
 
 
-@given(st.integers(1, 600), st.lists(st.floats(0, 5), max_size=60))
-def test_a_bucket_never_gives_more_than_its_rate(rate: int, pauses: list[float]) -> None:
-    now = [0.0]
-    bucket, given_out = Bucket(rate, lambda: now[0]), 0
-    for pause in pauses:
-        now[0] += pause
-        given_out += bucket.turn() == 0.0
-    assert given_out <= max(1.0, rate / 60) + now[0] * rate / 60 + 1e-6
+def test_a_ticket_of_a_bucket_that_was_lost_is_none() -> None:
+    lost, anew = Bucket(60, lambda: 1e9), Bucket(60, lambda: 5.0)
+    lost.turn()
+    ticket = lost.turn().ticket
+    assert anew.turn(ticket).seconds == 0.0
+
+
+@given(st.integers(1, 600), st.lists(st.tuples(st.floats(0, 5), st.integers(0, 20), st.floats(0, 9)), max_size=40))
+def test_a_bucket_gives_its_rate_and_never_more(rate: int, steps: list[tuple[float, int, float]]) -> None:
+    """Requests come in crowds, and the service asks for pauses. Each asks again when its turn comes."""
+    now, gone, waiting, end = [0.0], list[float](), list[tuple[float, int, Any]](), 0.0
+    bucket, numbers = Bucket(rate, lambda: now[0]), itertools.count()
+
+    def ask(ticket: Any = None) -> None:
+        turn = bucket.turn(ticket)
+        if turn.seconds <= 1e-9:
+            assert now[0] >= end - 1e-6
+            gone.append(now[0])
+        else:
+            heapq.heappush(waiting, (now[0] + turn.seconds, next(numbers), turn.ticket))
+
+    for pause, crowd, quiet in [*steps, (1e9, 0, 0.0)]:
+        until_then = now[0] + pause
+        while waiting and waiting[0][0] <= until_then:
+            now[0], _, ticket = heapq.heappop(waiting)
+            ask(ticket)
+        now[0] = until_then
+        for _ in range(crowd):
+            ask()
+        if quiet:
+            bucket.pause(quiet)
+            end = max(end, now[0] + quiet)
+    assert len(gone) == sum(crowd for _, crowd, _ in steps)
+    burst = max(1.0, rate / 60)
+    for count, (first, last) in ((n, pair) for n in (1, 2, 10, 50) for pair in zip(gone, gone[n:], strict=False)):
+        assert count + 1 <= burst + (last - first) * rate / 60 + 1e-3
 
 
 # Parcels
@@ -331,7 +401,7 @@ class Echo:
         (folder / "out.txt").write_text("kept")
         if payload == "pause":
             self.gate.pause(7.0)
-        return ErrandDone((payload, self.gate.turn(), sorted(places)), cpu=1.0)
+        return ErrandDone((payload, self.gate.turn().seconds, sorted(places)), cpu=1.0)
 
     def close(self) -> None:
         self.marker.unlink()
@@ -350,7 +420,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
     paused: list[float] = []
-    gate = SimpleNamespace(turn=lambda: 0.25, pause=paused.append)
+    gate = SimpleNamespace(turn=lambda _ticket: Turn(0.25, ("", 0.0)), pause=paused.append)
     marker = scratch / "station"
     talk = Talk(StationSpec("test_engine:Echo", str(marker)))
     outcome = talk.carry_out("hello", {"task": scratch}, 60, gate)

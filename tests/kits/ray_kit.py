@@ -22,8 +22,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.sandbox.scratch import Scratch
-
 _AGAIN = "trap 'kill $child; exit' TERM; while :; do \"$@\" & child=$!; wait $child; sleep 1; done"
 """Ray gives a node thirty seconds to start, which a busy machine may not have."""
 _LIBC = ctypes.CDLL(None)
@@ -75,7 +73,6 @@ class Cluster:
         self.nodes: list[str] = []
         """The marks of the nodes that were not killed; the first is the head."""
         self.runs: list[Run] = []
-        self._lost = False
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (self.port,) = _ports(1)
         self.address = f"127.0.0.1:{self.port}"
@@ -128,23 +125,21 @@ class Cluster:
     def lose(self, mark: str) -> None:
         """Kill a node."""
         self.nodes.remove(mark)
-        self._lost = True
         kill(mark)
         self._processes.pop(mark).wait()
 
-    def run(self, folder: Path, *options: str, driver: str = "driver") -> Run:
-        """Begin `assay run` on all nodes."""
-        self.runs.append(Run(self, folder, ["--engine", "ray", "--address", self.address, *options], f"{self.name}-{driver}"))
+    def run(self, folder: Path, *options: str, driver: str = "driver", validator: str | None = "val-1") -> Run:
+        """Begin `assay run` on all nodes. validator: whose evidence it is, if the options do not say it."""
+        whose = [] if validator is None else ["--validator", validator]
+        words = ["--engine", "ray", "--address", self.address, *whose, *options]
+        self.runs.append(Run(self, folder, words, f"{self.name}-{driver}"))
         return self.runs[-1]
 
     def left(self) -> list[str]:
         """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes.
 
-        A machine whose node was killed is swept before, as the next run there does. The head is not: there, everything must have
-        been cleared away by whatever left it.
+        A machine whose node was killed was cleared at the end of the run, if it is back by then.
         """
-        if self._lost:
-            Scratch(self.folder / "node-1" / "scratch").sweep()
         lines = []
         for mark in self.nodes:
             for pid in marked(mark):
@@ -170,7 +165,7 @@ class Run:
         self.log = cluster.folder / f"{mark}-{secrets.token_hex(3)}.txt"
         self.errors = self.log.with_suffix(".err")
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
-            line = [sys.executable, "-m", "assay", "run", str(folder), "--json", "--quiet", "--validator", "val-1", *options]
+            line = [sys.executable, "-m", "assay", "run", str(folder), "--json", "--quiet", *options]
             env = cluster.env(mark, "driver")
             self.process = subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 

@@ -6,8 +6,10 @@ Ray imports this module by its name on every node, so each must have the same As
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +19,11 @@ import assay
 from assay.engine.parcels import ParcelShelf
 from assay.engine.station import Outcome, StationLost, Talk
 from assay.errors import AssayError, BadInput
-from assay.judge.stations import StationSpec
+from assay.judge.sandbox import cgroups
+from assay.judge.sandbox.scratch import Scratch
+from assay.judge.stations import StationSpec, Ticket, Turn
 
-__all__ = ["Answer", "Bucket", "carry_out"]
+__all__ = ["Answer", "Bucket", "carry_out", "clear"]
 
 ROOM_SECONDS = 60.0
 """Seconds that an errand waits until its memory is free on the host. Then another node gets it."""
@@ -76,17 +80,20 @@ def carry_out(
         places = _places(parcels)
     except AssayError as error:
         return Answer(node, Outcome(), lost=str(error))
-    try:
-        outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(gate))
-    except StationLost:
-        _close()
-        return Answer(node, Outcome(), lost="the station's process ended")
-    except BaseException:  # Ray interrupts what is cancelled
-        _close()
-        raise
-    if outcome.refused:
-        _close()
+    with ExitStack() as unless_it_ends:  # Ray interrupts what is cancelled, with whatever exception
+        unless_it_ends.callback(_close)
+        try:
+            outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(gate))
+        except StationLost:
+            return Answer(node, Outcome(), lost="the station's process ended")
+        if not outcome.refused:
+            unless_it_ends.pop_all()
     return Answer(node, outcome, _busy(before, _times()))
+
+
+def clear() -> int:
+    """Remove what killed runs left on this machine: processes, folders of boxes, control groups. Returns how many."""
+    return Scratch().sweep() + cgroups.sweep()
 
 
 def _opened(run: str, spec: StationSpec) -> Talk:
@@ -152,35 +159,38 @@ def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
 class Bucket:
     """One token bucket for all stations of a run, in an actor: so a service's rate limit holds for all nodes together.
 
+    A request is told its turn at once, and asks only once more, when that comes. A pause moves all turns that are still to come.
     rate: requests a minute; None: no limit but the pauses that the service asks for. clock: seconds.
     """
 
     def __init__(self, rate: int | None, clock: Any = time.monotonic) -> None:
         if rate is not None and rate < 1:
             raise BadInput(f"{rate} is not a number of requests a minute", field="rate", hint="from 1 up")
-        self._clock = clock
-        self._per_second = None if rate is None else rate / 60
-        self._most = 1.0 if rate is None else max(1.0, rate / 60)
-        self._tokens, self._at = self._most, clock()
-        self._not_before = self._at
+        self._clock, self._name = clock, secrets.token_hex(4)
+        self._gap = 0.0 if rate is None else 60 / rate
+        self._burst = 0.0 if rate is None else max(0.0, 1 - 60 / rate)
+        """Seconds by which turns may come early: as many at one time as a second has."""
+        self._next = self._not_before = float(clock())
+        """When all turns that were given out are over, if none came early; and before which none comes."""
+        self._moved = 0.0
+        """Seconds by which pauses moved all turns."""
 
-    def turn(self) -> float:
+    def turn(self, ticket: Ticket | None = None) -> Turn:
         """See `stations.Gate.turn`."""
-        now = self._clock()
-        if now < self._not_before:
-            return float(self._not_before - now)
-        if self._per_second is None:
-            return 0.0
-        self._tokens = min(self._most, self._tokens + (now - self._at) * self._per_second)
-        self._at = now
-        if self._tokens < 1:
-            return float((1 - self._tokens) / self._per_second)
-        self._tokens -= 1
-        return 0.0
+        now = float(self._clock())
+        if ticket is None or ticket[0] != self._name:  # another machine's bucket, which was lost with its clock, gave it
+            due = max(now, self._not_before, self._next - self._burst)
+            self._next = max(now, self._not_before, self._next) + self._gap
+            ticket = self._name, due - self._moved
+        return Turn(max(0.0, max(ticket[1] + self._moved, self._not_before) - now), ticket)
 
     def pause(self, seconds: float) -> None:
         """See `stations.Gate.pause`."""
-        self._not_before = max(self._not_before, self._clock() + max(0.0, seconds))
+        now = float(self._clock())
+        until = now + max(0.0, seconds)
+        moved = max(0.0, until - max(now, self._not_before))
+        self._moved, self._next = self._moved + moved, self._next + moved
+        self._not_before = max(self._not_before, until)
 
 
 class _RemoteGate:
@@ -189,10 +199,11 @@ class _RemoteGate:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def turn(self) -> float:
+    def turn(self, ticket: Ticket | None = None) -> Turn:
         import ray
 
-        return float(ray.get(self._actor.turn.remote()))
+        turn: Turn = ray.get(self._actor.turn.remote(ticket))
+        return turn
 
     def pause(self, seconds: float) -> None:
         import ray

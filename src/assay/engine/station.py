@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -30,20 +30,24 @@ from typing import Any, NoReturn
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
 from assay.judge.sandbox.scratch import Scratch
-from assay.judge.stations import Gate, Station, StationSpec, pack
+from assay.judge.stations import Gate, Station, StationSpec, Ticket, Turn, pack
 
 __all__ = ["Outcome", "Talk"]
 
 PATIENCE = 90.0
 """Seconds that a station has to clear up; its own worker has sixty of them."""
 _TICK = 0.2
+_NOW = Turn(0.0, ("", 0.0))
 _PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
 """Not -m: what is sent through the socket must be of this module, and not of one that is called __main__."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends."""
+    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends.
+
+    cleared: how many processes and folders of killed runs it found on its machine; it says so once.
+    """
 
     reply: Any = None
     files: bytes = b""
@@ -51,6 +55,7 @@ class Outcome:
     final: bool = False
     cores: float = 0.0
     refused: bool = False
+    cleared: int = 0
 
 
 class StationLost(Exception):
@@ -98,12 +103,12 @@ class Talk:
         self._connection.close()
 
 
-def _answered(gate: Gate, question: float | None) -> float:
-    """The gate's answer: None asks for a turn, a number of seconds for a pause."""
-    if question is None:
-        return gate.turn()
+def _answered(gate: Gate, question: float | Ticket | None) -> Turn:
+    """The gate's answer: a number of seconds asks for a pause, a ticket or None for a turn."""
+    if not isinstance(question, float):
+        return gate.turn(question)
     gate.pause(question)
-    return 0.0
+    return _NOW
 
 
 class StationStopped(BaseException):
@@ -116,13 +121,14 @@ class _Gate:
     def __init__(self, desk: _Desk) -> None:
         self._desk, self._lock = desk, threading.Lock()
 
-    def turn(self) -> float:
-        return float(self._ask(None))
+    def turn(self, ticket: Ticket | None = None) -> Turn:
+        turn: Turn = self._ask(ticket)
+        return turn
 
     def pause(self, seconds: float) -> None:
-        self._ask(seconds)
+        self._ask(float(seconds))
 
-    def _ask(self, question: float | None) -> Any:
+    def _ask(self, question: float | Ticket | None) -> Any:
         with self._lock:
             self._desk.connection.send(question)
             return self._desk.said.get()
@@ -141,21 +147,22 @@ class _Desk:
         with suppress(EOFError, OSError, pickle.UnpicklingError):
             while (said := self.connection.recv()) is not None:
                 self.said.put(said)
-        self.said.put(0.0)  # a thread that waits for its turn waits no longer
+        self.said.put(_NOW)  # a thread that waits for its turn waits no longer
         os.kill(os.getpid(), signal.SIGTERM)
 
     def serve(self) -> None:
         """Open the station, and carry errands out until the end of the talk."""
         scratch = Scratch()
+        cleared = 0
         with suppress(AssayError):
-            scratch.sweep()
+            cleared = scratch.sweep()
         try:
             with scratch.box() as home:
-                self._work(self.said.get(), home)
+                self._work(self.said.get(), home, cleared)
         finally:
             scratch.close()
 
-    def _work(self, spec: StationSpec, home: Path) -> None:
+    def _work(self, spec: StationSpec, home: Path, cleared: int) -> None:
         place = home / "station"
         place.mkdir()
         try:
@@ -167,7 +174,9 @@ class _Desk:
         try:
             while True:
                 payload, places, seconds = self.said.get()
-                self.connection.send(_carried_out(station, payload, places, seconds, home / "errand"))
+                outcome = _carried_out(station, payload, places, seconds, home / "errand")
+                self.connection.send(replace(outcome, cleared=cleared) if cleared else outcome)
+                cleared = 0
         finally:
             station.close()
 

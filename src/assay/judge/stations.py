@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from assay.errors import BadInput
 from assay.judge import tree
@@ -34,6 +34,8 @@ __all__ = [
     "Parcel",
     "Station",
     "StationSpec",
+    "Ticket",
+    "Turn",
 ]
 
 BOUNDS = tree.Bounds(64 << 30, 1_000_000)
@@ -96,11 +98,24 @@ class ErrandDone:
     cpu: float = 0.0
 
 
+Ticket = tuple[str, float]
+"""Which bucket gave it, and for when."""
+
+
+class Turn(NamedTuple):
+    """Which turn a request has at a service."""
+
+    seconds: float
+    """Until then; 0: now."""
+    ticket: Ticket
+    """To be shown after the wait: the turn is booked, and only a pause moves it."""
+
+
 class Gate(Protocol):
     """The one door to a service for all stations of a run, on whichever machine: so its rate limit holds for all together."""
 
-    def turn(self) -> float:
-        """Seconds to wait before the next request; 0: go on. A request that waited asks again."""
+    def turn(self, ticket: Ticket | None = None) -> Turn:
+        """The turn of the next request. ticket: of a request that waited for its turn."""
 
     def pause(self, seconds: float) -> None:
         """The service asked for so many seconds without a request: it gets them from everybody."""
@@ -145,6 +160,9 @@ class Crew(Protocol):
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""
 
+    def remarks(self) -> Iterable[str]:
+        """Sentences on what happened beside the errands, after the end."""
+
 
 class ErrandEngine(Protocol):
     """Where the errands of runs are carried out. Without one a run uses this machine."""
@@ -161,6 +179,9 @@ class Leases(Protocol):
 
     def claim(self, key: tuple[object, ...]) -> Claim:
         """Take a cell, by its key: `held` if another driver has it now, `done` if the ledger has its record."""
+
+    def held(self, keys: Collection[tuple[object, ...]]) -> Collection[tuple[object, ...]]:
+        """Those of some cells that another driver still has: one look at all of them, which claims none."""
 
     def renew(self) -> None:
         """Keep what was claimed, when it is time."""
