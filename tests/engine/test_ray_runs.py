@@ -103,6 +103,7 @@ class Season:
         for goal, victim in self.kills:
             until(partial(self._reached, goal, going))
             self.killed[victim] += 1
+            print(f"{sum(map(evidence, self.places))} records: the {victim} is killed", flush=True)
             if victim == "node":
                 self.nodes.lose(self.nodes.nodes[-1])
                 self.nodes.start()
