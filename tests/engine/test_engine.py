@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +114,21 @@ class TaskFailed(NodeLost):
     cause = ValueError("a fault of ours")
 
 
+class FakeRef(int):
+    """A task, and its future, which has ended when somebody asks for its result."""
+
+    ray: FakeRay
+
+    def future(self) -> FakeRef:
+        return self
+
+    def add_done_callback(self, call: Callable[[FakeRef], None]) -> None:
+        call(self)
+
+    def result(self) -> Any:
+        return self.ray.get(self)
+
+
 class FakeRay:
     """What `RayCrew` uses of Ray. `ends` decides what comes of the next task."""
 
@@ -122,6 +138,8 @@ class FakeRay:
     def __init__(self, nodes: list[RayNode]) -> None:
         self.there, self.under_way, self.options, self.cancelled = nodes, dict[int, Any](), list[dict[str, Any]](), list[int]()
         self.ends: Any = lambda number: Answer("big", Outcome(number))
+        self.whole = False
+        """Whether `ends` sees all arguments of a task, or only what it is to carry out."""
         self._numbers = itertools.count()
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -131,8 +149,9 @@ class FakeRay:
         return value
 
     def remote(self, **_options: Any) -> Any:
-        def submit(*args: Any) -> int:
-            number = next(self._numbers)
+        def submit(*args: Any) -> FakeRef:
+            number = FakeRef(next(self._numbers))
+            number.ray = self
             self.under_way[number] = args
             return number
 
@@ -147,7 +166,7 @@ class FakeRay:
 
     def get(self, ref: int) -> Any:
         args = self.under_way.pop(ref)
-        found = self.ends(args[3] if args else None)
+        found = self.ends(args if self.whole else args[3] if args else None)
         if isinstance(found, Exception):
             raise found
         return found
@@ -180,15 +199,15 @@ def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
     assert [heard.reply for heard in busy.hear(0)] == list(range(10))
     assert busy.idle()
     assert sent(crew(ray, most=3)) == 3
-    assert ray.options[0] == {
+    assert [options.pop("name").partition(" ")[0] for options in ray.options[:2]] == ["gate", "assay"]
+    assert ray.options[1] == {
         "num_cpus": 2.0,
         "num_gpus": 0,
-        "name": "assay 0",
         "memory": 2 << 30,
         "resources": {"sandbox": 0.001},
         "scheduling_strategy": "big",
     }
-    assert Counter(options["scheduling_strategy"] for options in ray.options[:10]) == {"big": 8, "small": 2}
+    assert Counter(options["scheduling_strategy"] for options in ray.options[1:11]) == {"big": 8, "small": 2}
 
 
 def test_what_a_lost_node_had_goes_elsewhere() -> None:
@@ -251,6 +270,23 @@ def test_an_errand_waits_for_a_node_that_can_take_it(monkeypatch: pytest.MonkeyP
     assert "sandbox" in heard.trouble
 
 
+def test_a_parcel_is_sent_to_a_node_that_lacks_it(tmp_path: Path) -> None:
+    ray = FakeRay([BIG])
+    busy, parcel = crew(ray), folder_of(tmp_path / "task")
+    enclosed = list[bool]()
+
+    def ends(args: Any) -> Answer:
+        enclosed.append(args[4]["task"][1] is not None)
+        return Answer("big", Outcome("judged")) if enclosed != [True, False] else Answer("big", Outcome(), lacks=True)
+
+    ray.whole, ray.ends = True, ends
+    for number in (1, 2, 3):
+        busy.send(number, Errand("x", 60, TRIAL, {"task": parcel}))
+        heard = list(busy.hear(0)) or list(busy.hear(0))
+        assert [one.number for one in heard] == [number]
+    assert enclosed == [True, False, True, False]
+
+
 def test_an_end_cancels_what_is_under_way_and_clears_the_nodes() -> None:
     ray = FakeRay([BIG, BARE])
     busy = crew(ray)
@@ -258,7 +294,7 @@ def test_an_end_cancels_what_is_under_way_and_clears_the_nodes() -> None:
     ray.ends = lambda _: 3
     busy.close(now=False)
     assert len(ray.cancelled) == count
-    assert [options["scheduling_strategy"] for options in ray.options[count:]] == ["big", "bare"]
+    assert [options["scheduling_strategy"] for options in ray.options[1 + count :]] == ["big", "bare"]
     assert list(busy.remarks()) == ["Nodes removed 6 processes and folders that killed runs had left."]
 
 

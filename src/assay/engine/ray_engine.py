@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
+import queue
 import secrets
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +46,8 @@ _SHARE = 0.001
 """Of the resource `sandbox`: it says that a node can hold boxes, and not how many."""
 NODELESS = 60.0
 """Seconds that an errand waits for a node that has what it needs: one that was lost may come back."""
+_INLINE = 65_536
+"""Bytes up to which a station's settings travel with each errand, and not by way of Ray's object store."""
 _PARCELS = 256
 """Parcels that the driver keeps in Ray's object store at a time."""
 _LOOK = 2.0
@@ -84,6 +89,15 @@ class Placement:
         for digest in digests:
             self._has[digest].add(node)
 
+    def lacks(self, node: str, digests: list[str]) -> None:
+        """Note that a node does not have all of these parcels."""
+        for digest in digests:
+            self._has[digest].discard(node)
+
+    def has(self, node: str | None, digest: str) -> bool:
+        """Whether a node has a parcel, as far as is known."""
+        return node in self._has[digest]
+
     def choose(self, rooms: Mapping[str, int], digests: list[str], avoid: str = "") -> str | None:
         """The node; None if there is none. rooms: node → how many such errands it takes. avoid: where the errand was lost."""
         able = [node for node, room in rooms.items() if room and node != avoid]
@@ -100,6 +114,8 @@ class _Sent:
     key: str
     node: str | None = None
     lost: int = 0
+    whole: bool = False
+    """Whether all parcels travel with it: it came to a node that did not have them."""
     avoid: str = ""
     """The node where it was lost last."""
     until: float = 0.0
@@ -163,12 +179,18 @@ class RayCrew:
     """A `stations.Crew` of Ray tasks."""
 
     def __init__(self, ray: Any, spec: StationSpec, most: int | None) -> None:
-        self._ray, self._spec, self._most = ray, ray.put(spec), most
+        self._ray, self._most = ray, most
+        self._spec = spec if len(pickle.dumps(spec)) <= _INLINE else ray.put(spec)
         self._run = secrets.token_hex(8)
         self._task = ray.remote(max_retries=0)(ray_node.carry_out)
-        self._gate = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ray_node.Bucket).remote(spec.rate)
+        self._gate: Any = None
+        if spec.asks:
+            bucket = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ray_node.Bucket)
+            self._gate = bucket.options(name=ray_node.gate_of(self._run)).remote(spec.rate)
         self._parcels: OrderedDict[str, Any] = OrderedDict()
         self._going: dict[Any, _Sent] = {}
+        self._over: queue.SimpleQueue[tuple[Any, Future[ray_node.Answer]]] = queue.SimpleQueue()
+        """Tasks that have ended, as Ray tells them."""
         self._homeless: list[_Sent] = []
         """Errands that no node could take now."""
         self._load, self._placement = ErrandLoad(), Placement()
@@ -238,11 +260,16 @@ class RayCrew:
             options["scheduling_strategy"] = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
                 sent.node, soft=True, _spill_on_unavailable=True
             )
-        parcels = {name: (parcel.digest, self._shipped(parcel)) for name, parcel in errand.parcels.items()}
+        parcels = {name: (parcel.digest, self._enclosed(sent, parcel)) for name, parcel in errand.parcels.items()}
         ref = self._task.options(**options).remote(
-            assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory, self._gate
+            assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory
         )
         self._going[ref] = sent
+        ref.future().add_done_callback(lambda done: self._over.put((ref, done)))
+
+    def _enclosed(self, sent: _Sent, parcel: Parcel) -> Any:
+        """Where a parcel's archive is, if the node may not have it."""
+        return None if not sent.whole and self._placement.has(sent.node, parcel.digest) else self._shipped(parcel)
 
     def _shipped(self, parcel: Parcel) -> Any:
         """Where a parcel's archive is in Ray's object store. Errands under way hold theirs, so any other may be forgotten."""
@@ -257,31 +284,35 @@ class RayCrew:
     def hear(self, seconds: float) -> Iterator[Heard]:
         """See `stations.Crew.hear`."""
         yield from self._housed()
-        if not self._going:
-            time.sleep(seconds)
-            return
-        if self._ray.wait(list(self._going), num_returns=1, timeout=seconds)[0]:
-            ended, _ = self._ray.wait(list(self._going), num_returns=len(self._going), timeout=0)
-            for ref in ended:
+        with suppress(queue.Empty):
+            over = [self._over.get(timeout=seconds)]
+            over += [self._over.get() for _ in range(self._over.qsize())]
+            for ref, done in over:
                 sent = self._going.pop(ref)
                 if sent.node is not None:
                     self._placement.going[sent.node] -= 1
-                heard = self._ended(sent, ref)
+                heard = self._ended(sent, done)
                 if heard is not None:
                     yield heard
 
-    def _ended(self, sent: _Sent, ref: Any) -> Heard | None:
+    def _ended(self, sent: _Sent, done: Future[ray_node.Answer]) -> Heard | None:
         """What an errand came to; None if it goes elsewhere."""
         errors = self._ray.exceptions
         try:
-            answer: ray_node.Answer = self._ray.get(ref)
+            answer = done.result()
         except errors.RayTaskError as error:  # our own code failed there
             return Heard(sent.number, trouble=f"a node failed: {str(error.cause or error)[:500]}")
         except errors.RayError as error:
             return self._again(sent, f"{type(error).__name__}: the node or its worker was lost", sent.node or "")
+        digests = [parcel.digest for parcel in sent.errand.parcels.values()]
+        if answer.lacks:
+            sent.whole = True
+            self._placement.lacks(answer.node, digests)
+            self._place(sent)
+            return None
         if answer.lost:
             return self._again(sent, answer.lost, answer.node)
-        self._placement.prepared(answer.node, [parcel.digest for parcel in sent.errand.parcels.values()])
+        self._placement.prepared(answer.node, digests)
         outcome = answer.outcome
         self._cleared += outcome.cleared
         if not outcome.trouble:
@@ -329,7 +360,8 @@ class RayCrew:
         self._parcels.clear()
         with suppress(errors.RayError):
             self._cleared += 0 if now else _cleared(self._ray)
-            self._ray.kill(self._gate)
+            if self._gate is not None:
+                self._ray.kill(self._gate)
 
     def remarks(self) -> Iterator[str]:
         """See `stations.Crew.remarks`."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from assay.judge.sandbox import cgroups
 from assay.judge.sandbox.scratch import Scratch
 from assay.judge.stations import StationSpec, Ticket, Turn
 
-__all__ = ["Answer", "Bucket", "carry_out", "clear"]
+__all__ = ["Answer", "Bucket", "carry_out", "clear", "gate_of"]
 
 ROOM_SECONDS = 60.0
 """Seconds that an errand waits until its memory is free on the host. Then another node gets it."""
@@ -32,12 +32,16 @@ _TICK = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says of an errand. lost: why another node should try. busy: 0 … 1, of the host's cores."""
+    """What a node says of an errand. lost: why another node should try. busy: 0 … 1, of the host's cores.
+
+    lacks: whether it did not have a parcel that was not sent along.
+    """
 
     node: str
     outcome: Outcome
     busy: float = 0.0
     lost: str = ""
+    lacks: bool = False
 
 
 @dataclass
@@ -60,9 +64,8 @@ def carry_out(
     parcels: Mapping[str, tuple[str, Any]],
     seconds: float,
     memory: int,
-    gate: Any,
 ) -> Answer:
-    """Carry out one errand on this node. parcels: name → digest, and where the archive is in Ray's object store.
+    """Carry out one errand on this node. parcels: name → digest, and where the archive is in Ray's object store, if it is sent.
 
     version, run: of Assay at the driver; a station is kept for one run. It is closed if Ray interrupts this, so cancelled work
     leaves nothing behind.
@@ -78,12 +81,14 @@ def carry_out(
     before = _times()
     try:
         places = _places(parcels)
+    except LookupError:
+        return Answer(node, Outcome(), lacks=True)
     except AssayError as error:
         return Answer(node, Outcome(), lost=str(error))
     with ExitStack() as unless_it_ends:  # Ray interrupts what is cancelled, with whatever exception
         unless_it_ends.callback(_close)
         try:
-            outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(gate))
+            outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(run))
         except StationLost:
             return Answer(node, Outcome(), lost="the station's process ended")
         if not outcome.refused:
@@ -113,7 +118,7 @@ def _close() -> None:
 
 
 def _places(parcels: Mapping[str, tuple[str, Any]]) -> dict[str, Path]:
-    """Where the parcels are on this machine; raises AssayError."""
+    """Where the parcels are on this machine; raises LookupError if one is not here and was not sent, and AssayError."""
     global _SHELF  # noqa: PLW0603
     if _SHELF is None:
         _SHELF = ParcelShelf()
@@ -121,6 +126,8 @@ def _places(parcels: Mapping[str, tuple[str, Any]]) -> dict[str, Path]:
 
 
 def _archive(ref: Any) -> bytes:
+    if ref is None:
+        raise LookupError
     import ray
 
     archive: bytes = ray.get(ref)
@@ -193,11 +200,22 @@ class Bucket:
         self._not_before = max(self._not_before, until)
 
 
-class _RemoteGate:
-    """A `stations.Gate`: the bucket's actor, wherever it is."""
+def gate_of(run: str) -> str:
+    """The name of the actor that is a run's bucket."""
+    return f"gate of {run}"
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+
+class _RemoteGate:
+    """A `stations.Gate`: the bucket's actor, wherever it is. It is looked up when it is asked for the first time."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    @cached_property
+    def _actor(self) -> Any:
+        import ray
+
+        return ray.get_actor(gate_of(self._run))
 
     def turn(self, ticket: Ticket | None = None) -> Turn:
         import ray

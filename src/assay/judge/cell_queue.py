@@ -48,8 +48,8 @@ class CellPool(Protocol[C, R]):
     def begin(self, attempt: Attempt[C]) -> None:
         """Begin a cell; what comes of it is heard later."""
 
-    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
-        """What ends within so many seconds."""
+    def listen(self, seconds: float) -> Iterator[Report[C, R] | None]:
+        """What ends within so many seconds. None: something ended, and a cell can begin while its report is made."""
 
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""

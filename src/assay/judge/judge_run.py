@@ -249,7 +249,8 @@ class JudgeRun(Generic[C, R]):
                 for report in pool.listen(queue.pause(_TICK)):
                     if not self.stop.asked:
                         self._give_out(queue, pool)  # a worker goes on while what it found is flushed to the disk
-                    self._ended(queue, report)
+                    if report is not None:
+                        self._ended(queue, report)
         finally:
             if self.stop.asked:
                 self.stopped()
@@ -415,13 +416,14 @@ class _Elsewhere(Generic[C, R]):
         self._going[number] = attempt
         self._crew.send(number, errand)
 
-    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+    def listen(self, seconds: float) -> Iterator[Report[C, R] | None]:
         while self._never:
             yield self._never.pop()
         for heard in self._crew.hear(seconds):
             attempt = self._going.pop(heard.number, None)
             if attempt is None:
                 continue
+            yield None
             try:
                 yield self._run.report(attempt, heard)
             except (OSError, AssayError) as error:

@@ -81,6 +81,8 @@ class StationSpec:
 
     entry: str
     settings: Any
+    asks: bool = True
+    """Whether its stations ask their `Gate`."""
     rate: int | None = None
     """Most requests a minute of all stations together, of those that ask their `Gate`; None: as many as the service takes."""
 

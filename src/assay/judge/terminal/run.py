@@ -117,7 +117,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         )
 
     def station(self) -> StationSpec:
-        return StationSpec("assay.judge.terminal.station:TrialStation", self.settings)
+        return StationSpec("assay.judge.terminal.station:TrialStation", self.settings, asks=False)
 
     def errand(self, attempt: Attempt[TrialCell]) -> Errand:
         cell = attempt.cell
@@ -172,7 +172,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         record, folder = validate(TrialRecord, heard.reply["record"]), Path(self.jobs[attempt.cell].folder)
         unpack(heard.files, folder)
         if record.outcome != "error":
-            write_record(folder, record)  # once more: now it is on this machine's disk
+            write_record(folder, record)
         return Report(attempt.cell, record, final=heard.reply["final"])
 
     def failed(self, cell: TrialCell, why: str) -> TrialRecord:

@@ -84,6 +84,8 @@ class Job:
     epoch: int
     attempt: int = 1
     earlier: tuple[str, ...] = ()
+    flush: bool = True
+    """Whether the record is written to the disk here, before anybody hears of it."""
     calibrate: bool = False
     """Whether the task is only calibrated, without a trial of an agent."""
 
@@ -160,7 +162,7 @@ class _Worker:
         except BadInput as error:
             result, names, final = TrialResult.failed(str(error)), ("?", "?", "separate"), True
         record = record_of(job, names, self.sandbox.name, result)
-        if record.outcome != "error":
+        if record.outcome != "error" and job.flush:
             try:
                 records.write_record(Path(job.folder), record)  # here and not in the run, so that no other worker waits for it
             except BadInput as error:
