@@ -81,10 +81,10 @@ class StationSpec:
 
     entry: str
     settings: Any
-    asks: bool = True
-    """Whether its stations ask their `Gate`."""
     rate: int | None = None
     """Most requests a minute of all stations together, of those that ask their `Gate`; None: as many as the service takes."""
+    asks: bool = True
+    """Whether its stations ask their `Gate`."""
 
     def open(self, home: Path, gate: Gate) -> Station:
         """The station. home: an empty folder for it alone. Raises AssayError."""
