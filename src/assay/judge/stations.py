@@ -201,10 +201,17 @@ def pack(folder: Path) -> bytes:
     if not names:
         return b""
     file = io.BytesIO()
-    with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in names:
-            archive.add(path, path.name)
+            archive.add(path, path.name, filter=_anonymous)
     return file.getvalue()
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without its owner, whom nobody needs there, and whose name takes long to look up."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
 
 
 def unpack(archive: bytes, folder: Path) -> None:
@@ -221,4 +228,4 @@ def unpack(archive: bytes, folder: Path) -> None:
 def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
     """Only what stays inside, and is a file, a folder or a link; with its own mode, as that is part of a digest."""
     safe = tarfile.data_filter(member, folder)
-    return safe.replace(mode=member.mode & 0o777) if safe.isreg() or safe.isdir() else safe
+    return safe.replace(mode=member.mode & 0o777, deep=False) if safe.isreg() or safe.isdir() else safe
