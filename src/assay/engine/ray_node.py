@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -76,6 +76,7 @@ def carry_out(
     if version != assay.__version__:
         what = f"the node {node[:8]} has Assay {assay.__version__}, and the run is of {version}: install the same on all nodes"
         return Answer(node, Outcome(trouble=what, final=True))
+    _take_priority()
     if not _has_room(memory):
         return Answer(node, Outcome(), lost="its memory was not free on the host")
     before = _times()
@@ -99,6 +100,18 @@ def carry_out(
 def clear() -> int:
     """Remove what killed runs left on this machine: processes, folders of boxes, control groups. Returns how many."""
     return Scratch().sweep() + cgroups.sweep()
+
+
+def _take_priority() -> None:
+    """Take Ray's own priority. Its workers have the lowest but a few, by which trials would take longer than elsewhere.
+
+    Only root may do that; for others, `RAY_worker_niceness=0` on the node does it.
+    """
+    priority = os.getpriority(os.PRIO_PROCESS, os.getppid())
+    if os.getpriority(os.PRIO_PROCESS, 0) > priority:
+        with suppress(OSError):
+            for thread in os.listdir("/proc/self/task"):
+                os.setpriority(os.PRIO_PROCESS, int(thread), priority)
 
 
 def _opened(run: str, spec: StationSpec) -> Talk:
