@@ -102,25 +102,29 @@ def _per_trial(folder: Path, engine: RayEngine | None) -> list[float]:
 
 def _speed_up(place: Path, engine: RayEngine) -> str:
     """From one worker to two: of trials that compute, where two cores are all there is, and of trials that wait for a model."""
-    failed = ""
-    for name, script in (("compute", _LOOP), ("wait", f"sleep {SLEEP}\n")):
-        plain: dict[int, list[float]] = {1: [], 2: []}
-        far: dict[int, list[float]] = {1: [], 2: []}
-        for turn in range(TURNS // 2):
-            for workers in (1, 2):
-                with ThreadPoolExecutor(workers) as pool:  # each piece of work is a process, as a trial's is
-                    began = time.perf_counter()
-                    list(pool.map(lambda _number: subprocess.run(["bash", "-c", script], check=True), range(WORKED)))
-                    plain[workers].append(time.perf_counter() - began)
-                engine._most = workers
-                far[workers].append(_worked(place / f"{name}-{turn}-{workers}", engine, script))
-        gain, gained = (statistics.median(one[1]) / statistics.median(one[2]) for one in (plain, far))
-        print(
-            f"{WORKED} that {name}, by 1 and by 2 workers: plain processes {gain:.2f} times as fast, trials on Ray {gained:.2f}"
-        )
-        print(f"{gained / gain:.2f} of plain processes' speed-up (at least {SPEED_AIM})\n")
-        failed += "" if gained >= SPEED_AIM * gain else f"speed-up of trials that {name}"
-    return failed
+    failed = [_speed_up_of(place, engine, "compute", _LOOP), _speed_up_of(place, engine, "wait", f"sleep {SLEEP}\n")]
+    return " and ".join(filter(None, failed))
+
+
+def _speed_up_of(place: Path, engine: RayEngine, what: str, script: str) -> str:
+    plain: dict[int, list[float]] = {1: [], 2: []}
+    far: dict[int, list[float]] = {1: [], 2: []}
+
+    def work(_number: int) -> None:
+        subprocess.run(["bash", "-c", script], check=True)  # each piece of work is a process, as a trial's is
+
+    for turn in range(TURNS // 2):
+        for workers in (1, 2):
+            with ThreadPoolExecutor(workers) as pool:
+                began = time.perf_counter()
+                list(pool.map(work, range(WORKED)))
+                plain[workers].append(time.perf_counter() - began)
+            engine._most = workers
+            far[workers].append(_worked(place / f"{what}-{turn}-{workers}", engine, script))
+    gain, gained = (statistics.median(one[1]) / statistics.median(one[2]) for one in (plain, far))
+    print(f"{WORKED} that {what}, by 1 and by 2 workers: plain processes {gain:.2f} times as fast, trials on Ray {gained:.2f}")
+    print(f"{gained / gain:.2f} of plain processes' speed-up (at least {SPEED_AIM})\n")
+    return "" if gained >= SPEED_AIM * gain else f"speed-up of trials that {what}"
 
 
 def _worked(folder: Path, engine: RayEngine, script: str) -> float:
