@@ -48,6 +48,7 @@ NODELESS = 60.0
 """Seconds that an errand waits for a node that has what it needs: one that was lost may come back."""
 _INLINE = 65_536
 """Bytes up to which a station's settings travel with each errand, and not by way of Ray's object store."""
+_TASKS = 10_000
 _PARCELS = 256
 """Parcels that the driver keeps in Ray's object store at a time."""
 _LOOK = 2.0
@@ -183,6 +184,7 @@ class RayCrew:
         self._spec = spec if len(pickle.dumps(spec)) <= _INLINE else ray.put(spec)
         self._run = secrets.token_hex(8)
         self._task = ray.remote(max_retries=0)(ray_node.carry_out)
+        self._tasks: dict[tuple[Needs, float, str | None], Any] = {}
         self._gate: Any = None
         if spec.asks:
             bucket = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ray_node.Bucket)
@@ -250,22 +252,31 @@ class RayCrew:
         digests = [parcel.digest for parcel in errand.parcels.values()]
         sent.node = self._placement.choose(rooms, digests, sent.avoid)
         cpus = self._cpus(sent.key, needs, self._nodes[sent.node or sent.avoid])
-        options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": needs.gpus, "name": f"assay {sent.number}"}
-        if needs.memory:
-            options["memory"] = needs.memory
-        if needs.sandbox:
-            options["resources"] = {SANDBOX: _SHARE}
         if sent.node is not None:
             self._placement.going[sent.node] += 1
-            options["scheduling_strategy"] = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                sent.node, soft=True, _spill_on_unavailable=True
-            )
         parcels = {name: (parcel.digest, self._enclosed(sent, parcel)) for name, parcel in errand.parcels.items()}
-        ref = self._task.options(**options).remote(
+        ref = self._asking(needs, cpus, sent.node).remote(
             assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory
         )
         self._going[ref] = sent
         ref.future().add_done_callback(lambda done: self._over.put((ref, done)))
+
+    def _asking(self, needs: Needs, cpus: float, node: str | None) -> Any:
+        """The task, asking for this, at best of this node. It is kept, as making it takes as long as sending an errand."""
+        kept = self._tasks.get((needs, cpus, node))
+        if kept is None:
+            options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": needs.gpus}
+            if needs.memory:
+                options["memory"] = needs.memory
+            if needs.sandbox:
+                options["resources"] = {SANDBOX: _SHARE}
+            if node is not None:
+                affinity = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+                options["scheduling_strategy"] = affinity(node, soft=True, _spill_on_unavailable=True)
+            if len(self._tasks) >= _TASKS:
+                self._tasks.clear()
+            kept = self._tasks[needs, cpus, node] = self._task.options(**options)
+        return kept
 
     def _enclosed(self, sent: _Sent, parcel: Parcel) -> Any:
         """Where a parcel's archive is, if the node may not have it."""

@@ -19,8 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -174,15 +174,15 @@ class _Desk:
         try:
             while True:
                 payload, places, seconds = self.said.get()
-                outcome = _carried_out(station, payload, places, seconds, home / "errand")
-                self.connection.send(replace(outcome, cleared=cleared) if cleared else outcome)
+                with _folder(home / "errand") as folder:
+                    outcome = _carried_out(station, payload, places, seconds, folder)
+                    self.connection.send(replace(outcome, cleared=cleared) if cleared else outcome)
                 cleared = 0
         finally:
             station.close()
 
 
 def _carried_out(station: Station, payload: Any, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
-    folder.mkdir()
     began = time.monotonic()
     try:
         done = station.carry_out(payload, places, folder, seconds)
@@ -191,6 +191,14 @@ def _carried_out(station: Station, payload: Any, places: Mapping[str, Path], sec
         return Outcome(trouble=str(error), final=isinstance(error, BadInput))
     except OSError as error:
         return Outcome(trouble=f"the host: {error.strerror or error}")
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[Path]:
+    """A new folder, which is removed after the block: whoever waits for what is in it has it by then."""
+    folder.mkdir()
+    try:
+        yield folder
     finally:
         tree.remove(folder)
 
