@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import os
+import pickle
 import sys
 import time
 from collections import Counter
@@ -23,7 +24,7 @@ from assay.engine import ray_engine
 from assay.engine.load import BUSY, LEAST, ErrandLoad
 from assay.engine.parcels import ParcelShelf
 from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode
-from assay.engine.ray_node import Answer, Bucket
+from assay.engine.ray_node import Answer, Bucket, Order
 from assay.engine.station import Outcome, Talk
 from assay.errors import BadInput
 from assay.judge import tree
@@ -170,10 +171,12 @@ class FakeRay:
 
     def get(self, ref: int) -> Any:
         args = self.under_way.pop(ref)
-        found = self.ends(args if self.whole else args[3] if args else None)
+        if not args:
+            return self.ends(None)
+        found = self.ends(args if self.whole else pickle.loads(Order(*pickle.loads(args[0])).payload))
         if isinstance(found, Exception):
             raise found
-        return found
+        return pickle.dumps(found)
 
     def cancel(self, ref: int, *, force: bool) -> None:
         self.cancelled.append(ref)
@@ -280,7 +283,7 @@ def test_a_parcel_is_sent_to_a_node_that_lacks_it(tmp_path: Path) -> None:
     enclosed = list[bool]()
 
     def ends(args: Any) -> Answer:
-        enclosed.append(args[4]["task"][1] is not None)
+        enclosed.append(list(args[2]) == [parcel.digest])
         return Answer("big", Outcome("judged")) if enclosed != [True, False] else Answer("big", Outcome(), lacks=True)
 
     ray.whole, ray.ends = True, ends
@@ -424,6 +427,9 @@ def test_an_archive_puts_nothing_outside(tmp_path: Path) -> None:
 # A station's process
 
 
+HELLO = pickle.dumps("hello")
+
+
 class Echo:
     """A station for tests: replies with what it is told, asks the gate, fails, or waits."""
 
@@ -462,14 +468,15 @@ def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
     paused: list[float] = []
     gate = SimpleNamespace(turn=lambda _ticket: Turn(0.25, ("", 0.0)), pause=paused.append)
     marker = scratch / "station"
-    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
-    outcome = talk.carry_out("hello", {"task": scratch}, 60, gate)
+    talk = Talk(pickle.dumps(StationSpec("test_engine:Echo", str(marker))))
+    outcome = talk.carry_out(HELLO, {"task": scratch}, 60, gate)
     assert outcome.reply == ("hello", 0.25, ["task"])
-    assert (talk.carry_out("pause", {}, 60, gate).reply[0], paused) == ("pause", [7.0])
+    assert (talk.carry_out(pickle.dumps("pause"), {}, 60, gate).reply[0], paused) == ("pause", [7.0])
     (scratch / "back").mkdir()
     unpack(outcome.files, scratch / "back")
     assert (scratch / "back" / "out.txt").read_text() == "kept"
-    assert (talk.carry_out("fail", {}, 60, gate).trouble, talk.carry_out("fail", {}, 60, gate).final) == ("it is wrong", True)
+    failed = talk.carry_out(pickle.dumps("fail"), {}, 60, gate)
+    assert (failed.trouble, failed.final) == ("it is wrong", True)
     pid = int(marker.read_text())
     talk.close()
     assert not marker.exists()
@@ -479,8 +486,8 @@ def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
 
 def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
     marker = scratch / "station"
-    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
-    talk._connection.send(("wait", {}, 600))
+    talk = Talk(pickle.dumps(StationSpec("test_engine:Echo", str(marker))))
+    talk._connection.send((pickle.dumps("wait"), {}, 600))
     while not marker.exists():
         time.sleep(0.01)
     talk.close()
@@ -488,7 +495,7 @@ def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
 
 
 def test_a_station_that_cannot_be_opened_says_why(scratch: Path) -> None:
-    outcome = Talk(StationSpec("test_engine:Echo", "refuse")).carry_out("x", {}, 60, Bucket(None))
+    outcome = Talk(pickle.dumps(StationSpec("test_engine:Echo", "refuse"))).carry_out(HELLO, {}, 60, Bucket(None))
     assert (outcome.trouble, outcome.refused, outcome.final) == ("no sandbox here", True, False)
 
 

@@ -68,8 +68,8 @@ def kill(mark: str) -> None:
 class Cluster:
     """A head and as many further nodes as are started. Each can hold boxes."""
 
-    def __init__(self, folder: Path, cpus: int) -> None:
-        self.folder, self.cpus, self.name = folder, cpus, secrets.token_hex(6)
+    def __init__(self, folder: Path, cpus: int, memory: int) -> None:
+        self.folder, self.cpus, self.memory, self.name = folder, cpus, memory, secrets.token_hex(6)
         self.nodes: list[str] = []
         """The marks of the nodes that were not killed; the first is the head."""
         self.runs: list[Run] = []
@@ -100,7 +100,7 @@ class Cluster:
         # With ports of its own, a node does not wait for its agents to find some: a busy machine is too slow for that.
         line += [f"--{name}-port={port}" for name, port in zip(_PORTS, _ports(len(_PORTS)), strict=True)]
         line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--include-log-monitor=false"]
-        line += [f"--num-cpus={self.cpus}", f"--memory={4 << 30}", "--object-store-memory=80000000", '--resources={"sandbox": 1}']
+        line += [f"--num-cpus={self.cpus}", f"--memory={self.memory}", "--object-store-memory=80000000", '--resources={"sandbox": 1}']
         if head:
             line += ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]
         else:
@@ -198,15 +198,15 @@ def evidence(folder: Path) -> int:
 
 
 @contextmanager
-def cluster(*, cpus: int = 2, nodes: int = 2) -> Iterator[Cluster]:
-    """A cluster that is gone after the block. Skips the test where Ray is not installed."""
+def cluster(*, cpus: int = 2, nodes: int = 2, memory: int = 4 << 30) -> Iterator[Cluster]:
+    """A cluster that is gone after the block. memory: bytes of each node. Skips the test where Ray is not installed."""
     if not Path(sys.executable).with_name("ray").exists():
         pytest.skip("no Ray here")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="assay-ray-", dir="/var/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
-        made = Cluster(folder, cpus)
+        made = Cluster(folder, cpus, memory)
         stack.callback(made.close)
         for _ in range(nodes - 1):
             made.start()

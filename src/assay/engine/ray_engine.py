@@ -181,7 +181,8 @@ class RayCrew:
 
     def __init__(self, ray: Any, spec: StationSpec, most: int | None) -> None:
         self._ray, self._most = ray, most
-        self._spec = spec if len(pickle.dumps(spec)) <= _INLINE else ray.put(spec)
+        data = pickle.dumps(spec)
+        self._spec = data if len(data) <= _INLINE else ray.put(data)
         self._run = secrets.token_hex(8)
         self._task = ray.remote(max_retries=0)(ray_node.carry_out)
         self._tasks: dict[tuple[Needs, float, str | None], Any] = {}
@@ -191,7 +192,7 @@ class RayCrew:
             self._gate = bucket.options(name=ray_node.gate_of(self._run)).remote(spec.rate)
         self._parcels: OrderedDict[str, Any] = OrderedDict()
         self._going: dict[Any, _Sent] = {}
-        self._over: queue.SimpleQueue[tuple[Any, Future[ray_node.Answer]]] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[tuple[Any, Future[bytes]]] = queue.SimpleQueue()
         """Tasks that have ended, as Ray tells them."""
         self._homeless: list[_Sent] = []
         """Errands that no node could take now."""
@@ -254,10 +255,9 @@ class RayCrew:
         cpus = self._cpus(sent.key, needs, self._nodes[sent.node or sent.avoid])
         if sent.node is not None:
             self._placement.going[sent.node] += 1
-        parcels = {name: (parcel.digest, self._enclosed(sent, parcel)) for name, parcel in errand.parcels.items()}
-        ref = self._asking(needs, cpus, sent.node).remote(
-            assay.__version__, self._run, self._spec, errand.payload, parcels, errand.seconds, needs.memory
-        )
+        parcels = {name: parcel.digest for name, parcel in errand.parcels.items()}
+        order = ray_node.Order(assay.__version__, self._run, pickle.dumps(errand.payload), parcels, errand.seconds, needs.memory)
+        ref = self._asking(needs, cpus, sent.node).remote(pickle.dumps(tuple(order)), self._spec, self._archives(sent))
         self._going[ref] = sent
         ref.future().add_done_callback(lambda done: self._over.put((ref, done)))
 
@@ -278,9 +278,11 @@ class RayCrew:
             kept = self._tasks[needs, cpus, node] = self._task.options(**options)
         return kept
 
-    def _enclosed(self, sent: _Sent, parcel: Parcel) -> Any:
-        """Where a parcel's archive is, if the node may not have it."""
-        return None if not sent.whole and self._placement.has(sent.node, parcel.digest) else self._shipped(parcel)
+    def _archives(self, sent: _Sent) -> dict[str, Any]:
+        """Digest → where a parcel's archive is, of those that the node may not have."""
+        parcels = sent.errand.parcels.values()
+        lacking = [parcel for parcel in parcels if sent.whole or not self._placement.has(sent.node, parcel.digest)]
+        return {parcel.digest: self._shipped(parcel) for parcel in lacking}
 
     def _shipped(self, parcel: Parcel) -> Any:
         """Where a parcel's archive is in Ray's object store. Errands under way hold theirs, so any other may be forgotten."""
@@ -306,11 +308,11 @@ class RayCrew:
                 if heard is not None:
                     yield heard
 
-    def _ended(self, sent: _Sent, done: Future[ray_node.Answer]) -> Heard | None:
+    def _ended(self, sent: _Sent, done: Future[bytes]) -> Heard | None:
         """What an errand came to; None if it goes elsewhere."""
         errors = self._ray.exceptions
         try:
-            answer = done.result()
+            answer: ray_node.Answer = pickle.loads(done.result())
         except errors.RayTaskError as error:  # our own code failed there
             return Heard(sent.number, trouble=f"a node failed: {str(error.cause or error)[:500]}")
         except errors.RayError as error:

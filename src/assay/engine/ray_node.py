@@ -6,14 +6,15 @@ Ray imports this module by its name on every node, so each must have the same As
 from __future__ import annotations
 
 import os
+import pickle
 import secrets
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import assay
 from assay.engine.parcels import ParcelShelf
@@ -21,9 +22,9 @@ from assay.engine.station import Outcome, StationLost, Talk
 from assay.errors import AssayError, BadInput
 from assay.judge.sandbox import cgroups
 from assay.judge.sandbox.scratch import Scratch
-from assay.judge.stations import StationSpec, Ticket, Turn
+from assay.judge.stations import Ticket, Turn
 
-__all__ = ["Answer", "Bucket", "carry_out", "clear", "gate_of"]
+__all__ = ["Answer", "Bucket", "Order", "carry_out", "clear", "gate_of"]
 
 ROOM_SECONDS = 60.0
 """Seconds that an errand waits until its memory is free on the host. Then another node gets it."""
@@ -56,32 +57,42 @@ _STATION: _OpenStation | None = None
 _SHELF: ParcelShelf | None = None
 
 
-def carry_out(
-    version: str,
-    run: str,
-    spec: StationSpec,
-    payload: Any,
-    parcels: Mapping[str, tuple[str, Any]],
-    seconds: float,
-    memory: int,
-) -> Answer:
-    """Carry out one errand on this node. parcels: name → digest, and where the archive is in Ray's object store, if it is sent.
+class Order(NamedTuple):
+    """An errand on its way. version, run: of Assay at the driver; a station is kept for one run. payload: pickled.
 
-    version, run: of Assay at the driver; a station is kept for one run. It is closed if Ray interrupts this, so cancelled work
-    leaves nothing behind.
+    parcels: name → digest. It has nothing but texts, bytes and numbers, so that a node of another version can say that it is one.
     """
-    import ray
 
-    node = str(ray.get_runtime_context().get_node_id())
-    if version != assay.__version__:
-        what = f"the node {node[:8]} has Assay {assay.__version__}, and the run is of {version}: install the same on all nodes"
+    version: str
+    run: str
+    payload: bytes
+    parcels: Mapping[str, str]
+    seconds: float
+    memory: int
+
+
+def carry_out(order: bytes, spec: bytes, archives: Mapping[str, Any]) -> bytes:
+    """Carry out an `Order` on this node; an `Answer`. Both are pickled here, as Ray takes long for each argument.
+
+    spec: a pickled `StationSpec`. archives: digest → where in Ray's object store the archive of a parcel is, if it is sent along.
+    A station is closed if Ray interrupts this, so cancelled work leaves nothing behind.
+    """
+    return pickle.dumps(_answer(Order(*pickle.loads(order)), spec, archives))
+
+
+def _answer(order: Order, spec: bytes, archives: Mapping[str, Any]) -> Answer:
+    node = _node()
+    if order.version != assay.__version__:
+        what = (
+            f"the node {node[:8]} has Assay {assay.__version__}, and the run is of {order.version}: install the same on all nodes"
+        )
         return Answer(node, Outcome(trouble=what, final=True))
     _take_priority()
-    if not _has_room(memory):
+    if not _has_room(order.memory):
         return Answer(node, Outcome(), lost="its memory was not free on the host")
     before = _times()
     try:
-        places = _places(parcels)
+        places = _places(order.parcels, archives)
     except LookupError:
         return Answer(node, Outcome(), lacks=True)
     except AssayError as error:
@@ -89,12 +100,20 @@ def carry_out(
     with ExitStack() as unless_it_ends:  # Ray interrupts what is cancelled, with whatever exception
         unless_it_ends.callback(_close)
         try:
-            outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(run))
+            outcome = _opened(order.run, spec).carry_out(order.payload, places, order.seconds, _RemoteGate(order.run))
         except StationLost:
             return Answer(node, Outcome(), lost="the station's process ended")
         if not outcome.refused:
             unless_it_ends.pop_all()
     return Answer(node, outcome, _busy(before, _times()))
+
+
+@cache
+def _node() -> str:
+    """This node's id."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def clear() -> int:
@@ -114,7 +133,7 @@ def _take_priority() -> None:
                 os.setpriority(os.PRIO_PROCESS, int(thread), priority)
 
 
-def _opened(run: str, spec: StationSpec) -> Talk:
+def _opened(run: str, spec: bytes) -> Talk:
     global _STATION  # noqa: PLW0603  (Ray's workers are reused, and so is what is slow to start)
     if _STATION is not None and _STATION.key != run:
         _close()
@@ -130,20 +149,18 @@ def _close() -> None:
         kept.talk.close()
 
 
-def _places(parcels: Mapping[str, tuple[str, Any]]) -> dict[str, Path]:
+def _places(parcels: Mapping[str, str], archives: Mapping[str, Any]) -> dict[str, Path]:
     """Where the parcels are on this machine; raises LookupError if one is not here and was not sent, and AssayError."""
     global _SHELF  # noqa: PLW0603
     if _SHELF is None:
         _SHELF = ParcelShelf()
-    return {name: _SHELF.get(digest, partial(_archive, ref)) for name, (digest, ref) in parcels.items()}
+    return {name: _SHELF.get(digest, partial(_archive, digest, archives)) for name, digest in parcels.items()}
 
 
-def _archive(ref: Any) -> bytes:
-    if ref is None:
-        raise LookupError
+def _archive(digest: str, archives: Mapping[str, Any]) -> bytes:
     import ray
 
-    archive: bytes = ray.get(ref)
+    archive: bytes = ray.get(archives[digest])
     return archive
 
 

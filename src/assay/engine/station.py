@@ -65,17 +65,18 @@ class StationLost(Exception):
 class Talk:
     """A station's process, as Ray's worker sees it. It must always be closed."""
 
-    def __init__(self, spec: StationSpec) -> None:
+    def __init__(self, spec: bytes) -> None:
+        """spec: a pickled `StationSpec`."""
         ours, theirs = socket.socketpair()
         with theirs:
             line = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
             launcher = subprocess.Popen(line, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True)
         launcher.wait()  # it forked: the station is nobody's child
         self._connection = Connection(ours.detach())
-        self._connection.send(spec)
+        self._connection.send_bytes(spec)
 
-    def carry_out(self, payload: Any, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
-        """Have one errand carried out. gate: answers the station's questions about its turn. Raises StationLost."""
+    def carry_out(self, payload: bytes, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
+        """Have one errand carried out. payload: pickled. gate: answers the station's questions. Raises StationLost."""
         try:
             self._connection.send((payload, dict(places), seconds))
             until = time.monotonic() + seconds + PATIENCE
@@ -182,10 +183,10 @@ class _Desk:
             station.close()
 
 
-def _carried_out(station: Station, payload: Any, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
+def _carried_out(station: Station, payload: bytes, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
     began = time.monotonic()
     try:
-        done = station.carry_out(payload, places, folder, seconds)
+        done = station.carry_out(pickle.loads(payload), places, folder, seconds)
         return Outcome(done.reply, pack(folder), cores=done.cpu / max(0.001, time.monotonic() - began))
     except AssayError as error:
         return Outcome(trouble=str(error), final=isinstance(error, BadInput))
