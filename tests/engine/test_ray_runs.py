@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,13 +29,22 @@ from assay.judge.terminal.competition import submit_agent
 from assay.judge.terminal.run import run
 from assay.ledger import keys
 from cli_kit import output
-from judge_kit import make_agent, make_competition, make_task
+from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from ledger_kit import ORIGIN, SIGNER, V1, VALIDATORS, opened
-from ray_kit import Cluster, Run, evidence, until
+from ray_kit import Cluster, Run, cluster, evidence, until
 from service_kit import running
 from workflow_chaos import said, serving, well
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Cluster]:
+    """Two nodes, each of which can hold boxes."""
+    bubblewrap()
+    with cluster() as made:
+        yield made
+
 
 TOML = "cpus = 1\n"
 AGENTS = {"ann": "sleep {pause}\necho hello > out.txt\n", "bob": "sleep {pause}\n"}

@@ -100,7 +100,8 @@ class Cluster:
         # With ports of its own, a node does not wait for its agents to find some: a busy machine is too slow for that.
         line += [f"--{name}-port={port}" for name, port in zip(_PORTS, _ports(len(_PORTS)), strict=True)]
         line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--include-log-monitor=false"]
-        line += [f"--num-cpus={self.cpus}", f"--memory={self.memory}", "--object-store-memory=80000000", '--resources={"sandbox": 1}']
+        line += [f"--num-cpus={self.cpus}", f"--memory={self.memory}", "--object-store-memory=80000000"]
+        line += ['--resources={"sandbox": 1}']
         if head:
             line += ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]
         else:
