@@ -29,6 +29,7 @@ from assay.judge.terminal.competition import submit_agent
 from assay.judge.terminal.run import run
 from assay.ledger import keys
 from cli_kit import output
+from depth import depth
 from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from ledger_kit import ORIGIN, SIGNER, V1, VALIDATORS, opened
 from ray_kit import Cluster, Run, cluster, evidence, until
@@ -103,7 +104,7 @@ class Season:
     def driver(self) -> Run:
         """The driver in the folder whose turn it is."""
         place = self.places[self._turn % len(self.places)]
-        return self.nodes.run(place, "--sign", "val-1", "--jobs", "4", validator=None)
+        return self.nodes.run(place, "--sign", "val-1", "--jobs", depth("2", "4"), validator=None)
 
     def _reached(self, goal: int, going: Run) -> bool:
         return sum(map(evidence, self.places)) >= goal or going.process.poll() is not None
@@ -186,10 +187,11 @@ def a_validators_node(nodes: Cluster, place: Path) -> None:
 def an_archive(nodes: Cluster, place: Path) -> None:
     """It is verified and settled on the nodes as on this machine."""
     archives, far = archive_kit.template(place), ("--engine", "ray", "--address", nodes.address)
-    words = ("verify", "--all", str(archives / "lines"), "--key", archive_kit.KEY, "--key", archive_kit.OTHER_KEYS[0], "--json")
-    assert json.loads(output(*words, *far)) == json.loads(output(*words))
-    settling = ("settle", "--archive", f"{archives}/columns/**/*.parquet", "--json")
-    assert json.loads(output(*settling, *far)) == json.loads(output(*settling))
+    verifying = ("verify", "--all", str(archives / "lines"), "--key", archive_kit.KEY, "--key", archive_kit.OTHER_KEYS[0])
+    settling = ("settle", "--archive", f"{archives}/columns/**/*.parquet")
+    for words in depth((settling,), (verifying, settling)):
+        words = (*words, "--workers", depth("1", "0"), "--json")
+        assert json.loads(output(*words, *far)) == json.loads(output(*words))
 
 
 @pytest.mark.full
