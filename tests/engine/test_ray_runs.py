@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 def nodes() -> Iterator[Cluster]:
     """Two nodes, each of which can hold boxes."""
     bubblewrap()
-    with cluster() as made:
+    with cluster(cpus=depth(1, 2)) as made:  # Ray starts a process for each before anybody needs it
         yield made
 
 
@@ -163,7 +163,7 @@ def test_in_short(
     with_keys(monkeypatch, tmp_path / "keys")
     with subtests.test("40 trials, into a ledger; a node, the driver and the database die"):
         kills = [(6, "database"), (14, "node"), (26, "driver")]
-        each_counts_once(nodes, postgresql, tmp_path / "season", kills, tasks=2, trials=10)
+        each_counts_once(nodes, postgresql, tmp_path / "season", kills, tasks=1, trials=20)
     with subtests.test("a validator's node"):
         a_validators_node(nodes, tmp_path / "node")
     with subtests.test("an archive"):

@@ -104,6 +104,7 @@ class Cluster:
         line += ['--resources={"sandbox": 1}']
         if head:
             line += ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]
+            line += ["--no-monitor"]  # nobody scales this cluster
         else:
             line += [f"--address={self.address}"]
         env = self.env(mark, f"node-{min(number, 1)}")
