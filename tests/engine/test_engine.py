@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import io
 import itertools
 import os
 import pickle
 import sys
+import tarfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -416,12 +418,59 @@ def test_a_parcel_that_is_another_is_refused(tmp_path: Path) -> None:
         ParcelShelf(tmp_path / "shelf").get(parcel.digest, lambda: pack(other.folder))
 
 
-def test_an_archive_puts_nothing_outside(tmp_path: Path) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "link").symlink_to("/etc")
+def test_an_archive_is_the_folder(tmp_path: Path) -> None:
+    parcel = folder_of(tmp_path / "one")
+    (parcel.folder / "locked").mkdir()
+    (parcel.folder / "locked" / "same").hardlink_to(parcel.folder / "run.sh")
+    (parcel.folder / "locked").chmod(0o500)
     (tmp_path / "there").mkdir()
+    unpack(pack(parcel.folder), tmp_path / "there")
+    assert tree.digest(tmp_path / "there") == tree.digest(parcel.folder)
+    unpack(b"", tmp_path / "there")
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("../out.txt")],
+        [member("/tmp/out.txt")],
+        [member("sub/../../out.txt")],
+        [member("link", tarfile.SYMTYPE, "/etc")],
+        [member("link", tarfile.SYMTYPE, "../there-too")],
+        [member("here", tarfile.SYMTYPE, "."), member("link", tarfile.SYMTYPE, "here/..")],
+        [member("out", tarfile.LNKTYPE, "../secret")],
+        [member("pipe", tarfile.FIFOTYPE)],
+    ],
+)
+def test_an_archive_puts_nothing_outside(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "there").mkdir()
+    file = io.BytesIO()
+    with tarfile.TarFile(fileobj=file, mode="w") as archive:
+        for made in members:
+            archive.addfile(made)
     with pytest.raises(BadInput, match="cannot be unpacked"):
-        unpack(pack(tmp_path / "bad"), tmp_path / "there")
+        unpack(file.getvalue(), tmp_path / "there")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "there"]
+
+
+def test_a_file_in_the_place_of_a_link_goes_nowhere(tmp_path: Path) -> None:
+    """A link is made last, so what is written by way of its name is refused, or is no link."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out").mkdir()
+    file = io.BytesIO()
+    with tarfile.TarFile(fileobj=file, mode="w") as archive:
+        for made in (member("sub", tarfile.SYMTYPE, "../out"), member("sub/x.txt")):
+            archive.addfile(made)
+    with pytest.raises((BadInput, OSError)):
+        unpack(file.getvalue(), tmp_path / "there")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 # A station's process

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -215,17 +216,54 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def unpack(archive: bytes, folder: Path) -> None:
-    """Put the content of an archive into an existing folder; nothing of it lands outside. Raises BadInput and OSError."""
+    """Put the content of an archive into an existing empty folder; nothing of it lands outside. Raises BadInput and OSError.
+
+    `tarfile` takes four times as long, since it resolves each path twice. Here no link exists until everything else is in place.
+    """
     if not archive:
         return
+    links: list[tarfile.TarInfo] = []
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r") as opened:
-            opened.extractall(folder, filter=_plain)
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            for member in opened:
+                place = folder / _inside(member.name)
+                if member.isdir():
+                    place.mkdir(mode=0o700)
+                elif member.isreg():
+                    _write(place, memoryview(archive)[member.offset_data :][: member.size], member.mode & 0o777)
+                elif member.issym() or member.islnk():
+                    links.append(member)
+                else:
+                    raise tarfile.TarError(f"{member.name!r} is no file, folder or link")
+            for member in links:
+                _link(folder, member)
+            for member in reversed(opened.getmembers()):
+                if member.isdir():
+                    (folder / member.name).chmod(member.mode & 0o777)
     except tarfile.TarError as error:
         raise BadInput(f"an archive from another machine cannot be unpacked: {error}", file=folder) from None
 
 
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """Only what stays inside, and is a file, a folder or a link; with its own mode, as that is part of a digest."""
-    safe = tarfile.data_filter(member, folder)
-    return safe.replace(mode=member.mode & 0o777, deep=False) if safe.isreg() or safe.isdir() else safe
+def _inside(name: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise tarfile.TarError(f"{name!r} would be outside of the folder")
+    return name
+
+
+def _write(place: Path, content: memoryview, mode: int) -> None:
+    number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(number, "wb") as file:
+        file.write(content)
+        os.fchmod(number, mode)
+
+
+def _link(folder: Path, member: tarfile.TarInfo) -> None:
+    """Make a link, which must lead to something inside of the folder."""
+    place = folder / member.name
+    if member.islnk():
+        os.link(folder / _inside(member.linkname), place, follow_symlinks=False)
+        return
+    place.symlink_to(member.linkname)
+    if os.path.isabs(member.linkname) or not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder)):
+        place.unlink()
+        raise tarfile.TarError(f"{member.name!r} is a link to the outside of the folder")
