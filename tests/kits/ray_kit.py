@@ -137,10 +137,17 @@ class Cluster:
         self.runs.append(Run(self, folder, words, f"{self.name}-{driver}"))
         return self.runs[-1]
 
+    def is_complete(self) -> bool:
+        """Whether all nodes that were started are there."""
+        ask = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(sum(node['Alive'] for node in ray.nodes()))"
+        line = [sys.executable, "-c", ask, self.address]
+        said = subprocess.run(line, env=self.env(f"{self.name}-look", "driver"), stdout=subprocess.PIPE, check=True).stdout
+        return int(said.split()[-1]) == len(self.nodes)
+
     def left(self) -> list[str]:
         """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes.
 
-        A machine whose node was killed was cleared at the end of the run, if it is back by then.
+        A machine whose node was killed was cleared at the end of the run, if it was back by then.
         """
         lines = []
         for mark in self.nodes:
