@@ -30,7 +30,7 @@ Json = dict[str, Any]
 Seen = dict[str, list[str]]
 app = typer.Typer(
     name="audit",
-    help="Judge drawn trials of a settled epoch again, until its outcome is confirmed at a risk limit.",
+    help="Judge drawn trials of a settled epoch again, until its outcome is confirmed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -142,7 +142,7 @@ def run(
     """Audit a settled epoch: judge drawn trials again, until the outcome is confirmed; else all; and sign what was seen.
 
     Only the tests run, in new boxes, on the work that validators kept. A trial that differs is judged three times, to tell a
-    flaky task from a false claim. An infrastructure error is never a false claim: the command says so, ends with 3, and goes on
+    flaky task from a false claim. An infrastructure error is never a false claim: the command says so, signs nothing, and goes on
     where it was when it is asked again.
 
     The signed audit names every trial that was judged again and what was seen; it stands in a log of its own in DIR/audits. The

@@ -19,7 +19,6 @@ from typing import BinaryIO
 
 from assay.judge import tree
 from assay.judge.sandbox import InfrastructureError
-from assay.judge.sandbox.containers.archive import pack_entries, unpack_root
 from assay.judge.terminal.record import WORK_FILE
 
 __all__ = ["WORK_FILE", "OtherWork", "check_work", "pack_work", "unpack_work"]
@@ -53,6 +52,8 @@ def pack_work(sources: Sequence[Path], target: Path, most: int) -> str:
 
 
 def _add(archive: tarfile.TarFile, source: Path, name: str) -> None:
+    from assay.judge.sandbox.containers.archive import pack_entries  # late: it can only be imported on Linux
+
     top, *rest = tree.walk(source)
     if top.kind == "folder":
         member = tarfile.TarInfo(name)
@@ -93,6 +94,8 @@ def check_work(file: Path, digest: str) -> None:
 @contextmanager
 def unpack_work(file: Path, digest: str, place: Path, bounds: tree.Bounds) -> Iterator[Path]:
     """The unpacked work in a new folder at `place`, which is removed when the block ends. Raises OtherWork, and OSError."""
+    from assay.judge.sandbox.containers.archive import unpack_root
+
     check_work(file, digest)
     try:
         try:
