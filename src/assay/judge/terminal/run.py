@@ -114,6 +114,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             runtime=own.runtime,
             times=own.calibrate,
             reuse=own.reuse,
+            keep_work=self.contest.scheme.work_bytes,
         )
 
     def station(self) -> StationSpec:
@@ -241,6 +242,9 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def tidy(self) -> None:
         with suppress(OSError, tree.TreeError):
             self.store.clean()
+            if (kept := self.contest.scheme.evidence) is not None and kept.epochs is not None:
+                current = {participant.submission for participant in self.contest.participants}
+                self.store.drop_work(self.summary.epoch - kept.epochs, current)
         with suppress(InfrastructureError):
             self.sandbox.sweep()
 
