@@ -160,6 +160,8 @@ const scheme = object(
     submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag")) })),
     release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
+    evidence: maybe(object({ keep: or("nothing", oneOf("nothing", "work")), most_mb: or(64, integer(1, 4096)), epochs: maybe(positive) })),
+    audit: maybe(object({ risk: or("0.05", read.number({ percent: true, least: NANO / 1000n, most: NANO / 2n })), places: maybe(positive), delay: or("600s", seconds) })),
     duel: maybe(readDuel),
   },
   { byField: true },
@@ -171,6 +173,7 @@ export function readScheme(value) {
   if (isObject(value.score) && typeof value.score.kind === "string" && value.score.kind.includes(".")) throw new Unsupported(`the kind ${value.score.kind}`);
   const found = scheme(value, "");
   if (found.consensus.outliers.scale && found.score.kind !== "tests") refuse("consensus.outliers.scale: noise is that of trials, of kind tests", { where: "consensus" });
+  if ((found.audit || found.evidence?.keep === "work") && found.score.kind !== "tests") refuse("audit: only trials, of kind tests, are kept and audited", { where: "audit" });
   if (found.consensus.outliers.scale && found.score.passed_by) refuse("consensus.outliers.scale: with passed_by = \"all\" all scores are equal", { where: "consensus" });
   if (found.duel && found.score.kind !== "tests") refuse("duel: both sides need trials, of kind tests", { where: "duel" });
   const pays = found.reward.kind === "payout";

@@ -64,6 +64,7 @@ COMMANDS = {
     "open": ("enclave.sealing:open_", "Open a file that is sealed to your key."),
     "enclave": ("enclave.app:app", "Run an enclave that judges sealed solutions, and check what an enclave proves."),
     "ledger": ("ledger.ledger:app", "Make, check, back up and move the ledger of a competition or subnet."),
+    "audit": ("ledger.audit:app", "Judge drawn trials of a settled epoch again, until its outcome is confirmed."),
     "witness": ("ledger.witnesses:app", "Be a witness of logs: cosign their checkpoints as long as they only grow."),
     "config": ("config:app", "Show where each option's value comes from, and check before a start what would stop it."),
     "conformance": ("conformance:app", "Run the test cases that every implementation must pass."),

@@ -105,7 +105,7 @@ def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str,
         f"{files.column('competition', quoted(''))} AS competition",
         "validator, participant, submission, CASE WHEN submission = '' THEN participant ELSE '' END AS own",
         f"task, {files.trial} AS trial, outcome, epoch, {files.instant} AS seen_at, {files.column('seq')} AS seq",
-        f"{files.column('image')} AS image",
+        f"{files.column('image')} AS image, {files.column('work')} AS work",
     ]
     return f"SELECT {', '.join(fields)}{extra} FROM {table} WHERE {batch.window} AND {part}"
 
@@ -115,7 +115,7 @@ def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exac
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
         "SELECT competition, filename, file_row_number, "
-        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq, image "
+        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq, image, work "
         f"FROM ({rows}) SEMI JOIN (SELECT * FROM keys WHERE NOT same) USING ({KEY}) ORDER BY 2, 3 LIMIT {EVIDENCE_RECORDS + 1}"
     )
     answer = files.connection.execute(query).fetchall()
@@ -135,7 +135,8 @@ def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exac
 def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
     """The records whose columns have one of the wanted values. Raises BadInput for more than `EVIDENCE_RECORDS`."""
     chosen = [f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})" for column, values in wanted.items()]
-    seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {files.column('seq')}, {files.column('image')}"
+    more = f"{files.column('seq')}, {files.column('image')}, {files.column('work')}"
+    seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {more}"
     query = (
         f"SELECT filename, file_row_number, epoch, validator, participant, submission, task, {seen} FROM {files.rows_table} "
         f"WHERE {' AND '.join(chosen) or 'true'} "
@@ -150,7 +151,7 @@ def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator
 
 
 def _record(fields: list[Any], place: Place) -> Tests:
-    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq", "image")
+    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq", "image", "work")
     content = dict(zip(names, fields, strict=True))
     seen_at = content["observed_at"]
     if not isinstance(seen_at, str):

@@ -32,11 +32,13 @@ from assay.scheme.score import (
 )
 
 __all__ = [
+    "AuditRules",
     "Check",
     "Consensus",
     "Decay",
     "Duel",
     "EpochClock",
+    "EvidenceRules",
     "GivenScore",
     "JudgeChoice",
     "Name",
@@ -106,6 +108,28 @@ class Release(Section):
 
     logs: Literal["own", "after-epoch", "never"] = "own"
     """The participant at once, everybody once the epoch is settled, or nobody."""
+
+
+class EvidenceRules(Section):
+    """`[evidence]`: what validators keep of a trial beside its logs, so that others can judge it again. SPEC 7."""
+
+    keep: Literal["nothing", "work"] = "nothing"
+    """work: the agent's finished work, compressed; its digest is in the record. Tasks of the mode separate only."""
+    most_mb: Annotated[int, Field(ge=1, le=4096)] = 64
+    """MiB of one trial's work, compressed; a larger one is not kept."""
+    epochs: Positive | None = None
+    """After how many epochs work is removed whose submission does not count any more; None: never."""
+
+
+class AuditRules(Section):
+    """`[audit]`: what an audit of trials confirms, and at which risk. docs/auditing.md."""
+
+    risk: Annotated[Share, Field(ge=NANO // 1000, le=NANO // 2)] = NANO // 20
+    """The largest chance with which a wrong outcome is confirmed."""
+    places: Positive | None = None
+    """How many places are confirmed, each in its order; None: all that are paid."""
+    delay: Duration = 600
+    """Seconds between a receipt's cosignature and the public randomness of its draw."""
 
 
 class EpochClock(Section):
@@ -294,6 +318,8 @@ class Scheme(Section):
     submission: SkipJsonSchema[SubmissionRules | None] = None
     release: SkipJsonSchema[Release | None] = None
     epoch: SkipJsonSchema[EpochClock | None] = None
+    evidence: SkipJsonSchema[EvidenceRules | None] = None
+    audit: SkipJsonSchema[AuditRules | None] = None
     duel: SkipJsonSchema[Duel | None] = None
 
     @model_validator(mode="before")
@@ -308,6 +334,10 @@ class Scheme(Section):
         if self.consensus.outliers.scale is not None and self.kind.trials(self.score) is None:
             raise PydanticCustomError(
                 "assay", 'scale = "noise" needs scores that are a share of trials; use it with [score] kind = "tests"'
+            )
+        if (self.work_bytes or self.audit is not None) and self.kind.trials(self.score) is None:
+            raise PydanticCustomError(
+                "assay", 'only trials are kept and audited; remove [evidence] and [audit], or use [score] kind = "tests"'
             )
         if self.consensus.outliers.scale is not None and self.score.scores_jointly():
             raise PydanticCustomError(
@@ -341,6 +371,11 @@ class Scheme(Section):
     def kind(self) -> kinds.Kind:
         """The kind that `score.kind` names: records, scorer and words of this competition."""
         return kinds.find(self.score.kind)
+
+    @property
+    def work_bytes(self) -> int:
+        """Bytes that the finished work of a trial may have when it is kept; 0: it is not kept."""
+        return self.evidence.most_mb << 20 if self.evidence is not None and self.evidence.keep == "work" else 0
 
     @property
     def stakes(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.archive import Engine, Memory, Workers, check_alone, shard_engine, verify_archive
+from assay.cli.archive import Address, Engine, Memory, Workers, check_alone, shard_engine, verify_archive
 
 if TYPE_CHECKING:
     from assay.ledger.verify import Verified
@@ -40,6 +40,7 @@ def verify(
     duel: _Duel = None,
     everything: Annotated[bool, typer.Option("--all", help="Verify every epoch of every competition in an archive.")] = False,
     engine: Engine = "local",
+    address: Address = None,
     workers: Workers = 0,
     memory: Memory = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
@@ -74,7 +75,7 @@ def verify(
     files["duel"] = duel
     if everything:
         check_alone({f"--{name}": path is not None for name, path in files.items()}, "--all")
-        verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory), as_json=as_json)
+        verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory, address), as_json=as_json)
         return
     try:
         with Working(f"verifying {receipt}"):

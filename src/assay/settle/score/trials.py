@@ -36,6 +36,7 @@ COLUMNS = (
     RecordColumn("outcome", "word", words=("pass", "fail", "timeout", "error")),
     count("trial", 1, least=1),
     RecordColumn("image", "note", most=256),
+    RecordColumn("work", "note", most=256),
 )
 """The columns of a record. SPEC 7."""
 PASS, ERROR = 0, 3
