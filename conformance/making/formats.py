@@ -6,6 +6,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from . import choices
 from .case import CaseDraft, File, case, refused
 from .defaults import CONSENSUS, DECAY, REWARD
 
@@ -331,6 +332,6 @@ RECORD = [
 ]
 
 FILES = [
-    File("scheme", "scheme", "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).", SCHEME),
+    File("scheme", "scheme", "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).", [*SCHEME, *choices.SCHEMES]),
     File("record", "record", "Records of evidence: normal form, digest, refusals (SPEC 6, 7).", RECORD),
 ]

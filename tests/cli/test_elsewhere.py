@@ -33,6 +33,7 @@ READING = {
     "emission": "emission {examples}/platform/my-subnet.toml",
     "scheme list": "scheme list",
     "scheme check": "scheme check {examples}/season/scheme.toml",
+    "scheme honest": "scheme honest {examples}/season --json",
     "scheme show": "scheme show cswon",
     "scheme schema": "scheme schema",
     "conformance": "conformance run {conformance}/cap.json",

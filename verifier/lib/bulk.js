@@ -465,13 +465,15 @@ function tally(columns, order, right, document, epoch) {
 function votesOf({ document }, { cells, tasks, trials }) {
   const wide = tasks.length * trials;
   const many = document.validators.length;
+  const joint = document.scheme.score.passed_by === "all";
   const vote = (sheet) => {
     let [passed, whole] = [0, 0];
     for (const outcome of sheet) {
       if (outcome < 3) whole++;
       if (outcome === 0) passed++;
     }
-    return testsVote({ passed, whole }, wide);
+    const wholly = joint ? new Set(tasks.filter((_, i) => sheet.subarray(i * trials, (i + 1) * trials).every((outcome) => outcome === 0))) : undefined;
+    return testsVote({ passed, whole }, wide, wholly);
   };
   const votes = new Map(document.participants.map((row) => [row.key, new Map()]));
   for (const [cell, sheet] of cells) votes.get(document.participants[Math.floor(cell / many)].key).set(document.validators[cell % many].key, vote(sheet));

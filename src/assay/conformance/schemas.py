@@ -346,6 +346,17 @@ RATIO: Json = {"type": "string", "pattern": "^[0-9]+/[1-9][0-9]*$", "description
 SIZE: Json = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
 SAID: Json = {"competition": KEY, "epoch": EPOCH, "settlement": DIGEST}
 
+_SIDE: Json = {"enum": ["challenger", "king", None]}
+_PAIR: Json = {"task": KEY, "trial": {"type": "integer", "minimum": 1, "maximum": 10_000}}
+_STEP: Json = {"challenger": FLAG, "king": FLAG, "sum": {"type": "integer"}, "challenger_wealth": AMOUNT, "king_wealth": AMOUNT}
+DUEL: Json = {
+    "pairs": COUNT,
+    "path": listed(closed(_PAIR | _STEP)),
+    "winner": _SIDE,
+    "by": {"enum": ["certainty", "wealth", None]},
+    "waits_for": or_null(closed(_PAIR)),
+}
+
 
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
@@ -422,6 +433,7 @@ OUTPUTS: Mapping[str, Json] = {
     "payout": closed({"tier_bps": BPS, "places": listed(_PLACE), **_parts(AMOUNT, "released", "fees", "refund")}),
     "settle": {"$ref": "settlement.schema.json"},
     "emission": {"$ref": "emission.schema.json"},
+    "duel": closed(DUEL),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),

@@ -5,6 +5,8 @@
 The result equals that of the same records as JSON lines, to the bit. A record that is refused there is refused here. Groups in
 which a trial occurs twice, or a task is unknown, are read record by record: equal records count once, and of different records
 the first accepted one counts. Without a `seq` different records are refused.
+
+Where a task passes by all validators, sums are not enough: rows are read as those of other kinds (`assay.folder.rows`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from assay.folder.parquet import (
     opened_parquet,
     quoted,
 )
+from assay.folder.rows import tally as tally_rows
 from assay.records import Tests, record
 from assay.scheme.model import Scheme, TestsScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
@@ -416,6 +419,8 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
     A column `competition`, if there is one, must hold the scheme's name.
     """
     assert isinstance(scheme.score, TestsScore)
+    if scheme.score.scores_jointly():
+        return tally_rows(paths, axes, scheme)
     with opened_parquet(paths) as files:
         if "competition" in files.types:
             other = f"competition IS DISTINCT FROM {quoted(scheme.name)}"
@@ -432,6 +437,10 @@ def tally_many(paths: Sequence[Path], competitions: Mapping[str, tuple[Frame, Te
 
     Raises BadInput with file and row. SPEC 2.1.
     """
+    joint = next((name for name, (_, rules) in competitions.items() if rules.scores_jointly()), None)
+    if joint is not None:
+        hint = "put its evidence into files of its own"
+        raise BadInput(f'{joint!r} has passed_by = "all", which sums do not tell', field="score.passed_by", hint=hint)
     with opened_parquet(paths) as files:
         if "competition" not in files.types:
             raise BadInput("the column is missing", file=paths[0], field="competition", hint="name the competition in every row")

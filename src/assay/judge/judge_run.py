@@ -208,11 +208,23 @@ class JudgeRun(Generic[C, R]):
 
     def _noted(self, record: Evidence) -> tuple[object, ...]:
         self.saw(record)
+        self.chose(record.key[2:], getattr(record, "outcome", ""))
         return record.key[2:]
+
+    def chose(self, key: tuple[object, ...], outcome: str) -> None:
+        """Tell the choice of the options what became of a cell."""
+        if self.options.choice is not None:
+            self.options.choice.saw(key, outcome)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the choice of the options needs nothing more."""
+        return self.options.choice is not None and self.options.choice.enough
 
     def go(self, written: Written[tuple[object, ...]]) -> None:
         """Plan, and judge what is missing."""
-        if missing := self.plan(written):
+        missing = self.plan(written)
+        if missing and not self.enough:
             self.work(missing)
 
     def plan(self, written: Written[tuple[object, ...]]) -> Collection[C]:
@@ -222,6 +234,8 @@ class JudgeRun(Generic[C, R]):
         wanted = here if everybody else entries.drawn(self.seen, here, written.first, epoch)
         self.check(wanted, written.done)
         whole = self.cells(wanted)
+        if self.options.choice is not None:
+            whole = self.options.choice.chosen(whole)
         recovered = frozenset(self.recover(MissingCells(whole, written.done)))
         if recovered:
             self.tell(RunEvent("kept", count=len(recovered)))
@@ -243,11 +257,17 @@ class JudgeRun(Generic[C, R]):
         pool = self.workers(cells) if crew is None else _Elsewhere(self, crew)
         try:
             pool.start(cells)
+<<<<<<< HEAD
             while queue.left and not self.stop.asked:
                 self._lease(queue)
+=======
+            while queue.left and not self.stop.asked and not self.enough:
+                if self.options.leases is not None:
+                    self.options.leases.renew()
+>>>>>>> 057c7d191df2a60c5c130c971376abfa5e4381f4
                 self._give_out(queue, pool)
                 for report in pool.listen(queue.pause(_TICK)):
-                    if not self.stop.asked:
+                    if not self.stop.asked and not self.enough:
                         self._give_out(queue, pool)  # a worker goes on while what it found is flushed to the disk
                     if report is not None:
                         self._ended(queue, report)
@@ -317,6 +337,7 @@ class JudgeRun(Generic[C, R]):
                 result = self.not_kept(cell, result, str(error))
             else:
                 self.summary.outcomes[result.outcome] += 1
+                self.chose(cell.key, result.outcome)
                 self.tell(RunEvent("ended", cell, record=result, folder=place))
                 return
         if self.retries and not report.final and attempt.number < self.options.attempts:
@@ -332,6 +353,7 @@ class JudgeRun(Generic[C, R]):
     def missing(self, cell: Cell, result: CellResult, place: Path | None = None) -> None:
         """Leave something without evidence, and say why."""
         self.summary.errors.append((cell, result.message))
+        self.chose(cell.key, "error")
         self.tell(RunEvent("ended", cell, record=result, folder=place))
 
 

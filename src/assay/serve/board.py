@@ -359,7 +359,7 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
             "The bar is what the answered checks add up to. Its stronger end is what the verdict gave back; the hatched end is "
             "what the verdict, or a required check that was missed, took away. The line is the threshold."
         )
-    elif (why := season.scheme.kind.doubts()) is not None and rows:
+    elif (why := season.scheme.kind.doubts(season.scheme.score)) is not None and rows:
         yield f"No intervals: {why}."
     yield from season.scheme.kind.notes(season.settlement, season.folder)
 

@@ -90,13 +90,16 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
     def _recovered(self, cell: TrialCell) -> bool:
         kept = self.store.result(cell.participant, cell.submission, cell.task, cell.trial)
-        return (
+        found = (
             kept is not None
             and kept.outcome != "error"
             and (kept.validator, kept.submission, kept.task, kept.trial) == (self.validator, *cell.key)
             and kept.digests.task == self.contest.tasks[cell.task].digest
             and self.store.append(kept)
         )
+        if found and kept is not None:
+            self.chose(cell.key, kept.outcome)
+        return found
 
     def workers(self, cells: Collection[TrialCell]) -> _TrialPool:
         return _TrialPool(self, min(self.options.jobs, len(cells)))
