@@ -102,6 +102,7 @@ def _answers(system: str, place: Path) -> dict[str, tuple[int | str, str, str]]:
     return {name: tuple(answer) for name, answer in zip(words, json.loads(ran.stdout), strict=True)}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_help_of_every_command_is_there(answers: Any, system: str) -> None:
     helps = {name: answer for name, answer in answers[system].items() if name.startswith("help of ")}
@@ -166,6 +167,7 @@ def _season(encoding: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.full
 def test_no_file_is_written_with_the_line_ends_of_the_system() -> None:
     """A file has the same bytes on every system: text is written as bytes, or with newline="\\n"."""
     wrong = []

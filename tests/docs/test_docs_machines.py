@@ -23,6 +23,7 @@ def reference() -> ModuleType:
     return module
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_page_leads_from_nothing_to_a_receipt(reference: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it fails: python docs/reference.py --live docs/machines.md, and read what changed."""

@@ -51,6 +51,7 @@ def test_cswon_waits_to_be_judged(tmp_path: Path) -> None:
         assay.open(folder).settle()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_three_validators_carry_out_four_planners_plans(tmp_path: Path) -> None:
     bubblewrap()

@@ -112,6 +112,7 @@ def _some(counted: Callable[[EnclaveWorld], int], world: EnclaveWorld, least: in
     return counted(world) >= least
 
 
+@pytest.mark.full
 def test_the_model_may_be_killed_and_come_back(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
         world.hand_in(kit.P1, GOOD)
@@ -188,6 +189,7 @@ def test_answers_that_stay_malformed_are_no_answers_and_hold_nobody_up(tmp_path:
         assert {row.participant: row.state for row in found.rows}[kit.P2] == "unjudged"
 
 
+@pytest.mark.full
 def test_dstack_may_be_killed_and_come_back(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
         world.dstack.stop()
@@ -293,6 +295,7 @@ def _refused_bodies(world: EnclaveWorld) -> None:
 # The process
 
 
+@pytest.mark.full
 def test_a_crash_leaves_no_core_an_end_is_clean_and_one_serves(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
         world.hand_in(kit.P1, GOOD)

@@ -243,6 +243,7 @@ def test_the_competitions_of_a_subnet_are_closed_at_one_block_and_its_split_is_s
     assert sorted(path.name for path in (tmp_path / "out" / "one").iterdir()) == ["epoch-1", "epoch-2"]
 
 
+@pytest.mark.full
 def test_what_is_settled_is_published_by_the_same_process(tmp_path: Path) -> None:
     with weights_kit.subnet(finality=0, block_time=0.25) as chain:
         place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
@@ -288,6 +289,7 @@ def test_a_competition_that_cannot_be_settled_holds_up_no_other(tmp_path: Path) 
     assert status.note(folders[1])["trouble"] is None
 
 
+@pytest.mark.full
 def test_a_target_that_is_wrong_is_an_alarm_and_the_season_goes_on(tmp_path: Path) -> None:
     place = season(tmp_path)
     write_text(place / "publish.toml", '[targets.wrong]\nkind = "nothing"\n')

@@ -68,6 +68,7 @@ def test_a_second_node_stands_still_until_it_is_told_to_take_over(service: Runni
     assert (len(lines(first)), len(lines(second)), node_kit.conflicts(theirs)) == (1, 1, 0)
 
 
+@pytest.mark.full
 def test_a_node_works_when_the_other_one_was_not_heard_for_long(
     service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def test_what_a_long_round_judges_arrives_although_its_epoch_was_settled(never_e
     assert not [line for line in told if "refused" in line]
 
 
+@pytest.mark.full
 def test_a_service_that_goes_away_in_a_long_round_is_told_and_taken_back(never_ends: Path, tmp_path: Path) -> None:
     def trouble() -> object:
         return status.content_of(tmp_path / "mine").get("trouble")

@@ -118,6 +118,7 @@ def test_what_an_enclave_says_is_printable() -> None:
         ask_enclave(there.url)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_dstack(name: str, unix: bool, tmp_path: Path) -> None:
@@ -126,6 +127,7 @@ def test_dstack(name: str, unix: bool, tmp_path: Path) -> None:
         dstack.get_key("path", "purpose")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_service_of_collateral(name: str) -> None:
     """The library asks for it in a child, whose memory and time are bounded."""
@@ -133,6 +135,7 @@ def test_a_service_of_collateral(name: str) -> None:
         fetch_collateral(MACHINE.quote(bytes(64)), there.url, seconds=2.0 if name in ENDLESS else LONG)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_an_evm_node(name: str) -> None:
     with hostile(BEHAVIOURS[name]) as there, no_harm(AssayError, RpcError):
@@ -140,6 +143,7 @@ def test_an_evm_node(name: str) -> None:
         HttpRpc(url, seconds=seconds(name), tries=2).ask("eth_chainId")
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [*BEHAVIOURS, *(f"open, {name}" for name in SOCKETS)])
 def test_a_subtensor_node(name: str) -> None:
     behave = BEHAVIOURS.get(name) or SOCKETS[name.removeprefix("open, ")]
@@ -193,6 +197,7 @@ def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
         raise Unreachable(json.dumps(found.document()))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_service_of_workflows(name: str) -> None:
     async def ask(url: str) -> None:

@@ -115,6 +115,7 @@ def proxy(mortal: tuple[evm_kit.Anvil, Path]) -> Iterator[Proxy]:
         yield made
 
 
+@pytest.mark.full
 def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], proxy: Proxy, tmp_path: Path) -> None:
     node, state = mortal
     world = evm_kit.world(evm_kit.AnvilChain(node.url))
@@ -141,6 +142,7 @@ def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], p
     assert "alarm-over" in said
 
 
+@pytest.mark.full
 def test_an_alarm_stands_until_somebody_has_mended_it(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", key="relayer", scorer="scorer")
     relayer = kit.key_of(3).address

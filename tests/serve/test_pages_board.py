@@ -50,6 +50,7 @@ def names_on(page: bytes) -> list[str]:
     return [found[1] for found in re.finditer(r'<th [^>]*class="c-who"><a href="participant-([^"]+)\.html"', body)]
 
 
+@pytest.mark.full
 def test_a_long_board_is_quick_to_load(many: Season) -> None:
     first, assets = pages.page(many, "index.html"), dict(pages.assets())
     loaded = [name for name in assets if re.search(rf'(?:href|src)="{re.escape(name)}"', first.decode())]

@@ -146,6 +146,7 @@ def settled(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_hosts_with_copies_of_the_folder_share_one_database(
     tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
@@ -185,6 +186,7 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
     assert len(checkpoints) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

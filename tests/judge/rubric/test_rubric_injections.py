@@ -58,6 +58,7 @@ def test_there_are_enough_and_no_two_are_alike() -> None:
     assert len({injection.what for injection in INJECTIONS}) == len(INJECTIONS)
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
 def test_no_attack_changes_an_answer(injection: Injection) -> None:
     found = _framed()[injection.name]
@@ -85,6 +86,7 @@ def test_without_a_frame_every_attack_holds(monkeypatch: pytest.MonkeyPatch) -> 
     assert {name: _answers(found) for name, found in _all(FITTING).items()} == {injection.name: TOLD for injection in FITTING}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("known", "escaped", "careless", "holds"),
     [

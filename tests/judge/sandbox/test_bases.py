@@ -101,6 +101,7 @@ def test_the_commands(state: Path, tmp_path: Path) -> None:
     assert [one.name for one in (state / "bases").iterdir()] == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["tiny", "tiny:latest", "docker.io/tiny", "docker.io/library/tiny:latest", "library/tiny"])
 def test_one_image_has_several_spellings(state: Path, tmp_path: Path, name: str) -> None:
     made = images.add_archive("tiny", archive(tmp_path))

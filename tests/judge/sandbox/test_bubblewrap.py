@@ -47,6 +47,7 @@ def _bench(sandbox: Bubblewrap) -> Iterator[Bench]:
 # What any sandbox must hold.
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", CHECKS)
 def test_check(either: Bubblewrap, name: str) -> None:
     with _bench(either) as bench:

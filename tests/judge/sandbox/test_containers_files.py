@@ -121,6 +121,7 @@ STANDING = {
 """What an agent may have made of a place."""
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("what", STANDING)
 def test_what_is_put_takes_the_place_of_whatever_stood_there(bench: ContainerBench, given_tree: Path, what: str) -> None:
     script = f"mkdir -p /srv/place; cd /srv/place; {STANDING[what]}"

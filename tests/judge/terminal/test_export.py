@@ -53,6 +53,7 @@ def judged(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_there_and_back(judged: Path, tmp_path: Path) -> None:
     done = harbor(judged, tmp_path / "jobs")
     assert (done.trials, done.bare, list(done.jobs)) == (16, 0, ["B", "a"])

@@ -353,6 +353,7 @@ def test_a_request_in_doubt_when_the_trial_ends_is_looked_into(door: Path) -> No
 ENDLESS = ("silent", "drips its header", "drips headers", "early hints without end")
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_hostile_service(door: Path, name: str) -> None:
     """Bounded in time, bytes and memory, and its words cannot hurt; whatever reaches the agent is as it came."""

@@ -129,6 +129,7 @@ def test_another_name_than_the_bountys_is_refused(model: str, tmp_path: Path, mo
     assert lines(folder) == []
 
 
+@pytest.mark.full
 def test_an_agent_asks_it_through_the_proxy(model: str, tmp_path: Path) -> None:
     body = json.dumps({"model": NAME, "max_tokens": 3, "messages": [{"role": "user", "content": "Say yes."}]})
     head = f"POST /chat/completions HTTP/1.0\\r\\nContent-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"

@@ -331,6 +331,7 @@ def wait_until_nothing_is_left(folder: Path) -> None:
     pytest.fail(f"still there: {ours(folder)}")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     folder = slow(tmp_path)

@@ -55,6 +55,7 @@ def test_one_trial_as_json(tasks: Path, tmp_path: Path) -> None:
     assert json.loads(run("trial", tasks / "a", "true", "--json", code=1).stdout)["outcome"] == "fail"
 
 
+@pytest.mark.full
 def test_a_task_that_judges_wrongly_leaves_the_score_open(tasks: Path, tmp_path: Path) -> None:
     (tasks / "c" / "solution" / "solve.sh").write_text("echo no > out.txt\n")
     document = json.loads(run("trial", tasks, tmp_path / "good", "--json", code=1).stdout)

@@ -273,6 +273,7 @@ def wait_for(seen: Any, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.full
 def test_a_run_that_is_killed_at_any_moment_goes_on_where_it_was(tmp_path: Path) -> None:
     chance = random.Random(7)
     with serving(do=well("done", seconds=0.02)) as server:

@@ -85,6 +85,7 @@ def trials(stage: WeightsStage, count: int, draw: random.Random, *, at_steps: bo
     assert not at_steps or len(stage.left) > depth(0, 1), stage.left
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
 def test_what_a_kill_leaves_is_seen_through(stage: WeightsStage, at_steps: bool) -> None:
     trials(stage, KILLS // 2, random.Random(20261121), at_steps=at_steps)

@@ -29,6 +29,7 @@ def place(tmp_path: Path, chain: Simulator) -> Path:
     return kit.publish_toml(kit.competition(tmp_path / "c"), chain)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["drop-before", "drop-after"])
 def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, kind: str, method: str) -> None:
@@ -263,6 +264,7 @@ POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("code", "message", "data", "kind", "words"), POOL)
 def test_what_a_pool_says(
     place: Path, chain: Simulator, code: int, message: str, data: str | None, kind: type[Outcome], words: str

@@ -126,6 +126,7 @@ def test_functions_of_the_runtime_are_asked_by_its_own_description(chain: Simula
         there.call("AuraApi", "slot_duration")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("extended", "spec"), [(True, 1218), (False, 218)])
 @pytest.mark.parametrize("versions", [(14,), (15,), (14, 15)], ids=str)
 def test_metadata_of_either_version_is_enough(shared: Path, versions: tuple[int, ...], extended: bool, spec: int) -> None:

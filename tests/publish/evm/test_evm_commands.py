@@ -43,6 +43,7 @@ def test_from_the_oracle_to_the_deposit(place: Path, chain: AnvilChain) -> None:
     assert chain.balance(made["round"]) == before == ETHER
 
 
+@pytest.mark.full
 def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) -> None:
     # Three agents commit: by what `assay commit` wrote, and by a digest.
     opened(place, chain)

@@ -70,6 +70,7 @@ def test_everything_that_can_be_called_is_explained() -> None:
                 )
 
 
+@pytest.mark.full
 def test_the_page_has_the_gas_that_calls_take(tmp_path: Path) -> None:
     with evm_kit.anvil(tmp_path, *evm_kit.OPTIONS) as node:
         page = evm_gas.PAGE.read_text(encoding="utf-8")

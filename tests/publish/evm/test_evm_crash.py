@@ -95,6 +95,7 @@ def trials(stage: RoundStage, count: int, draw: random.Random, *, at_steps: bool
     assert not at_steps or len(stage.left) > depth(0, 2), stage.left
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("at_steps", [False, True], ids=["moments", "steps"])
 def test_what_a_kill_leaves_is_seen_through(stage: RoundStage, at_steps: bool) -> None:
     trials(stage, KILLS, random.Random(20261121), at_steps=at_steps)

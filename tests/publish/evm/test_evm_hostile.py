@@ -135,6 +135,7 @@ def test_an_oracle_of_its_own_is_named(place: Path, chain: AnvilChain, honest: A
     refusing(place, "wrong-oracle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", ["storage", "copy", "forwarder", "nothing", "oracle"])
 def test_a_round_of_its_own(place: Path, chain: AnvilChain, honest: Any, change: str) -> None:
     making: dict[str, Callable[[], str]] = {
@@ -178,6 +179,7 @@ def test_another_deadline_and_another_split(place: Path, chain: AnvilChain, hone
     differing(place, "bounty", "commit_until")
 
 
+@pytest.mark.full
 def test_another_token(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, token=chain.deploy("BadToken").address)
     differing(place, "token")

@@ -181,6 +181,7 @@ def test_no_scores_at_all_can_be_signed_too(keyed: EvmWorld) -> None:
     assert keyed.scores() == [RECEIPT, []]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "changed",
     [
