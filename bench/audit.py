@@ -19,7 +19,7 @@ from typing import Any
 
 from assay.ledger.auditing import plan_of, trials_of
 from assay.records import Participant, Tests, Validator
-from assay.rules.audit import AuditPlan, clean_draws, draws, follow, seed_of
+from assay.rules.audit import AuditPlan, clean_draws, follow, seed_of
 from assay.scheme.model import Scheme
 from assay.settle import Inputs, pipeline
 
@@ -106,12 +106,10 @@ def carried_out(plan: AuditPlan, false: frozenset[Claim], randomness: bytes) -> 
     order: list[int] = []
     if path is not None:
         order = list(dict.fromkeys(path.drawn))
-    if path is None or not path.confirmed:  # all are judged again, in the order in which they would be drawn
-        remaining, stream = set(wrong) - set(order), draws(plan, seed)
-        while remaining:
-            if (at := next(stream)) in remaining:
-                remaining.remove(at)
-                order.append(at)
+    if path is None or not path.confirmed:  # all are judged again, in any order
+        rest = sorted(set(wrong) - set(order))
+        random.Random(randomness).shuffle(rest)
+        order += rest
     first = next((number for number, at in enumerate(order, start=1) if wrong[at]), None)
     return Audited(first is not None, path is not None and path.confirmed, first or len(order), len(order))
 
