@@ -34,6 +34,7 @@ READING = {
     "scheme list": "scheme list",
     "scheme check": "scheme check {examples}/season/scheme.toml",
     "scheme honest": "scheme honest {examples}/season --json",
+    "backtest": "backtest {examples}/season --scheme term-challenge --json",
     "scheme show": "scheme show cswon",
     "scheme schema": "scheme schema",
     "conformance": "conformance run {conformance}/cap.json",

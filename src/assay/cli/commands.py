@@ -54,6 +54,7 @@ COMMANDS = {
     "import": ("imports:app", "Import results of other harnesses as a competition, or exported epochs into a ledger."),
     "export": ("judging.export:app", "Export epochs of a ledger as files, or trials in the format of other harnesses."),
     "scheme": ("schemes:app", "List the presets, and show or check the rules of a competition."),
+    "backtest": ("backtest:backtest", "Settle the past again under other rules, and show who gains and who loses."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),
