@@ -34,6 +34,8 @@ READING = {
     "scheme list": "scheme list",
     "scheme check": "scheme check {examples}/season/scheme.toml",
     "scheme honest": "scheme honest {examples}/season --json",
+    "simulate": "simulate term-challenge --epochs 5 --participants 4 --validators 3 --json",
+    "attack": "attack agonaut --json",
     "backtest": "backtest {examples}/season --scheme term-challenge --json",
     "scheme show": "scheme show cswon",
     "scheme schema": "scheme schema",
