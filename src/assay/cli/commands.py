@@ -57,6 +57,7 @@ COMMANDS = {
     "simulate": ("simulate:simulate", "Try rules on seasons that are drawn: how much of what is given out goes to skill."),
     "attack": ("attack:attack", "Search for attacks on rules: what coalitions, participants and sponsors gain."),
     "compare": ("compare:compare", "Compare a competition's rules with others: simulation, attack and back-test."),
+    "yuma": ("yuma:yuma", "Preview a Yuma epoch: vtrust and dividends, before weights are set."),
     "backtest": ("backtest:backtest", "Settle the past again under other rules, and show who gains and who loses."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
