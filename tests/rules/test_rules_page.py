@@ -16,6 +16,7 @@ def few_coalitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The search is tried elsewhere."""
     monkeypatch.setattr("assay.rules.search.STAKES", (3000, 6000))
     monkeypatch.setattr("assay.rules.search.KEYS", 2)
+    monkeypatch.setattr("assay.rules.search.STEPS", (1,))
 
 
 def page(file: Path) -> str:

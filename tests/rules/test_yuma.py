@@ -199,6 +199,23 @@ def test_the_trace_of_an_epoch_comes_out_to_ten_digits() -> None:
         assert [value / ONE for value in getattr(found, name)][4:] == pytest.approx(want, abs=2.4e-10), name
 
 
+def test_legacy_bonds_are_exactly_those_that_subtensor_asserts() -> None:
+    """`test_bonds` as it was with legacy bonds: after each epoch, one validator more has set weights for itself alone."""
+    row = [0, 0, 0, 0, M // 4, M // 2, M // 4 * 3, M]
+    weights = [list(row) if i < 4 else [0] * 8 for i in range(8)]
+    want = (
+        ([16383, 32767, 49151, 65535], [0.0999999978, 0.1999999983, 0.3000000012, 0.4000000022]),
+        ([14582, 32767, 49151, 65535], [0.0899967032, 0.2022211233, 0.3033344320, 0.4044477410]),
+        ([12603, 28321, 49151, 65535], [0.0809936118, 0.1819995677, 0.3158592721, 0.4211475480]),
+    )
+    bonds: Sequence[Sequence[int]] = ()
+    for at, (column, dividends) in enumerate(want):
+        found = epoch(Neurons([1, 2, 3, 4, 0, 0, 0, 0], weights, [True] * 8, bonds), YumaRules())
+        assert [line[4] for line in found.bonds][:4] == column
+        assert [value / ONE for value in found.dividends][:4] == pytest.approx(dividends, abs=1e-9)
+        bonds, weights[at] = found.bonds, [M if j == at else 0 for j in range(8)]
+
+
 def test_a_weight_that_too_little_stake_supports_is_clipped_and_costs_trust() -> None:
     found = epoch(Neurons([6, 3, 1, 0, 0], toward([A, A, B], 5), [True] * 3 + [False] * 2), YumaRules())
     assert found.u16("consensus") == [0, 0, 0, M, 0]

@@ -50,7 +50,9 @@ def simulate(
         Path | None, typer.Option(metavar="FILE", help="Write a page with plots: one file that needs no other.")
     ] = None,
 ) -> None:
-    """Try rules on a season that is drawn: participants of known skill, tasks, validators that see with noise.
+    """Try rules on a season that is drawn: how much of what is given out goes to skill.
+
+    The season has participants of known skill, tasks that may be flaky, and honest validators that see with noise.
 
     Consensus, clocks of decay, shares and payouts are computed by the kernel that settles epochs. The season and the figures
     about it are binary floats, for the reader. All validators are honest: assay attack has the others.

@@ -33,7 +33,7 @@ def yuma(
     epoch: Annotated[int | None, typer.Option(metavar="N", help="With --weights: the epoch.", min=0)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Preview a Yuma epoch: consensus, trust of validators (vtrust), incentive and dividends, before weights are set.
+    """Preview a Yuma epoch before weights are set: consensus, vtrust, incentive and dividends.
 
     Computes with the chain's numbers (32 bits after the point), so the result is what the chain would store. Bonds are legacy
     ones, those of Yuma 3, or those with liquid alpha, as the file says.

@@ -167,7 +167,10 @@ def _others(field: Field) -> Iterator[Played]:
 
 
 def _releases(field: Field) -> Iterator[Attack]:
-    grace = 0 if field.scheme.decay is None else field.scheme.decay.grace_epochs
+    if field.scheme.decay is None or field.scheme.decay.curve == "none":  # then nothing is gained by waiting
+        yield Attack("release")
+        return
+    grace = field.scheme.decay.grace_epochs
     for steps in STEPS:
         for gap in sorted({1, 2, 5, *(max(1, grace + more) for more in (-1, 0, 1, 2, 5))}):
             yield Attack("release", steps=steps, gap=gap)
