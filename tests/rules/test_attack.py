@@ -13,8 +13,8 @@ import pytest
 from assay.cli.attack import table
 from assay.errors import BadInput, CannotSettle
 from assay.exact import NANO, digest
-from assay.rules.attack import Attack, Field, earned, play, replayed, scenario
-from assay.rules.lies import NO_SCORE, Bench, Jury, coalitions
+from assay.rules.attack import Arena, Attack, earned, play, replayed, scenario
+from assay.rules.lies import NO_SCORE, Coalition, Jury, coalitions
 from assay.rules.search import _denial, costs, field_of
 from assay.rules.seasons import World, season
 from assay.rules.simulate import varied
@@ -27,10 +27,10 @@ TERM = parse(presets()["term-challenge"])
 NONE = {"consensus.outliers": {"method": "none"}}
 
 
-def small(scheme: Scheme = TERM, draws: int = 6, **options: Any) -> Field:
+def small(scheme: Scheme = TERM, draws: int = 6, **options: Any) -> Arena:
     field = field_of(scheme, **options)
     jury = field.jury
-    return Field(Jury(scheme, jury.stakes, jury.items, jury.same, jury.seed, draws))
+    return Arena(Jury(scheme, jury.stakes, jury.items, jury.same, jury.seed, draws))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_is_known_of_thirty_percent_of_the_stake_is_found(changes: dict[str
     jury = Jury(varied(TERM, changes), (10**9,) * 20, 80, same=False, draws=200)
     (members,) = coalitions(jury.stakes, (3000,))
     assert len(members) == 6
-    assert abs(Bench(jury, members, (6000,)).shift(6000) / NANO - known) < 0.005
+    assert abs(Coalition(jury, members, (6000,)).shift(6000) / NANO - known) < 0.005
 
 
 def test_who_lies_last_gains_at_least_as_much_as_who_lies_blind() -> None:
@@ -54,7 +54,7 @@ def test_who_lies_last_gains_at_least_as_much_as_who_lies_blind() -> None:
 
 def test_the_best_lie_is_the_best_of_all_and_members_who_differ_do_no_worse() -> None:
     jury = Jury(TERM, (5, 4, 3, 2, 2), 4, same=False, seed=3, draws=3)
-    bench = Bench(jury, (1, 3), (5000,))
+    bench = Coalition(jury, (1, 3), (5000,))
     seen = jury.seen((5000,))[:, 0]
 
     def total(said: tuple[int, ...]) -> int:
@@ -109,7 +109,7 @@ def test_a_participant_without_a_score_takes_no_part() -> None:
     assert earned(TERM, [NO_SCORE, NANO // 2, NANO // 2]) == [0, NANO // 2, NANO // 2]
 
 
-def attacks() -> list[tuple[Field, Attack]]:
+def attacks() -> list[tuple[Arena, Attack]]:
     field, bounty = small(draws=3), small(parse(presets()["agonaut"]), draws=3)
     found = [
         Attack("coalition", (0, 1), lies=((-1,),) * 3 + ((80,),) + ((0,),) * 4),
@@ -123,7 +123,7 @@ def attacks() -> list[tuple[Field, Attack]]:
 
 
 @pytest.mark.parametrize(("field", "attack"), attacks(), ids=lambda value: getattr(value, "kind", ""))
-def test_every_attack_is_played_again_to_the_same_numbers(field: Field, attack: Attack) -> None:
+def test_every_attack_is_played_again_to_the_same_numbers(field: Arena, attack: Attack) -> None:
     played = play(field, attack)
     document = json.loads(json.dumps(scenario(field, played)))
     again, result = replayed(document)

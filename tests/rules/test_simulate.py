@@ -12,7 +12,7 @@ import pytest
 from assay.errors import BadInput
 from assay.exact import NANO, text
 from assay.records import Participant, Validator, record
-from assay.rules.seasons import PATIENCE, Draws, Season, World, season
+from assay.rules.seasons import PATIENCE, DrawnSeason, Draws, World, season
 from assay.rules.simulate import _agreement, _shares, knobs, simulate, varied
 from assay.scheme.load import parse, presets
 from assay.settle import Inputs, pipeline
@@ -24,7 +24,7 @@ SMALL = World(participants=5, validators=4, epochs=14, updates=0.2, churn=0.1, s
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def settled(scheme: Any, drawn: Season) -> list[dict[int, float]]:
+def settled(scheme: Any, drawn: DrawnSeason) -> list[dict[int, float]]:
     """By epoch: place → share, of the pipeline that settles records."""
     keys = [f"{place:02}-{number}" for place, number in zip(drawn.place.tolist(), drawn.participant.tolist(), strict=True)]
     records = [

@@ -14,7 +14,7 @@ from assay.cli.output import AsJson, emit
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.rules.attack import Field, Played
+    from assay.rules.attack import Arena, Played
     from assay.rules.search import Found, KnobCost
     from assay.scheme.model import Scheme
 
@@ -154,7 +154,7 @@ def points(nanos: int) -> str:
     return f"{'−' if nanos < 0 and count else '+' if count else ''}{text(count, 2)}"
 
 
-def described(field: Field, played: Played) -> str:
+def described(field: Arena, played: Played) -> str:
     """One attack in a sentence."""
     from assay.settle.story.telling import percent, plural
 
@@ -260,7 +260,7 @@ def table(names: Sequence[str] = ("agonaut", "bounty-challenge", "cswon", "term-
     """Presets, attacked, as a Markdown table; with the competitions of `platform`, that subnet too. draws: fewer panels."""
     from dataclasses import replace
 
-    from assay.rules.attack import Field
+    from assay.rules.attack import Arena
     from assay.rules.search import field_of, search
     from assay.scheme.load import parse, presets
     from assay.scheme.reading import parse_toml, validate
@@ -270,7 +270,7 @@ def table(names: Sequence[str] = ("agonaut", "bounty-challenge", "cswon", "term-
     texts, known = presets(), {}
     for name in names:
         field = field_of(parse(texts[name], file=name))
-        known[name] = search(Field(replace(field.jury, draws=draws)) if draws else field)
+        known[name] = search(Arena(replace(field.jury, draws=draws)) if draws else field)
         lines.append(f"| {' | '.join(_cells(name, known[name]))} |")
     members = validate(SubnetFile, parse_toml(texts["platform"], "platform")).competitions
     if all(member.path in known for member in members):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from assay.rules.backtest import Backtest, Change
+    from assay.rules.backtest import Backtest, ShareChange
 
 __all__ = ["backtest", "signed"]
 
@@ -157,7 +157,7 @@ def as_markdown(found: Backtest, name: str) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, change: Change) -> str:
+def _row(name: str, change: ShareChange) -> str:
     return f"| {name} | {_percent(change.old)} | {_percent(change.new)} | {signed(change.gain)} |"
 
 

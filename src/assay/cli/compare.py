@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from assay.rules.backtest import Backtest
     from assay.rules.search import Found
-    from assay.rules.simulate import Outcome
+    from assay.rules.simulate import SeasonOutcome
 
 __all__ = ["compare"]
 
@@ -82,7 +82,9 @@ def compare(
     show(*_shown(folder, backtest, outcomes, attacks))
 
 
-def _shown(folder: Path, backtest: Backtest, outcomes: Sequence[Outcome], attacks: Sequence[Found]) -> Iterator[RenderableType]:
+def _shown(
+    folder: Path, backtest: Backtest, outcomes: Sequence[SeasonOutcome], attacks: Sequence[Found]
+) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note
     from assay.settle.story.telling import percent
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.rules.seasons import World
-    from assay.rules.simulate import Knob, Outcome
+    from assay.rules.simulate import Knob, SeasonOutcome
     from assay.scheme.model import Scheme
 
 __all__ = ["document", "simulate", "world_of"]
@@ -97,7 +97,7 @@ def world_of(scheme: Scheme, world: World) -> World:
     return world
 
 
-def document(scheme: Scheme, world: World, found: Outcome, others: Sequence[tuple[Knob, Outcome]]) -> Json:
+def document(scheme: Scheme, world: World, found: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]) -> Json:
     """The simulation as JSON; every figure is a float, written as a decimal string."""
     from dataclasses import asdict
 
@@ -114,7 +114,9 @@ def document(scheme: Scheme, world: World, found: Outcome, others: Sequence[tupl
     }
 
 
-def _shown(scheme: Scheme, world: World, found: Outcome, others: Sequence[tuple[Knob, Outcome]]) -> Iterator[RenderableType]:
+def _shown(
+    scheme: Scheme, world: World, found: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]
+) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"{scheme.name} {scheme.scheme.version}, simulated: {world.epochs} epochs, seed {world.seed}")
@@ -154,5 +156,5 @@ def _percent(part: float) -> str:
     return f"{100 * part:.2f} %"
 
 
-def _wait(found: Outcome) -> str:
+def _wait(found: SeasonOutcome) -> str:
     return "–" if found.wait is None else f"{found.wait:g}"

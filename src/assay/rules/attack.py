@@ -1,6 +1,6 @@
 """Attacks on a scheme, played by the kernel: what somebody gains who does not play fair. SPEC 3, 4, 5, 9.
 
-A `Field` has participants of known skill and a jury. An `Attack` is a plain value that says everything that is done, so it can be
+A `Arena` has participants of known skill and a jury. An `Attack` is a plain value that says everything that is done, so it can be
 written down and played again to the same numbers; `assay.rules.search` finds attacks. Shares are exact, and means over draws and
 epochs are rounded down to nanos.
 
@@ -23,14 +23,14 @@ import numpy as np
 
 from assay.errors import BadInput, CannotSettle
 from assay.exact import BPS, NANO, digest, half_even, text
-from assay.rules.lies import NO_SCORE, Bench, Jury
+from assay.rules.lies import NO_SCORE, Coalition, Jury
 from assay.scheme.model import Decay, Scheme
 from assay.scheme.reading import validate
 from assay.settle import reward
 from assay.settle.inputs import Clock, Ints
 from assay.settle.rewarding import AgreedScore, advance
 
-__all__ = ["KINDS", "Attack", "Field", "Played", "play", "replayed", "scenario"]
+__all__ = ["KINDS", "Arena", "Attack", "Played", "play", "replayed", "scenario"]
 
 SCHEMA = "assay.attack/1"
 RATES = (7500, 7000, 6500, 6000, 5000, 4500, 4000, 3000)
@@ -44,7 +44,7 @@ KINDS = ("coalition", "sybils", "copy", "release", "last-block", "sponsor")
 
 
 @dataclass(frozen=True)
-class Field:
+class Arena:
     """Who there is: participants with their rates (BPS, in the order of their arrival), one of whom attacks, and the jury."""
 
     jury: Jury
@@ -62,12 +62,12 @@ class Field:
         return [NANO * rate // BPS for rate in self.rates]
 
     @cached_property
-    def _benches(self) -> dict[tuple[int, ...], Bench]:
+    def _benches(self) -> dict[tuple[int, ...], Coalition]:
         return {}
 
-    def bench(self, members: tuple[int, ...]) -> Bench:
+    def bench(self, members: tuple[int, ...]) -> Coalition:
         """A coalition before these participants; made once."""
-        return self._benches.setdefault(members, Bench(self.jury, members, self.rates))
+        return self._benches.setdefault(members, Coalition(self.jury, members, self.rates))
 
     @cached_property
     def honest(self) -> Ints:
@@ -138,7 +138,7 @@ class Played:
         return {name: text(value) for name, value in numbers.items()} | {"keys": self.keys}
 
 
-def play(field: Field, attack: Attack) -> Played:
+def play(field: Arena, attack: Attack) -> Played:
     """The attack, played by the kernel."""
     held = sum(field.jury.stakes[row] for row in attack.members)
     stake = half_even(held * NANO, sum(field.jury.stakes))
@@ -165,7 +165,7 @@ def earned(scheme: Scheme, scores: Sequence[int], kept: Sequence[int] | None = N
     return found
 
 
-def lied(field: Field, attack: Attack) -> Ints:
+def lied(field: Arena, attack: Attack) -> Ints:
     """What is agreed of each participant in each draw, nanos, [P, draws]."""
     bench = field.bench(attack.members)
     if len(attack.lies) != len(field.rates) or any(len(lie) not in (1, field.jury.draws) for lie in attack.lies):
@@ -179,38 +179,38 @@ def lied(field: Field, attack: Attack) -> Ints:
     return np.where(lies < 0, field.honest, told)
 
 
-def _coalition(field: Field, attack: Attack) -> tuple[int, int]:
+def _coalition(field: Arena, attack: Attack) -> tuple[int, int]:
     return field.fair, field.share_of(lied(field, attack))
 
 
-def _sponsor(field: Field, attack: Attack) -> tuple[int, int]:
+def _sponsor(field: Arena, attack: Attack) -> tuple[int, int]:
     return _refunded(field, field.honest), _refunded(field, lied(field, attack))
 
 
-def _refunded(field: Field, agreed: Ints) -> int:
+def _refunded(field: Arena, agreed: Ints) -> int:
     """What comes back of the deposit, nanos, the mean over draws; fees are counted as if they did."""
     back: list[int] = [NANO - sum(earned(field.scheme, column)) for column in agreed.T.tolist()]
     return sum(back) // len(back)
 
 
-def _sybils(field: Field, attack: Attack) -> tuple[int, int]:
+def _sybils(field: Arena, attack: Attack) -> tuple[int, int]:
     own = field.skills[field.attacker]
     scores = field.skills + [own] * (attack.keys - 1)
     after = earned(field.scheme, scores)
     return earned(field.scheme, field.skills)[field.attacker], after[field.attacker] + sum(after[len(field.rates) :])
 
 
-def _copy(field: Field, attack: Attack) -> tuple[int, int]:
+def _copy(field: Arena, attack: Attack) -> tuple[int, int]:
     weakest = len(field.rates) - 1
     scores = field.skills[:weakest] + [max(field.skills)] * attack.keys
     return earned(field.scheme, field.skills)[weakest], sum(earned(field.scheme, scores)[weakest:])
 
 
-def _release(field: Field, attack: Attack) -> tuple[int, int]:
+def _release(field: Arena, attack: Attack) -> tuple[int, int]:
     return _season(field, Attack("release")), _season(field, attack)
 
 
-def _season(field: Field, attack: Attack) -> int:
+def _season(field: Arena, attack: Attack) -> int:
     """The attacker's mean share over EPOCHS epochs in which nobody else hands in anything new."""
     rules = field.scheme.decay or Decay(curve="none")
     clock, total = None, 0
@@ -236,7 +236,7 @@ def _season(field: Field, attack: Attack) -> int:
     return total // EPOCHS
 
 
-def _last_block(field: Field, attack: Attack) -> tuple[int, int]:
+def _last_block(field: Arena, attack: Attack) -> tuple[int, int]:
     """Somebody who comes at the last block of a season's first epoch, and has its whole share; fair would be the next epoch."""
     share = earned(field.scheme, field.skills)[field.attacker]
     return share * (EPOCHS - 1) // EPOCHS, share
@@ -252,7 +252,7 @@ _PLAYS = {
 }
 
 
-def scenario(field: Field, played: Played) -> dict[str, Any]:
+def scenario(field: Arena, played: Played) -> dict[str, Any]:
     """An attack with all that it needs, as JSON: `replayed` plays it again to the same numbers."""
     jury = field.jury
     content = {
@@ -273,7 +273,7 @@ def scenario(field: Field, played: Played) -> dict[str, Any]:
     return content | {"digest": digest(content)}
 
 
-def replayed(document: Any) -> tuple[Field, Played]:
+def replayed(document: Any) -> tuple[Arena, Played]:
     """A scenario, played again. Raises BadInput if it is none, and CannotSettle if the numbers come out otherwise."""
     content = _part(document, "", {"schema", "scheme", "field", "attack", "result", "digest"})
     if content["schema"] != SCHEMA:
@@ -292,7 +292,7 @@ def replayed(document: Any) -> tuple[Field, Played]:
     return field, played
 
 
-def _field(content: Mapping[str, Any]) -> Field:
+def _field(content: Mapping[str, Any]) -> Arena:
     said = _part(content["field"], "field", {"rates", "attacker", "stakes", "items", "same", "seed", "draws"})
     rates = _numbers(said["rates"], "field.rates", 1, BPS)
     stakes = said["stakes"]
@@ -304,7 +304,7 @@ def _field(content: Mapping[str, Any]) -> Field:
     (items,), (seed,) = _numbers([said["items"]], "field.items", 1, 1000), _numbers([said["seed"]], "field.seed", 0, 2**32)
     (draws,) = _numbers([said["draws"]], "field.draws", 1, 1000)
     scheme = validate(Scheme, content["scheme"])
-    return Field(Jury(scheme, tuple(map(int, stakes)), items, said["same"] is True, seed, draws), rates, attacker)
+    return Arena(Jury(scheme, tuple(map(int, stakes)), items, said["same"] is True, seed, draws), rates, attacker)
 
 
 def _attack(said: Any) -> Attack:

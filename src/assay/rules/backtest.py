@@ -20,7 +20,7 @@ from assay.scheme.model import Scheme
 from assay.settle.consensus import Status
 from assay.settle.settlement import Settlement
 
-__all__ = ["Backtest", "Change", "EpochPair", "Side", "check_comparable", "compared"]
+__all__ = ["Backtest", "EpochPair", "ShareChange", "Side", "check_comparable", "compared"]
 
 SCHEMA = "assay.backtest/1"
 NONE = Fraction()
@@ -65,7 +65,7 @@ class EpochPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ShareChange:
     """A participant's mean share over all epochs, under both."""
 
     participant: str
@@ -87,7 +87,7 @@ class Backtest:
     epochs: tuple[EpochPair, ...]
 
     @cached_property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[ShareChange]:
         """Every participant that ever had an agreed score, the largest gain first, then by key."""
         keys = {key for pair in self.epochs for side in (pair.old, pair.new) for key in side.shares}
         found = [
@@ -96,12 +96,12 @@ class Backtest:
         return sorted(found, key=lambda change: (-change.gain, change.participant.encode()))
 
     @property
-    def rest(self) -> Change:
+    def rest(self) -> ShareChange:
         """The mean of what nobody has, under both."""
         return self._mean("", [pair.old.rest for pair in self.epochs], [pair.new.rest for pair in self.epochs])
 
-    def _mean(self, key: str, old: Iterable[Fraction], new: Iterable[Fraction]) -> Change:
-        return Change(key, sum(old, NONE) / len(self.epochs), sum(new, NONE) / len(self.epochs))
+    def _mean(self, key: str, old: Iterable[Fraction], new: Iterable[Fraction]) -> ShareChange:
+        return ShareChange(key, sum(old, NONE) / len(self.epochs), sum(new, NONE) / len(self.epochs))
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _change(change: Change) -> dict[str, str]:
+def _change(change: ShareChange) -> dict[str, str]:
     """Gain and loss apart: a decimal string has no sign. SPEC 1."""
     shares = {"old": change.old, "new": change.new, "gain": max(NONE, change.gain), "loss": max(NONE, -change.gain)}
     return {name: share_text(share) for name, share in shares.items()}

@@ -25,7 +25,7 @@ from assay.settle.consensus import Status, Votes, agree
 from assay.settle.inputs import Bools, Ints
 from assay.settle.score.trials import score_of
 
-__all__ = ["DRAWS", "NO_SCORE", "Bench", "Jury", "coalitions"]
+__all__ = ["DRAWS", "NO_SCORE", "Coalition", "Jury", "coalitions"]
 
 DRAWS = 48
 NO_SCORE = -1
@@ -79,7 +79,7 @@ class Jury:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Coalition:
     """A coalition of a jury, and what it can make of participants with these rates."""
 
     jury: Jury

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from assay.exact import BPS, NANO, digest, half_even, text
-from assay.rules.attack import ATTACKER, RATES, Attack, Field, Played, play, scenario
-from assay.rules.lies import NO_SCORE, Bench, Jury, coalitions
-from assay.rules.seasons import Season
+from assay.rules.attack import ATTACKER, RATES, Arena, Attack, Played, play, scenario
+from assay.rules.lies import NO_SCORE, Coalition, Jury, coalitions
+from assay.rules.seasons import DrawnSeason
 from assay.rules.simulate import knobs, simulate
 from assay.scheme.model import Scheme
 
@@ -36,7 +36,7 @@ ITEMS = {"tests": 80, "workflow": 100, "rubric": 8, "points": 20}
 """What validators judge of a participant, by kind; 80 for any other."""
 
 
-def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (), items: int = 0, seed: int = 0) -> Field:
+def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (), items: int = 0, seed: int = 0) -> Arena:
     """The field on which a scheme is attacked. 0 and (): as the scheme suggests; validators hold the same stake.
 
     Points are counted, so that honest validators see the same; a scheme that needs one judge has one.
@@ -44,7 +44,7 @@ def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (),
     count = validators or (1 if scheme.consensus.min_validators == 1 else 20)
     held = tuple(stakes) or (max(10**9, scheme.consensus.min_validator_stake),) * count
     jury = Jury(scheme, held, items or ITEMS.get(scheme.score.kind, 80), scheme.score.kind == "points", seed)
-    return Field(jury, RATES, ATTACKER)
+    return Arena(jury, RATES, ATTACKER)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class ByStake:
 class Found:
     """What the search came to."""
 
-    field: Field
+    field: Arena
     by_stake: tuple[ByStake, ...]
     others: tuple[Played, ...]
     """The best attack of each other kind."""
@@ -106,7 +106,7 @@ class Found:
         return content | {"digest": digest(content)}
 
 
-def search(field: Field) -> Found:
+def search(field: Arena) -> Found:
     """The attacks on a scheme that pay, or come closest to it."""
     rows, takeover = [], None
     for members in coalitions(field.jury.stakes, _bounds(field, STAKES)):
@@ -118,7 +118,7 @@ def search(field: Field) -> Found:
     return Found(field, tuple(rows), tuple(_others(field)), takeover, _denial(field.jury))
 
 
-def _bounds(field: Field, bounds: Sequence[int]) -> tuple[int, ...]:
+def _bounds(field: Arena, bounds: Sequence[int]) -> tuple[int, ...]:
     """The bounds of coalitions' stake: with one or two judges, all of them."""
     return tuple(bounds) if len(field.jury.stakes) > 2 else (*bounds, BPS)
 
@@ -135,7 +135,7 @@ def _denial(jury: Jury) -> int | None:
     return min(found, default=None)
 
 
-def _by_stake(field: Field, members: tuple[int, ...]) -> ByStake:
+def _by_stake(field: Arena, members: tuple[int, ...]) -> ByStake:
     """The most profitable of: lies for the attacker, about the rivals, or both; told early, or after the others."""
     bench, rate = field.bench(members), field.rates[field.attacker]
     found = [play(field, attack) for attack in _coalition_attacks(field, bench)]
@@ -143,7 +143,7 @@ def _by_stake(field: Field, members: tuple[int, ...]) -> ByStake:
     return ByStake(best.stake, len(members), bench.shift(rate), bench.shift(rate, last=True), best)
 
 
-def _coalition_attacks(field: Field, bench: Bench) -> Iterator[Attack]:
+def _coalition_attacks(field: Arena, bench: Coalition) -> Iterator[Attack]:
     for last in (False, True):
         up, down = (bench.chosen(way, last)[0].tolist() for way in (True, False))
         for own, rivals in ((True, False), (False, True), (True, True)):
@@ -155,7 +155,7 @@ def _coalition_attacks(field: Field, bench: Bench) -> Iterator[Attack]:
             yield Attack("coalition", bench.members, last, tuple(lies))
 
 
-def _others(field: Field) -> Iterator[Played]:
+def _others(field: Arena) -> Iterator[Played]:
     """The best attack of each kind that needs no coalition of validators, and the sponsor's of a bounty."""
     yield _best(field, (Attack("sybils", keys=keys) for keys in range(2, KEYS + 1)))
     yield _best(field, (Attack("copy", keys=keys) for keys in range(1, KEYS + 1)))
@@ -166,7 +166,7 @@ def _others(field: Field) -> Iterator[Played]:
         yield _best(field, _sponsors(field))
 
 
-def _releases(field: Field) -> Iterator[Attack]:
+def _releases(field: Arena) -> Iterator[Attack]:
     if field.scheme.decay is None or field.scheme.decay.curve == "none":  # then nothing is gained by waiting
         yield Attack("release")
         return
@@ -177,14 +177,14 @@ def _releases(field: Field) -> Iterator[Attack]:
             yield Attack("release", steps=steps, gap=gap, again=True)
 
 
-def _sponsors(field: Field) -> Iterator[Attack]:
+def _sponsors(field: Arena) -> Iterator[Attack]:
     jury = field.jury
     for members in coalitions(jury.stakes, (*STAKES, BPS)):
         down = field.bench(members).chosen(False, False)[0]
         yield Attack("sponsor", members, lies=tuple((int(lie),) for lie in down[:, 0]))
 
 
-def _best(field: Field, attacks: Iterator[Attack]) -> Played:
+def _best(field: Arena, attacks: Iterator[Attack]) -> Played:
     """The most profitable; of equals the one with the least stake, the fewest keys and steps."""
     found = [play(field, attack) for attack in attacks]
     return max(found, key=lambda played: (played.profit, -played.stake, -played.keys, -played.attack.steps, -played.attack.gap))
@@ -208,13 +208,13 @@ class KnobCost:
     """The part of the emission that goes to skill, likewise."""
 
 
-def costs(field: Field, season: Season) -> list[KnobCost]:
+def costs(field: Arena, season: DrawnSeason) -> list[KnobCost]:
     """What the scheme comes to, and each scheme that differs from it in one field; the first is the scheme itself."""
     schemes = [("as it is", "", field.scheme), *((knob.field, knob.value, knob.scheme) for knob in knobs(field.scheme))]
     members = coalitions(field.jury.stakes, _bounds(field, (THIRD,)))[-1:]
     found = []
     for name, value, scheme in schemes:
-        other = Field(replace(field.jury, scheme=scheme), field.rates, field.attacker)
+        other = Arena(replace(field.jury, scheme=scheme), field.rates, field.attacker)
         rows = [_by_stake(other, coalition) for coalition in members]
         keys = _best(other, (Attack("sybils", keys=keys) for keys in (2, 4, 8)))
         outcome = simulate(scheme, season)

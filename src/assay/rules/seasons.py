@@ -24,7 +24,7 @@ from assay.exact import NANO
 from assay.settle.inputs import Bools, Ints
 from assay.settle.score.trials import score_of
 
-__all__ = ["Draws", "Season", "World", "season"]
+__all__ = ["DrawnSeason", "Draws", "World", "season"]
 
 Floats = NDArray[np.float64]
 SLOPE = 4.0
@@ -100,7 +100,7 @@ class Draws:
 
 
 @dataclass(frozen=True, eq=False)
-class Season:
+class DrawnSeason:
     """A drawn season of N places, E epochs and V validators. A submission s is in a place from epoch start to end − 1. S of them.
 
     A column is what validators have judged of a submission at some time: C of them.
@@ -161,7 +161,7 @@ class Season:
         return found
 
 
-def season(world: World) -> Season:
+def season(world: World) -> DrawnSeason:
     """A season of this world. Raises BadInput if a number is out of range."""
     world.check()
     draws = Draws(world.seed)
@@ -178,7 +178,7 @@ def season(world: World) -> Season:
     counts = _counts(draws, chances, ability[0], world)
     trials = world.tasks * world.trials
     nanos = np.array([score_of(count, trials) for count in range(trials + 1)], np.int64)
-    return Season(
+    return DrawnSeason(
         world=world,
         stakes=stakes,
         place=place,

@@ -1,6 +1,6 @@
 """A scheme over a drawn season: what the kernel makes of skill that is known. SPEC 3, 4, 5.
 
-    Season ─▶ consensus of all columns at once ─▶ each epoch: ranking, clocks, shares ─▶ Outcome
+    DrawnSeason ─▶ consensus of all columns at once ─▶ each epoch: ranking, clocks, shares ─▶ SeasonOutcome
 
 Consensus, clocks, shares and payouts are the kernel's own functions, and exact. What is told about them is for the reader, and
 binary floats. A validator's evaluation stands until the submission changes, as SPEC 3.0 has it.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from assay.errors import BadInput
 from assay.exact import BPS, NANO
-from assay.rules.seasons import Season
+from assay.rules.seasons import DrawnSeason
 from assay.scheme.model import Decay, Scheme
 from assay.scheme.reading import validate
 from assay.settle import reward
@@ -25,7 +25,7 @@ from assay.settle.consensus import Agreement, Status, Votes, agree
 from assay.settle.inputs import Bools, Clock, Ints
 from assay.settle.rewarding import AgreedScore, advance
 
-__all__ = ["Knob", "Outcome", "knobs", "simulate", "varied"]
+__all__ = ["Knob", "SeasonOutcome", "knobs", "simulate", "varied"]
 
 Floats = NDArray[np.float64]
 TENTHS = 10
@@ -34,7 +34,7 @@ CLEARLY = NANO // 20
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class SeasonOutcome:
     """What a scheme made of a season; every number is a float for the reader. E epochs."""
 
     to_skill: float
@@ -74,7 +74,7 @@ class Outcome:
         return {name: f"{getattr(self, name):.4f}" for name in numbers} | {"panels": self.panels, "newcomers": waits}
 
 
-def simulate(scheme: Scheme, season: Season) -> Outcome:
+def simulate(scheme: Scheme, season: DrawnSeason) -> SeasonOutcome:
     """What a scheme makes of a season. Raises BadInput if the scheme only ranks, or draws validators for each submission."""
     if scheme.reward.kind == "ranking":
         raise BadInput(
@@ -87,14 +87,14 @@ def simulate(scheme: Scheme, season: Season) -> Outcome:
     return _outcome(season, agreement, shares, ideal)
 
 
-def _agreement(scheme: Scheme, season: Season) -> Agreement:
+def _agreement(scheme: Scheme, season: DrawnSeason) -> Agreement:
     submission, _ = season.columns
     trials = None if scheme.kind.trials(scheme.score) is None else season.world.tasks * season.world.trials
     votes = Votes(season.scores[:, submission], season.counting, season.stakes, sum(season.stakes), trials=trials)
     return agree(votes, scheme.consensus, bps=scheme.kind.in_bps)
 
 
-def _shares(scheme: Scheme, season: Season, agreement: Agreement) -> tuple[Floats, Floats]:
+def _shares(scheme: Scheme, season: DrawnSeason, agreement: Agreement) -> tuple[Floats, Floats]:
     """What each place has in each epoch, and would have if all skills were known, [E, N]; NaN without an agreed score."""
     E, N = season.current.shape
     shares, ideal = np.full((E, N), np.nan), np.zeros((E, N))
@@ -132,7 +132,7 @@ def _given(scheme: Scheme, scores: list[int], kept: Sequence[int] | None) -> lis
 class _Clocks:
     """Both clocks of decay along a season. Only what changed since the epoch before is told to the kernel."""
 
-    def __init__(self, rules: Decay, season: Season) -> None:
+    def __init__(self, rules: Decay, season: DrawnSeason) -> None:
         self.rules, self.clock = rules, None if rules.curve == "none" else Clock()
         self.keys = [f"p{number}" for number in season.participant.tolist()]
 
@@ -154,7 +154,7 @@ class _Clocks:
         return [NANO - lost for _, lost in reward.each(lasts, epoch, self.rules)]
 
 
-def _outcome(season: Season, agreement: Agreement, shares: Floats, ideal: Floats) -> Outcome:
+def _outcome(season: DrawnSeason, agreement: Agreement, shares: Floats, ideal: Floats) -> SeasonOutcome:
     judged = ~np.isnan(shares)
     have = np.where(judged, shares, 0)
     skills = season.skill[season.there]
@@ -164,7 +164,7 @@ def _outcome(season: Season, agreement: Agreement, shares: Floats, ideal: Floats
     quorum = agreement.quorum
     counted = agreement.votes.counting[:, quorum]
     excluded = agreement.excluded[:, quorum]
-    return Outcome(
+    return SeasonOutcome(
         to_skill=float(given.sum() / max(total.sum(), 1e-12)),
         correlation=_correlation(skills, have, judged),
         panels=int(quorum.sum()),
@@ -198,7 +198,7 @@ def _ranks(values: NDArray[Any]) -> Floats:
     return np.asarray((upto - (counts - 1) / 2)[index])
 
 
-def _waits(season: Season, shares: Floats, skills: Ints) -> tuple[tuple[int, ...], int]:
+def _waits(season: DrawnSeason, shares: Floats, skills: Ints) -> tuple[tuple[int, ...], int]:
     """Epochs until nobody who is clearly less skilled has more than a newcomer; how many newcomers never got there."""
     found, never = [], 0
     for submission in np.flatnonzero(season.newcomer).tolist():

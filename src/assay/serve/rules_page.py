@@ -17,10 +17,10 @@ from assay.serve.draw import percent
 from assay.serve.pages import assets, render
 
 if TYPE_CHECKING:
-    from assay.rules.backtest import Backtest, Change
+    from assay.rules.backtest import Backtest, ShareChange
     from assay.rules.search import Found
     from assay.rules.seasons import World
-    from assay.rules.simulate import Outcome
+    from assay.rules.simulate import SeasonOutcome
     from assay.scheme.model import Scheme
 
 __all__ = ["Simulated", "alone"]
@@ -55,8 +55,8 @@ class Simulated:
 
     scheme: Scheme
     world: World
-    outcome: Outcome
-    knobs: Sequence[tuple[str, Outcome]] = ()
+    outcome: SeasonOutcome
+    knobs: Sequence[tuple[str, SeasonOutcome]] = ()
 
 
 def alone(simulated: Sequence[Simulated], attacks: Sequence[Found] = (), backtest: Backtest | None = None) -> bytes:
@@ -107,7 +107,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, str(value)
 
 
-def _figures(outcomes: Sequence[Outcome]) -> Iterator[Json]:
+def _figures(outcomes: Sequence[SeasonOutcome]) -> Iterator[Json]:
     rows = (
         ("goes to skill", "to_skill", True),
         ("rank correlation of skill and share", "correlation", False),
@@ -123,7 +123,7 @@ def _figures(outcomes: Sequence[Outcome]) -> Iterator[Json]:
     yield {"label": "epochs until a newcomer has its place, median", "values": waits}
 
 
-def _plots(names: Sequence[str], outcomes: Sequence[Outcome]) -> Iterator[Json]:
+def _plots(names: Sequence[str], outcomes: Sequence[SeasonOutcome]) -> Iterator[Json]:
     skills = [(name, outcome.by_skill[0].tolist()) for name, outcome in zip(names, outcomes, strict=True)]
     ideal = (f"{names[-1]}, if skills were known", outcomes[-1].by_skill[1].tolist())
     yield _plot("Mean share by tenth of skill", [*skills, ideal], "least skilled", "most skilled")
@@ -156,7 +156,7 @@ def _plot(title: str, lines: Sequence[tuple[str, list[float]]], first: str, last
     return {"title": title, "lines": drawn, "marks": marks, "first": first, "last": last, "label": label} | place
 
 
-def _knob(name: str, outcome: Outcome) -> Json:
+def _knob(name: str, outcome: SeasonOutcome) -> Json:
     return {"name": name, "width": max(0.0, outcome.to_skill), "to_skill": f"{100 * outcome.to_skill:.2f} %"} | {
         "hurt": f"{100 * outcome.panels_hurt:.2f} %",
         "burnt": f"{100 * outcome.burnt:.2f} %",
@@ -206,7 +206,7 @@ def _backtest(found: Backtest) -> Json:
     }
 
 
-def _row(name: str, change: Change) -> Json:
+def _row(name: str, change: ShareChange) -> Json:
     gain = change.gain
     cls = "gain" if gain > 0 else "loss" if gain < 0 else ""
     sign = "+" if gain > 0 else "−" if gain < 0 else ""
