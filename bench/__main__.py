@@ -3,7 +3,7 @@
     python -m bench --write docs/performance.md            puts what they print into the page, in place of what was there
     python -m bench --write docs/performance.md --full bulk judging ledger verify receipts
 
---full is for the measurements that have a long form: archive, bulk, judging, ledger, verify, receipts.
+--full is for the measurements that have a long form: archive, bulk, judging, ledger, verify, receipts, verifier.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MEASUREMENTS = (
     "polling",
     "node",
     "witness",
+    "verifier",
 )
-LONG = frozenset({"archive", "bulk", "judging", "ledger", "verify", "receipts"})
+LONG = frozenset({"archive", "bulk", "judging", "ledger", "verify", "receipts", "verifier"})
 
 
 class _Both(io.StringIO):

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -157,14 +158,14 @@ def test_parquet_that_was_changed_is_refused(two: Path, tmp_path: Path) -> None:
     data = path.read_bytes()
     trials = [[None if trial == 1 else trial for trial in table.column("trial").to_pylist()]]
     sparse = table.set_column(table.schema.get_field_index("trial"), "trial", trials).drop_columns(["image"])
-    right = {
+    right: dict[str, Callable[[], object]] = {
         "plain": lambda: pq.write_table(table, path, compression="none", use_dictionary=False),
         "small pages": lambda: pq.write_table(table, path, compression="zstd", data_page_size=64, write_batch_size=2),
         "groups": lambda: pq.write_table(table, path, compression="zstd", row_group_size=5),
         "another column": lambda: pq.write_table(table.append_column("more", [["x"] * len(table)]), path, compression="zstd"),
         "without defaults": lambda: pq.write_table(sparse, path, compression="zstd"),
     }
-    wrong = {
+    wrong: dict[str, Callable[[], object]] = {
         "a value": lambda: pq.write_table(table.set_column(table.schema.get_field_index("outcome"), "outcome", [outcomes]), path),
         "a row less": lambda: pq.write_table(table.slice(1), path, compression="zstd"),
         "cut off": lambda: path.write_bytes(data[:-9]),

@@ -7,14 +7,13 @@ import { canonical, isObject, parse } from "./json.js";
 import * as read from "./fields.js";
 import { rootText } from "./merkle.js";
 import { many } from "./sha4.js";
-import { openBatch } from "./batches.js";
 import { readRecord, recordText, withoutSeq } from "./records.js";
 import { byUtf8 } from "./exact.js";
 import { inWords, isAt, viewOf, Words } from "./words.js";
 import { readTasks } from "./inputs.js";
 import { testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
-import { equalText, membersOf, short } from "./epoch.js";
+import { equalText, membersOf, opened, short } from "./epoch.js";
 import { staged } from "./receipts.js";
 
 const OUTCOMES = ["pass", "fail", "timeout", "error"];
@@ -332,23 +331,14 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
   const [digests, validators] = [new Set(), new Set()];
-  const opening = [];
-  const open = (row) => openBatch(isObject(row) ? row.envelope : null, "signatures").then((batch) => ({ batch }), (error) => ({ error }));
-  for (let i = 0; i < batches.length; i++) {
-    // Some signatures at a time, so that the browser checks them beside this thread.
-    while (opening.length < Math.min(batches.length, i + 64)) opening.push(open(batches[opening.length]));
-    const name = `batches.jsonl, line ${i + 1}`;
-    if (!isObject(batches[i]) || Object.keys(batches[i]).sort().join() !== "envelope,members") wrong(`${name}: a batch is {"envelope", "members"}`);
-    const { batch, error } = await opening[i];
-    opening[i] = null;
-    if (error) throw error;
+  for await (const [i, { members }, batch, name] of opened(batches, wrong)) {
     if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
     digests.add(batch.digest);
     validators.add(batch.validator);
     if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
     if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
     if (batch.kind !== "tests") wrong(`${name}: it is of another kind`);
-    const rows = membersOf(batches[i].members, { get: find }, name, wrong);
+    const rows = membersOf(members, { get: find }, name, wrong);
     const validator = columns.words.validator.ids.get(batch.validator);
     const submissions = new Set();
     for (const row of rows) {
@@ -358,7 +348,7 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
       if (taskSet === null || batch.task_set === taskSet) right[row] = 1;
     }
     const { count, root } = batchRoot(columns, rows);
-    const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(batches[i].members)} was changed after ${batch.validator} signed it`;
+    const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(members)} was changed after ${batch.validator} signed it`;
     if (count !== batch.count) wrong(`${name}: ${changed}`, { expected: batch.count, found: count });
     if (root !== batch.root) wrong(`${name}: ${changed}`, { expected: batch.root, found: root });
     const names = [...submissions].map((id) => columns.words.submission.texts[id]).sort(byUtf8);

@@ -1,7 +1,7 @@
 // Four SHA-256 at once, for evidence in bulk: WebAssembly with 128-bit vectors, one lane for each message, assembled here so that it can be
 // read. Where there is none (or a policy forbids it), messages are hashed one after the other.
 
-import { CONSTANTS, INITIAL, sha256, sha256Into } from "./bytes.js";
+import { CONSTANTS, hashLongWith, INITIAL, sha256, sha256Into } from "./bytes.js";
 
 const leb = (value) => {
   const bytes = [];
@@ -82,6 +82,7 @@ function assembled() {
 const LANE = 1024;
 const STATE_AT = 4 * LANE;
 const QUEUES_AT = 8 * LANE; // four lanes for each number of blocks
+const [LONG_AT, LONG] = [44 * LANE, 16 * LANE]; // a piece of a long message
 const MOST_BLOCKS = LANE / 64;
 
 /** Many hashes, and the root over many; `each` is what differs. */
@@ -206,6 +207,27 @@ class Four extends Many {
     queue.count = 0;
   }
 
+  /** The hash of one long message: all four lanes do the same. */
+  one(data) {
+    this.words.set(this.fresh);
+    const whole = data.length & ~63;
+    for (let from = 0; from < whole; from += LONG) {
+      const to = Math.min(whole, from + LONG);
+      this.bytes.set(data.subarray(from, to), LONG_AT);
+      this.hash(LONG_AT, LONG_AT, LONG_AT, LONG_AT, (to - from) / 64, STATE_AT);
+    }
+    const rest = data.length - whole;
+    const blocks = rest < 56 ? 1 : 2;
+    this.bytes.set(data.subarray(whole), LONG_AT);
+    this.pad(LONG_AT, rest, blocks);
+    this.view.setUint32(LONG_AT + blocks * 64 - 8, Math.floor(data.length / 2 ** 29));
+    this.view.setUint32(LONG_AT + blocks * 64 - 4, (data.length * 8) % 2 ** 32);
+    this.hash(LONG_AT, LONG_AT, LONG_AT, LONG_AT, blocks, STATE_AT);
+    const out = new Uint8Array(32);
+    this.take(0, out, 0);
+    return out;
+  }
+
   /** What waits is hashed, before `out` is read or goes. */
   flush() {
     for (let blocks = 1; blocks <= MOST_BLOCKS; blocks++) this.empty(blocks);
@@ -222,3 +244,4 @@ function made() {
 
 /** What hashes many at once, as fast as it can be done here. */
 export const many = made() ?? new One();
+if (many instanceof Four) hashLongWith((data) => many.one(data));
