@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
@@ -97,6 +98,8 @@ __all__ = [
 
 NO_TABLES = MetaData()
 """No tables but the ledger's."""
+PAUSE = 0.5
+"""Seconds in which others go on before a migration tries again."""
 
 
 class Store:
@@ -112,10 +115,10 @@ class Store:
     def writing(self) -> Iterator[Writer]:
         """One transaction, exclusive among writers; if it raises StoreError, nothing of the block is stored.
 
-        Raises Elsewhere for a database that is not where the ledger lives.
+        Raises Elsewhere for a database that is not where the ledger lives, and OtherVersion if it was migrated meanwhile.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
-            schema.check_home(connection)
+            schema.check_usable(connection, self.name)
             yield Writer(connection)
 
     @contextmanager
@@ -264,7 +267,7 @@ class Store:
         """
         target, name = make_engine(place, create=True), shown(place)
         with transaction(self._engine, self.name, writing=False) as source, ExitStack() as turn:
-            schema.check_home(source)
+            schema.check_usable(source, self.name)
             try:
                 with transaction(target, name, writing=True) as copy:
                     copied = copying.copy_tables(source, copy, name, beside, told=told)
@@ -386,13 +389,25 @@ def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB) -> St
     return Store(database, name, meta)
 
 
-def migrate(place: str | Path) -> tuple[int, int]:
-    """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does."""
-    name, database = shown(place), make_engine(place)
+def migrate(place: str | Path, *, wait: float = WAIT) -> tuple[int, int]:
+    """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does.
+
+    Others may use the ledger meanwhile. Whoever writes takes turns with the migration. On PostgreSQL, a migration that changes a
+    table needs a moment in which nobody reads it: it tries again for `wait` seconds, and gives the turn back in between.
+    """
+    name, database = shown(place), make_engine(place, wait=wait)
+    until = monotonic() + wait
     try:
         _there(database, name)
-        with transaction(database, name, writing=True) as connection:
-            return schema.migrate_tables(connection, name)
+        while True:
+            try:
+                with transaction(database, name, writing=True) as connection:
+                    return schema.migrate_tables(connection, name)
+            except DatabaseBusy as error:
+                if monotonic() > until:
+                    hint = "nothing was changed: end what reads or writes for long (a backup, a copy), then migrate again"
+                    raise DatabaseBusy(error.what, file=error.file, hint=hint) from None
+            sleep(PAUSE)
     finally:
         database.dispose()
 

@@ -391,6 +391,8 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _with_standing,
 )
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
+LOCK_MS = 500
+"""Milliseconds that a migration waits at once for those who read a table."""
 
 
 def schema_version() -> int:
@@ -447,9 +449,23 @@ def check_version(version: int, name: str) -> None:
         )
 
 
+def check_usable(connection: Connection, name: str) -> None:
+    """Raise OtherVersion for a database that was migrated since it was opened, and Elsewhere for one that does not live here."""
+    version = connection.scalar(select(meta.c.value).where(meta.c.key == "schema_version"))
+    if version != str(schema_version()):
+        check_version(read_meta(connection, name)[0], name)
+    check_home(connection)
+
+
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:
-    """Migrate a database to this program's version, within the transaction; returns the versions before and after."""
+    """Migrate a database to this program's version, within the transaction; returns the versions before and after.
+
+    Raises DatabaseBusy if a table is read for longer than `LOCK_MS`. A reader that comes meanwhile waits behind us, so we do not
+    wait long, and less than PostgreSQL's `deadlock_timeout`, which would end a reader's transaction instead of ours.
+    """
     before, _ = read_meta(connection, name)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_MS}ms'")
     for step in MIGRATIONS[before - 1 :]:
         step(connection)
     if before < schema_version():
