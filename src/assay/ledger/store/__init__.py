@@ -15,22 +15,22 @@ from __future__ import annotations
 
 import builtins
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, inspect
+from sqlalchemy import Connection, Engine, MetaData, Table, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from assay.errors import AssayError, BadInput
 from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
-from assay.ledger.store import copying, schema
+from assay.ledger.store import copying, rights, schema
 from assay.ledger.store.copying import CopiedTable
 from assay.ledger.store.engine import (
     CACHE_KIB,
@@ -213,24 +213,41 @@ class Store:
         with transaction(self._engine, self.name, writing=True) as connection:
             schema.forget_home(connection, when)
 
-    def grant(self, role: str) -> bool:
-        """Let a user of the PostgreSQL server read all and add evidence; raises BadInput, StoreError.
+    def grant(self, user: str, role: str = "evidence", validator: str | None = None, beside: Sequence[Table] = ()) -> bool:
+        """Give a user of the PostgreSQL server a role, one of `rights.ROLES`; raises BadInput, StoreError.
 
-        Returns whether its time limits were set too: `schema.LIMITS`.
+        validator: whose evidence alone it may add, for the role `validator`. beside: the tables of the service. Returns whether
+        its time limits were set too: `rights.LIMITS`.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
-            return schema.grant(connection, role)
+            return rights.grant(connection, user, role, validator, beside)
 
-    def revoke(self, role: str) -> tuple[int, int]:
+    def granted(self, beside: Sequence[Table] = ()) -> list[rights.Granted]:
+        """Who may do what; raises BadInput, StoreError."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            return rights.granted(connection, beside)
+
+    def check_author(self, validator: str) -> None:
+        """Raise Forbidden if the user of this store may add evidence of another validator only."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            rights.check_author(connection, validator)
+
+    def revoke(self, user: str, beside: Sequence[Table] = ()) -> tuple[int, int]:
         """Take every right from a user, and end its sessions; raises BadInput, StoreError.
 
         Does not wait for its turn to write, since the user may hold that. Returns how many sessions were ended, and how many we
-        may not end.
+        may not end. Its policies stay if somebody uses the tables; they bind nobody without rights.
         """
         with transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection:
-            schema.revoke(connection, role)
+            rights.revoke(connection, user, beside)
         with transaction(self._engine, self.name, writing=False) as connection:
-            return schema.end_sessions(connection, role)
+            ended = rights.end_sessions(connection, user)
+        with (
+            suppress(DatabaseBusy),
+            transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection,
+        ):
+            rights.unbind(connection, user)
+        return ended
 
     def copy_to(self, path: Path, beside: MetaData = NO_TABLES) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError.
