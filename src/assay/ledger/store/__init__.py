@@ -283,11 +283,13 @@ class Store:
         if somebody wrote meanwhile, and Damaged for a copy that differs.
         """
         target, name = make_engine(place, create=True), shown(place)
-        with transaction(self._engine, self.name, writing=False) as source, ExitStack() as turn:
+        with transaction(self._engine, self.name, writing=False) as source:
             schema.check_usable(source, self.name)
+        with ExitStack() as turn:
             try:
                 with transaction(target, name, writing=True) as copy:
-                    copied = copying.copy_tables(source, copy, name, beside, told=told)
+                    with transaction(self._engine, self.name, writing=False) as source, translated(name):
+                        copied = copying.copy_tables(source, copy, name, beside, told=told)
                     copying.check_same(copy, name, beside, copied, told)
                     schema.forget_home(copy, when)
                     check(View(copy))

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -298,6 +298,11 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
                 connection.exec_driver_sql("LOCK TABLE assay_turn IN EXCLUSIVE MODE")
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+
+    @event.listens_for(engine, "handle_error")
+    def _failed(context: ExceptionContext) -> None:
+        if context.is_disconnect and context.execution_context is not None:
+            context.execution_context.cursor.close()  # SQLAlchemy leaves it to the garbage collector
 
     return engine
 
