@@ -18,6 +18,7 @@ from assay.exact import canonical
 from assay.ledger import audit_log, auditing, beacon, check, keys, log
 from assay.ledger.auditing import AuditedEpoch, AuditRandomness, audited_epoch
 from assay.ledger.check import CheckError
+from assay.ledger.verify import verify
 
 AUDITOR = keys.read(b"55" * 32)
 ORIGIN = "example.org/small/audits"
@@ -162,6 +163,15 @@ def test_the_round_is_the_one_that_the_rule_fixes(bundle: Path, epoch: AuditedEp
         auditing.given("xyz")
 
 
+def test_only_trials_that_count_are_in_it(bundle: Path, epoch: AuditedEpoch) -> None:
+    settlement = verify(bundle).settlement
+    assert settlement is not None
+    about = next(iter(epoch.records.values()))
+    changes: list[dict[str, Any]] = [{}, {"trial": 2}, {"task": "t99"}, {"outcome": "error"}, {"validator": "nobody"}]
+    records = [(about.participant, about.model_copy(update=change)) for change in changes]
+    assert len(auditing.trials_of(settlement, records)) == 1
+
+
 def test_epochs_that_have_nothing_to_audit_are_told(tmp_path: Path, bundle: Path) -> None:
     with pytest.raises(BadInput, match="no bundle"):
         audited_epoch(bundle / "receipts" / "epoch-3.receipt")
@@ -237,6 +247,12 @@ class TestAuditLog:
         assert audit_log.read_audit(paths[0]).key == key
         with pytest.raises(Refused, match="not signed by the key"):
             audit_log.read_audit(paths[0], log.log_key(ORIGIN, ledger_kit.SIGNER.public))
+
+    def test_an_audit_is_told_in_a_sentence(self) -> None:
+        rows = [{"validator": name, "state": state} for name, state in (("a", "held"), ("a", "false"), ("b", "flaky"))]
+        predicate = {"verdict": "refused", "risk": "0.05", "trials": {"counted": 9}, "judged": rows}
+        assert audit_log.summary(predicate) == "Audited at 5 % risk: 3 of 9 trials judged again; the outcome is not confirmed."
+        assert audit_log.false_claims(predicate) == {"a": (1, 2)}
 
     def test_a_crash_before_the_log_signs_no_second_tree(
         self, tmp_path: Path, payload: Callable[[str], bytes], monkeypatch: pytest.MonkeyPatch

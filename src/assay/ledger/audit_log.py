@@ -10,6 +10,7 @@ So the log's key never signs two trees of one size.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput, Refused
-from assay.exact import canonical
+from assay.exact import canonical, nanos, text
 from assay.folder.files import alone, load, write_bytes
 from assay.ledger import check, log
 from assay.ledger.auditing import PREDICATE
@@ -27,7 +28,7 @@ from assay.ledger.keys import PrivateKey, as_bad_input, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.merkle import Tree
 
-__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "kept", "read_audit"]
+__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "false_claims", "kept", "read_audit", "summary"]
 
 AUDITS, FORMAT = "audits", "assay.audit/1"
 STAGE = "audit"
@@ -123,6 +124,24 @@ def _named(envelope: Envelope, proof: LogProof) -> LogKey:
         return LogKey(bytes.fromhex(digits), name)
     except ValueError:
         raise CheckError(STAGE, "it does not name the key that signed it", "ed25519:…", digits[:100]) from None
+
+
+def summary(predicate: dict[str, Any]) -> str:
+    """An audit in one sentence: `Audited at 5 % risk: 73 of 400 trials judged again; the outcome is confirmed.`"""
+    what = {
+        "confirmed": "the outcome is confirmed",
+        "recounted": "these are all that could overstate it, and it stands",
+        "refused": "the outcome is not confirmed",
+    }[predicate["verdict"]]
+    judged, counted, risk = len(predicate["judged"]), predicate["trials"]["counted"], text(nanos(predicate["risk"]) * 100)
+    return f"Audited at {risk} % risk: {judged} of {counted} trials judged again; {what}."
+
+
+def false_claims(predicate: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Validator → how many of its claims were false, of how many that were judged again; only those with a false one."""
+    judged = Counter(row["validator"] for row in predicate["judged"])
+    false = Counter(row["validator"] for row in predicate["judged"] if row["state"] == "false")
+    return {name: (count, judged[name]) for name, count in sorted(false.items())}
 
 
 def kept(folder: Path) -> Iterator[SignedAudit]:

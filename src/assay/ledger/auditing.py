@@ -12,7 +12,7 @@ receipt in its log stays its number.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -30,7 +30,7 @@ from assay.ledger.verify import verify
 from assay.ledger.verify.claims import read_receipt
 from assay.ledger.verify.recompute import records_behind
 from assay.ledger.verify.report import gather_material, stage
-from assay.records import Tests
+from assay.records import Evidence, Tests
 from assay.rules.audit import (
     AuditPath,
     AuditPlan,
@@ -46,6 +46,7 @@ from assay.rules.audit import (
     share_of,
 )
 from assay.scheme.model import AuditRules, TestsScore
+from assay.settle import Settlement
 
 __all__ = [
     "PREDICATE",
@@ -55,8 +56,10 @@ __all__ = [
     "check_statement",
     "given",
     "next_trials",
+    "plan_of",
     "predicate_of",
     "statement_of",
+    "trials_of",
 ]
 
 Json = dict[str, Any]
@@ -92,7 +95,7 @@ def of_beacon(round_: BeaconRound) -> AuditRandomness:
 
 @dataclass(frozen=True)
 class AuditedEpoch:
-    """A verified epoch with what its audit needs. works: record digest → the digest of the work that the record names."""
+    """A verified epoch with what its audit needs. records: by their digests; manifest: the lines of the task set."""
 
     predicate: Json
     receipt: bytes
@@ -103,9 +106,7 @@ class AuditedEpoch:
     rules: AuditRules
     trials: tuple[ClaimedTrial, ...]
     plan: AuditPlan
-    works: Mapping[str, str]
-    outcomes: Mapping[str, str]
-    submissions: Mapping[str, str]
+    records: Mapping[str, Tests]
     manifest: tuple[str, ...]
 
     @cached_property
@@ -135,60 +136,56 @@ def audited_epoch(bundle: Path, key: str | None = None, policy: Path | None = No
     given_ = gather_material(bundle, None)
     receipt, log = read_receipt(given_.data, None, given_.path)
     checkpoint = check.Checkpoint.parse(receipt.proof.checkpoint.decode().rpartition("\n\n")[0] + "\n")
-    document, rules = settlement.document, scheme.audit or AuditRules()
-    scores = {row["participant"]: nanos(row["score"]) for row in document["agreed"] if row["score"] is not None}
-    claims = claims_of(scheme, document["ranking"], scores, rules.places)
-    if not claims:
+    counted = tuple(_counted(settlement, records_behind(bundle, report)))
+    audit = plan_of(settlement, [trial for trial, _ in counted])
+    if not audit.claims:
         raise CannotSettle("nobody is paid in this epoch, so there is nothing to confirm", file=bundle)
-    effects = {
-        (row["participant"], vote["validator"]): _effect(settlement.inputs.scheme, row, vote, len(settlement.inputs.tasks))
-        for row in document["agreed"]
-        for vote in row["validators"]
-        if row["status"] == "agreed" and not vote["excluded"]
-    }
-    counted = [
-        (name, record)
-        for name, record in records_behind(bundle, report)
-        if isinstance(record, Tests)
-        and (name, record.validator) in effects
-        and record.task in settlement.inputs.tasks
-        and record.trial <= scheme.score.trials
-        and record.outcome != "error"
-    ]
-    trials = tuple(
-        ClaimedTrial(
-            name,
-            record.validator,
-            record.task,
-            record.trial,
-            record.outcome == "pass",
-            effects[name, record.validator],
-            record.outcome == "pass" or record.work is not None,
-            record.digest,
-        )
-        for name, record in counted
-    )
+    records = {record.digest: record for _, record in counted}
     return AuditedEpoch(
         receipt.predicate,
         receipt.digest,
         checkpoint.origin,
         checkpoint.size,
         None if policy is None else _witnessed(policy, receipt.proof.checkpoint, log),
-        rules,
-        trials,
-        plan(claims, trials, rules.risk),
-        {record.digest: record.work for _, record in counted if record.work is not None},
-        {record.digest: record.outcome for _, record in counted},
-        {record.digest: record.submission for _, record in counted},
+        scheme.audit or AuditRules(),
+        tuple(trial for trial, _ in counted),
+        audit,
+        records,
         tuple(settlement.inputs.manifest),
     )
 
 
-def _effect(scheme: Any, row: Json, vote: Json, tasks: int) -> Any:
-    """By how many nanos a trial of a validator moves a participant's agreed score, at most."""
-    stakes = [int(other["stake"]) for other in row["validators"] if not other["excluded"]]
-    share = share_of(scheme, int(vote["stake"]), sum(stakes), len(stakes))
-    return share * NANO / (tasks * scheme.score.trials)
+def plan_of(settlement: Settlement, trials: Iterable[ClaimedTrial]) -> AuditPlan:
+    """The claims of a settlement of kind tests, and the trials that can overstate them."""
+    scheme, document = settlement.inputs.scheme, settlement.document
+    rules = scheme.audit or AuditRules()
+    scores = {row["participant"]: nanos(row["score"]) for row in document["agreed"] if row["score"] is not None}
+    return plan(claims_of(scheme, document["ranking"], scores, rules.places), tuple(trials), rules.risk)
+
+
+def trials_of(settlement: Settlement, records: Iterable[tuple[str, Evidence]]) -> list[ClaimedTrial]:
+    """The trials that count in a settlement of kind tests. records: (participant, record) of those that results rest on."""
+    return [trial for trial, _ in _counted(settlement, records)]
+
+
+def _counted(settlement: Settlement, records: Iterable[tuple[str, Evidence]]) -> Iterator[tuple[ClaimedTrial, Tests]]:
+    """Each trial that counts, with its record: of validators that count for the participant, of the scheme's tasks and trials."""
+    scheme, tasks = settlement.inputs.scheme, frozenset(settlement.inputs.tasks)
+    assert isinstance(scheme.score, TestsScore)
+    effects = {}
+    for row in settlement.document["agreed"]:
+        votes = [vote for vote in row["validators"] if not vote["excluded"] and row["status"] == "agreed"]
+        total = sum(int(vote["stake"]) for vote in votes)
+        for vote in votes:
+            share = share_of(scheme, int(vote["stake"]), total, len(votes))
+            effects[row["participant"], vote["validator"]] = share * NANO / (len(tasks) * scheme.score.trials)
+    for name, record in records:
+        if (effect := effects.get((name, record.validator))) is None or not isinstance(record, Tests):
+            continue
+        if record.task in tasks and record.trial <= scheme.score.trials and record.outcome != "error":
+            passed = record.outcome == "pass"
+            about = (name, record.validator, record.task, record.trial)
+            yield ClaimedTrial(*about, passed, effect, passed or record.work is not None, record.digest), record
 
 
 def _witnessed(policy: Path, note: bytes, key: check.LogKey) -> int | None:
@@ -281,7 +278,7 @@ def _judged(epoch: AuditedEpoch, trial: ClaimedTrial, seen: Mapping[str, Sequenc
         "task": trial.task,
         "trial": trial.trial,
         "record": trial.record,
-        "claimed": epoch.outcomes[trial.record],
+        "claimed": epoch.records[trial.record].outcome,
         "seen": outcomes,
         "state": finding(trial.passed, outcomes),
     }

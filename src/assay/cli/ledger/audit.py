@@ -191,7 +191,8 @@ def _all_seen(audited: AuditedEpoch, value: AuditRandomness, judge: TrialsAgain,
 
     def one(trial: ClaimedTrial) -> tuple[ClaimedTrial, Sequence[str] | AssayError]:
         try:
-            return trial, judge.seen(trial, audited.submissions[trial.record], audited.works.get(trial.record))
+            record = audited.records[trial.record]
+            return trial, judge.seen(trial, record.submission, record.work)
         except (InfrastructureError, BadInput) as error:
             return trial, error
 
@@ -226,22 +227,9 @@ def _tell(trial: ClaimedTrial, outcomes: Sequence[str]) -> None:
         )
 
 
-def summary(predicate: Json) -> str:
-    """An audit in one sentence: `Audited at 5 % risk: 73 of 400 trials judged again; the outcome is confirmed.`"""
-    from assay.exact import nanos
-    from assay.serve.draw import percent
-
-    what = {
-        "confirmed": "the outcome is confirmed",
-        "recounted": "all that could change the outcome were, and it stands",
-        "refused": "the outcome is not confirmed",
-    }[predicate["verdict"]]
-    judged, counted = len(predicate["judged"]), predicate["trials"]["counted"]
-    return f"Audited at {percent(nanos(predicate['risk']))} risk: {judged} of {counted} trials judged again; {what}."
-
-
 def _show_audit(predicate: Json) -> None:
     from assay.cli.show import Column, grid, sentence, show
+    from assay.ledger.audit_log import summary
 
     show(sentence(summary(predicate)))
     rows = [row for row in predicate["judged"] if row["state"] != "held"]
