@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -88,6 +89,8 @@ def _answer(order: Order, spec: bytes, archives: Mapping[str, Any]) -> Answer:
         )
         return Answer(node, Outcome(trouble=what, final=True))
     _take_priority()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts Ray in the background of a shell has it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or Ray could not interrupt what is cancelled
     if not _has_room(order.memory):
         return Answer(node, Outcome(), lost="its memory was not free on the host")
     before = _times()
