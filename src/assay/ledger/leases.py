@@ -24,22 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    cast,
-    delete,
-    extract,
-    func,
-    inspect,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, Connection, cast, delete, extract, func, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.exact import canonical
@@ -48,6 +33,8 @@ from assay.ledger.access import open_store
 from assay.ledger.config import Config
 from assay.ledger.store import DatabaseUnreachable, transaction
 from assay.ledger.store.engine import LOCK, make_engine, shown
+from assay.ledger.store.tables import LEASES
+from assay.ledger.store.tables import leases as leases_table
 from assay.records import record as read_record
 
 __all__ = ["LEASE", "CellLeases", "patiently"]
@@ -62,16 +49,6 @@ _MARGIN = 5.0
 """Seconds before its end from which on a driver does not trust its own lease without a look."""
 _MAKING = LOCK + 2
 """The advisory lock of a process that makes the table in PostgreSQL."""
-_TABLES = MetaData()
-_leases = Table(
-    "run_leases",
-    _TABLES,
-    Column("validator", Text, primary_key=True),
-    Column("cell", Text, primary_key=True),
-    Column("holder", Text, nullable=False, index=True),
-    Column("until", BigInteger().with_variant(Integer, "sqlite"), nullable=False),
-)
-
 Key = tuple[object, ...]
 T = TypeVar("T")
 
@@ -124,11 +101,11 @@ class CellLeases:
         with self._changing() as connection:
             now = _now(connection)
             insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            row = insert(_leases).values(validator=self._validator, cell=cell, holder=self._holder, until=now + self._lease)
-            free = (_leases.c.holder == self._holder) | (_leases.c.until < now)
+            row = insert(leases_table).values(validator=self._validator, cell=cell, holder=self._holder, until=now + self._lease)
+            free = (leases_table.c.holder == self._holder) | (leases_table.c.until < now)
             taken = {"holder": row.excluded.holder, "until": row.excluded.until}
             upsert = row.on_conflict_do_update(index_elements=["validator", "cell"], set_=taken, where=free)
-            ours = connection.execute(upsert.returning(_leases.c.cell)).first() is not None
+            ours = connection.execute(upsert.returning(leases_table.c.cell)).first() is not None
         if ours:
             self._mine.add(cell)
         self._look()
@@ -143,9 +120,9 @@ class CellLeases:
 
     def _look_at_others(self) -> None:
         with self._changing() as connection:
-            theirs = (_leases.c.validator == self._validator) & (_leases.c.holder != self._holder)
-            alive = _leases.c.until >= _now(connection)
-            self._theirs = set(connection.scalars(select(_leases.c.cell).where(theirs & alive)))
+            theirs = (leases_table.c.validator == self._validator) & (leases_table.c.holder != self._holder)
+            alive = leases_table.c.until >= _now(connection)
+            self._theirs = set(connection.scalars(select(leases_table.c.cell).where(theirs & alive)))
 
     def renew(self) -> None:
         """See `judge.stations.Leases.renew`."""
@@ -173,11 +150,11 @@ class CellLeases:
 
     def _give_up(self) -> None:
         with self._changing() as connection:
-            connection.execute(delete(_leases).where(self._ours))
+            connection.execute(delete(leases_table).where(self._ours))
 
     @property
     def _ours(self) -> Any:
-        return (_leases.c.validator == self._validator) & (_leases.c.holder == self._holder)
+        return (leases_table.c.validator == self._validator) & (leases_table.c.holder == self._holder)
 
     def _changing(self) -> Any:
         writing = self._engine.dialect.name == "sqlite"  # PostgreSQL's ledger has one writer at a time, and leases need not wait
@@ -188,8 +165,8 @@ class CellLeases:
         began = time.monotonic()
         with self._changing() as connection:
             now = _now(connection)
-            connection.execute(update(_leases).where(self._ours).values(until=now + self._lease))
-            kept = set(connection.scalars(select(_leases.c.cell).where(self._ours)))
+            connection.execute(update(leases_table).where(self._ours).values(until=now + self._lease))
+            kept = set(connection.scalars(select(leases_table.c.cell).where(self._ours)))
         self._mine &= kept
         self._renewed = began
 
@@ -210,7 +187,7 @@ class CellLeases:
         self._mine.difference_update(cells)
         with self._changing() as connection:
             for cell in cells:
-                connection.execute(delete(_leases).where(self._ours, _leases.c.cell == cell))
+                connection.execute(delete(leases_table).where(self._ours, leases_table.c.cell == cell))
 
 
 def _text(key: Key) -> str:
@@ -228,7 +205,7 @@ def _now(connection: Connection) -> int:
 def _make_table(connection: Connection) -> None:
     """Make the table if it is missing. Of several processes that start at once, one makes it and the others wait for it."""
     if connection.dialect.name == "postgresql":
-        if _leases.name in inspect(connection).get_table_names():
+        if leases_table.name in inspect(connection).get_table_names():
             return
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-    _TABLES.create_all(connection)
+    LEASES.create_all(connection)

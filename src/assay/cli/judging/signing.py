@@ -59,7 +59,7 @@ class Signing:
         replaced: list[Submission] = []
         self.away: Elsewhere | NotALedger | None = None
         try:
-            self.settled, self.away, replaced = patiently(lambda: _standing(said))
+            self.settled, self.away, replaced = patiently(lambda: _standing(said, self.validator))
         except NotALedger as error:
             if error.file is None or Path(error.file).exists():
                 raise
@@ -169,12 +169,16 @@ class SharedRun:
         return told
 
 
-def _standing(settings: Config) -> tuple[int | None, Elsewhere | None, list[Submission]]:
-    """The epoch settled last, why the ledger is not here, and the submissions that the folder has an older version of."""
+def _standing(settings: Config, validator: str) -> tuple[int | None, Elsewhere | None, list[Submission]]:
+    """The epoch settled last, why the ledger is not here, and the submissions that the folder has an older version of.
+
+    Raises Forbidden for a database whose user may add evidence of another validator only.
+    """
     from assay.ledger import intake
     from assay.ledger.access import open_store
 
     with open_store(settings) as database, database.reading() as view:
+        database.check_author(validator)
         return view.settled_epoch(), database.elsewhere(), intake.replaced(view, settings.folder)
 
 
