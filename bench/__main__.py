@@ -3,7 +3,7 @@
     python -m bench --write docs/performance.md            puts what they print into the page, in place of what was there
     python -m bench --write docs/performance.md --full bulk judging ledger verify receipts
 
---full is for the measurements that have a long form: archive, bulk, duel, judging, ledger, verify, receipts.
+--full is for the measurements that have a long form: archive, bulk, duel, judging, ledger, verify, receipts, verifier.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MEASUREMENTS = (
     "node",
     "witness",
     "duel",
+    "verifier",
 )
-LONG = frozenset({"archive", "bulk", "duel", "judging", "ledger", "verify", "receipts"})
+LONG = frozenset({"archive", "bulk", "duel", "judging", "ledger", "verify", "receipts", "verifier"})
 
 
 class _Both(io.StringIO):

@@ -70,6 +70,7 @@ def schemas() -> Mapping[str, Json]:
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", _inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", _batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v2.", _receipt()),
+        "receipt-predicate": ("The predicate of a receipt, of type assay:receipt/v2, in an in-toto statement.", _predicate()),
         "emission-receipt": (
             "A signed split, assay.emission-receipt/1, and in `$defs` the statement in it, assay:emission/v1.",
             _signed_split(),
@@ -251,7 +252,16 @@ def _batch() -> Json:
 
 def _receipt() -> Json:
     """The file: the envelope, and the proof that its statement is in the log."""
-    predicate = {
+    return _in_log(check.FORMAT, check.PREDICATE, _receipt_predicate())
+
+
+def _predicate() -> Json:
+    """The predicate of a receipt alone, for programs that know in-toto; its identifier is the predicate's type."""
+    return {"$id": check.PREDICATE} | closed(_receipt_predicate(), optional=("registry",))
+
+
+def _receipt_predicate() -> Json:
+    return {
         "competition": KEY,
         "epoch": EPOCH,
         "scheme": DIGEST,
@@ -264,7 +274,6 @@ def _receipt() -> Json:
         "software": closed({"name": KEY, "version": KEY}),
         "registry": _pulled(),
     }
-    return _in_log(check.FORMAT, check.PREDICATE, predicate)
 
 
 def _signed_split() -> Json:
