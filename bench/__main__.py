@@ -20,6 +20,7 @@ from bench import page
 
 MEASUREMENTS = (
     "subnet",
+    "simulate",
     "startup",
     "bulk",
     "judging",

@@ -16,7 +16,7 @@ from assay.cli.output import AsJson, emit
 if TYPE_CHECKING:
     from assay.scheme.model import Scheme
 
-__all__ = ["app"]
+__all__ = ["app", "scheme_of"]
 
 app = typer.Typer(
     name="scheme",
@@ -71,7 +71,7 @@ def show(
     """
     from assay.cli.output import emit, put
 
-    if emit(lambda: _scheme(which).document(), as_json):
+    if emit(lambda: scheme_of(which).document(), as_json):
         return
     put(_text(which).encode(), None)
 
@@ -91,7 +91,7 @@ def check(
     """
     from assay.scheme.load import warnings
 
-    scheme = _scheme(which)
+    scheme = scheme_of(which)
     remarks = [*warnings(scheme), *_of_ledger(which, scheme)]
     by_chance = _by_chance(which, scheme)
     if as_json:
@@ -139,7 +139,7 @@ def honest(
     from assay.cli.show import show
     from assay.errors import BadInput
 
-    scheme = _scheme(which)
+    scheme = scheme_of(which)
     trials = scheme.kind.trials(scheme.score)
     if trials is None:
         hint = 'it is about schemes with [score] kind = "tests"'
@@ -229,7 +229,8 @@ def _text(which: str) -> str:
     return known()[which] if path is None else read_toml(path)[1]
 
 
-def _scheme(which: str) -> Scheme:
+def scheme_of(which: str) -> Scheme:
+    """The scheme of a preset, a file or a folder; raises BadInput if it is none of them or cannot be read."""
     from assay.errors import BadInput
     from assay.scheme.load import parse, read
     from assay.scheme.load import presets as known
