@@ -72,10 +72,10 @@ def test_a_check_says_what_chance_does_to_honest_validators(tmp_path: Path) -> N
     rewrite(place / "scheme.toml", '"tests"\n', '"tests"\n[consensus.outliers]\nmethod = "none"\n')
     assert "By chance" not in output("scheme", "check", place)
     assert "honest" not in output("scheme", "check", place, "--json")
-    found = json.loads(output("scheme", "honest", place, "--tasks", 4, "--validators", 3, "--json"))
+    found = json.loads(output("scheme", "honest", place, "--tasks", "4", "--validators", "3", "--json"))
     assert {*found["exclusions"]} == {"this scheme", "the seeds' rule", 'scale = "noise"', 'noise, mad_floor = "0.25"'}
     assert set(found["exclusions"]["this scheme"].values()) == {"0.0 %"}
-    assert "A validator that lies" in output("scheme", "honest", "term-challenge", "--tasks", 3)
+    assert "A validator that lies" in output("scheme", "honest", "term-challenge", "--tasks", "3")
     assert "the scores of 'cswon' are no shares of trials" in refused("scheme", "honest", "cswon")
 
 

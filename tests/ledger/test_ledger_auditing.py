@@ -215,7 +215,7 @@ class TestBeacon:
             if changed["randomness"] is None:
                 from hashlib import sha256
 
-                changed["randomness"] = sha256(bytes.fromhex(changed["signature"])).hexdigest()
+                changed["randomness"] = sha256(bytes.fromhex(str(changed["signature"]))).hexdigest()
             answer = json.dumps(changed).encode()
         with pytest.raises(CheckError, match=why):
             beacon.parse_round(answer, 1000)

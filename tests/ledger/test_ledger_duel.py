@@ -95,7 +95,7 @@ def test_a_duel_is_computed_again_from_the_bundle(place: Path, exported: Path, t
     report = verify(exported, key=str(KEY), duel=file)
     assert (report.checked[-1].stage, report.checked[-1].done) == ("duel", True)
     assert report.checked[-1].what == f"m1 against m2: computed again to the bit: {duel['digest']}"
-    assert "m1 against m2" in output("verify", exported, "--key", KEY, "--duel", file)
+    assert "m1 against m2" in output("verify", exported, "--key", str(KEY), "--duel", file)
 
 
 def changed(*path: Any, to: Any) -> Callable[[Json], None]:
@@ -171,7 +171,7 @@ def test_no_json_at_all_is_refused(exported: Path, tmp_path: Path) -> None:
 def test_without_a_bundle_the_duel_is_not_checked(place: Path, tmp_path: Path) -> None:
     file = written(tmp_path, document(place))
     for name, asked in (("epoch-4.receipt", ()), ("m1.proof", ("--for", "m1"))):
-        (tmp_path / name).write_text(output("receipt", place, 4, *asked))
+        (tmp_path / name).write_text(output("receipt", place, "4", *asked))
         last = verify(tmp_path / name, key=str(KEY), duel=file).checked
         assert ("duel", False) in {(row.stage, row.done) for row in last}
 

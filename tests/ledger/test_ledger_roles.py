@@ -15,6 +15,7 @@ import postgres
 import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import config, intake, keys, settling, store
+from assay.ledger.batch import Batch
 from assay.ledger.leases import CellLeases
 from assay.ledger.store import Forbidden, Submission, rights, schema
 from assay.serve.notebook import EVERY_TABLE, Notebook
@@ -81,13 +82,15 @@ def test_a_validators_user_adds_the_evidence_of_that_validator_alone(place: Path
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         assert view.count() == 4
     _rows_of_another(theirs, second)
-    nothing = ("UPDATE batches SET epoch = 9", "DELETE FROM records", "TRUNCATE records", "DROP POLICY assay_rows ON batches")
-    nothing += ("ALTER TABLE records DISABLE ROW LEVEL SECURITY", "INSERT INTO standing VALUES ('p', '')", "CREATE TABLE mine ()")
-    nothing += tuple(f"SELECT * FROM {name}" for name in SECRET)
+    nothing = [
+        *("UPDATE batches SET epoch = 9", "DELETE FROM records", "TRUNCATE records", "DROP POLICY assay_rows ON batches"),
+        *("ALTER TABLE records DISABLE ROW LEVEL SECURITY", "INSERT INTO standing VALUES ('p', '')", "CREATE TABLE mine ()"),
+        *(f"SELECT * FROM {name}" for name in SECRET),
+    ]
     assert set(denied(theirs, *nothing)) == {"42501"}
 
 
-def _rows_of_another(url: str, second: ledger_kit.batch.Batch) -> None:
+def _rows_of_another(url: str, second: Batch) -> None:
     """Rows of V2 are refused: its batch, records in it or in V1's, and V1's batch with records that name V2."""
     into = {
         name: f"INSERT INTO {name} VALUES ({', '.join(['%s'] * size)})".encode()
@@ -177,7 +180,7 @@ def test_service_settler_and_reader_do_their_work_and_no_more(place: Path, tmp_p
         output("ledger", "grant", place, user, "--role", role)
     served = as_user(place, "service", tmp_path / "served")
     ledger_kit.add(served, ledger_kit.records())
-    with store.open(of(url, "service")) as ledger, ledger.writing() as tx:
+    with store.open(of(url, "service")) as served_store, served_store.writing() as tx:
         tx.add_submission(Submission("m1", "s1", 3))
     _keep_a_notebook(of(url, "service"))
     assert set(denied(of(url, "service"), "INSERT INTO inputs VALUES ('', '')", "DELETE FROM standing")) == {"42501"}
@@ -194,7 +197,7 @@ def test_service_settler_and_reader_do_their_work_and_no_more(place: Path, tmp_p
     with ledger_kit.opened(operator) as ledger:
         assert settling.settle(ledger, SIGNER, 4).new
     _keep_a_notebook(of(url, "arena"))
-    with store.open(of(url, "reader")) as ledger, ledger.reading() as view:
+    with store.open(of(url, "reader")) as read_store, read_store.reading() as view:
         assert view.count() == 24
     assert set(denied(of(url, "reader"), "INSERT INTO assay_turn DEFAULT VALUES", "LOCK TABLE assay_turn", *never)) == {"42501"}
 
@@ -202,7 +205,7 @@ def test_service_settler_and_reader_do_their_work_and_no_more(place: Path, tmp_p
 def _keep_a_notebook(url: str) -> None:
     now = datetime(2026, 11, 28, tzinfo=UTC)
     with closing(Notebook(url)) as notebook:
-        assert notebook.register(f"m-{url[13:17]}", f"k-{url[13:17]}", now) is None
+        notebook.register(f"m-{url[13:17]}", f"k-{url[13:17]}", now)
         notebook.beat(V1, now, [])
 
 

@@ -86,7 +86,7 @@ def test_payouts_are_compared_as_parts_of_the_deposit(tmp_path: Path) -> None:
     payout = '[reward]\nkind = "payout"\n[payout]\ndeposit = "1000"\n'
     place = small_folder.make(tmp_path / "b", "rubric", scheme_toml=rules + payout)
     found = under(place, rules + payout + "fee_bps = 500\n")
-    assert [(change.participant, change.old, change.new) for change in found.changes] == [("m1", 1, Fraction(95, 100))]
+    assert [(change.participant, change.old, change.new) for change in found.changes] == [("m1", Fraction(1), Fraction(95, 100))]
     assert found.rest.new == Fraction(5, 100)
     assert "*refunded and fees*" in as_markdown(found, "b")
 

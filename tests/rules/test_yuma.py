@@ -227,15 +227,18 @@ def test_a_weight_that_too_little_stake_supports_is_clipped_and_costs_trust() ->
 
 def test_own_outdated_inactive_and_unpermitted_weights_do_not_count() -> None:
     weights = [[M, M, 0], [M, 0, M], [0, M, 0]]
-    neurons = {"stakes": [5, 4, 3], "weights": weights}
-    whole = epoch(Neurons(permits=[True] * 3, **neurons), YumaRules())
+
+    def of(permits: Sequence[bool] = (True, True, True), **other: Any) -> YumaEpoch:
+        return epoch(Neurons([5, 4, 3], weights, permits, **other), YumaRules())
+
+    whole = of()
     assert whole.clipped[0][0] == 0
-    assert epoch(Neurons(permits=[True] * 3, owner=0, **neurons), YumaRules()).clipped[0][0] >= 0
-    assert epoch(Neurons(permits=[True, True, False], **neurons), YumaRules()).trust[2] == 0
-    assert epoch(Neurons(permits=[True] * 3, outdated=frozenset({(0, 1)}), **neurons), YumaRules()).clipped[0] == [0, 0, 0]
-    assert epoch(Neurons(permits=[True] * 3, inactive=frozenset({0, 1, 2}), **neurons), YumaRules()).incentive == [0, 0, 0]
+    assert of(owner=0).clipped[0][0] >= 0
+    assert of([True, True, False]).trust[2] == 0
+    assert of(outdated=frozenset({(0, 1)})).clipped[0] == [0, 0, 0]
+    assert of(inactive=frozenset({0, 1, 2})).incentive == [0, 0, 0]
     bonds = [[M, 0, 0], [0, M, 0], [0, 0, M]]
-    fresh = epoch(Neurons(permits=[True] * 3, bonds=bonds, recent=frozenset({0, 1, 2}), **neurons), YumaRules())
+    fresh = of(bonds=bonds, recent=frozenset({0, 1, 2}))
     assert fresh == whole
 
 

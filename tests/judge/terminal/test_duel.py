@@ -159,7 +159,7 @@ def receipt(place: Path) -> Path:
     with ledger_kit.opened(made) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
     file = place / "epoch-3.receipt"
-    file.write_text(output("receipt", made, 3))
+    file.write_text(output("receipt", made, "3"))
     return file
 
 
