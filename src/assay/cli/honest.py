@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from assay.scheme.model import Consensus, Scheme
 
-__all__ = ["TASKS", "VALIDATORS", "Asked", "document", "in_a_sentence", "summary", "tables"]
+__all__ = ["TASKS", "VALIDATORS", "HonestQuestion", "document", "in_a_sentence", "summary", "tables"]
 
 TASKS, VALIDATORS = 80, 5
 """Where there is no folder: a season of the seeds."""
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HonestQuestion:
     """A scheme with a number of trials, of validators with equal stake, and the seed of the draws."""
 
     scheme: Scheme
@@ -47,7 +47,7 @@ class Asked:
         return found if own in found.values() else {"this scheme": own} | found
 
 
-def summary(asked: Asked) -> Json:
+def summary(asked: HonestQuestion) -> Json:
     """The least and the largest share of participant-epochs that lose an honest validator under the scheme's own rule."""
     found = honest.exclusions(asked.scheme.consensus, asked.trials, asked.validators, seed=asked.seed)
     shares = [entry.share for entry in found]
@@ -64,7 +64,7 @@ def in_a_sentence(found: Json) -> str:
     )
 
 
-def document(asked: Asked) -> Json:
+def document(asked: HonestQuestion) -> Json:
     """The tables for programs. Shares are floats that were rounded for the reader."""
     rules, trials = asked.rules(), asked.trials
     exclusions = {
@@ -84,11 +84,11 @@ def document(asked: Asked) -> Json:
     return {"schema": SCHEMA} | _asked(asked) | {"exclusions": exclusions, "power": power}
 
 
-def _asked(asked: Asked) -> Json:
+def _asked(asked: HonestQuestion) -> Json:
     return {"trials": asked.trials, "validators": asked.validators, "seed": asked.seed, "samples": honest.SAMPLES}
 
 
-def tables(asked: Asked) -> Iterator[RenderableType]:
+def tables(asked: HonestQuestion) -> Iterator[RenderableType]:
     """Two tables with a heading and a sentence each."""
     found = document(asked)
     yield heading("Honest validators that are left out")

@@ -112,10 +112,10 @@ def _by_chance(which: str, scheme: Scheme) -> dict[str, Any]:
     trials = scheme.kind.trials(scheme.score)
     if trials is None or scheme.consensus.outliers.method == "none" or scheme.score.scores_jointly():
         return {}
-    from assay.cli.honest import Asked, summary
+    from assay.cli.honest import HonestQuestion, summary
 
     tasks, validators = _counts(which)
-    return {"honest": summary(Asked(scheme, tasks * trials, validators, 0))}
+    return {"honest": summary(HonestQuestion(scheme, tasks * trials, validators, 0))}
 
 
 @app.command()
@@ -135,7 +135,7 @@ def honest(
       assay scheme honest my-competition
       assay scheme honest term-challenge --tasks 80 --validators 5
     """
-    from assay.cli.honest import Asked, document, tables
+    from assay.cli.honest import HonestQuestion, document, tables
     from assay.cli.show import show
     from assay.errors import BadInput
 
@@ -145,7 +145,7 @@ def honest(
         hint = 'it is about schemes with [score] kind = "tests"'
         raise BadInput(f"the scores of {scheme.name!r} are no shares of trials", field="score.kind", hint=hint)
     here = _counts(which)
-    asked = Asked(scheme, (tasks or here[0]) * trials, validators or here[1], seed)
+    asked = HonestQuestion(scheme, (tasks or here[0]) * trials, validators or here[1], seed)
     if not emit(lambda: document(asked), as_json):
         show(*tables(asked))
 

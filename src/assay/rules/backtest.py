@@ -20,14 +20,14 @@ from assay.scheme.model import Scheme
 from assay.settle.consensus import Status
 from assay.settle.settlement import Settlement
 
-__all__ = ["Backtest", "EpochPair", "ShareChange", "Side", "check_comparable", "compared"]
+__all__ = ["Backtest", "EpochPair", "SettledUnder", "ShareChange", "check_comparable", "compared"]
 
 SCHEMA = "assay.backtest/1"
 NONE = Fraction()
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SettledUnder:
     """An epoch under one of the two schemes."""
 
     digest: str
@@ -54,8 +54,8 @@ class EpochPair:
     """An epoch as it was settled (old) and under the other rules (new)."""
 
     epoch: int
-    old: Side
-    new: Side
+    old: SettledUnder
+    new: SettledUnder
 
     @property
     def moved(self) -> Fraction:
@@ -124,7 +124,7 @@ def _named(scheme: Scheme) -> dict[str, str]:
     return {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest}
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: SettledUnder) -> dict[str, Any]:
     return {
         "settlement": side.digest,
         "agreed": side.agreed,
@@ -161,9 +161,9 @@ def compared(old: Scheme, new: Scheme, pairs: Iterable[tuple[Settlement, Settlem
     return Backtest(old, new, tuple(EpochPair(first.epoch, _of(first), _of(second)) for first, second in pairs))
 
 
-def _of(settlement: Settlement) -> Side:
+def _of(settlement: Settlement) -> SettledUnder:
     agreement = settlement.agreement
-    return Side(
+    return SettledUnder(
         digest=settlement.digest,
         shares=_shares(settlement),
         agreed=int((agreement.status == Status.AGREED).sum()),

@@ -145,7 +145,6 @@ _logs = Table(
     Column("files", LargeBinary, nullable=False),
 )
 EVERY_TABLE = (*TABLES.sorted_tables, *_SHORT_LIVED.sorted_tables)
-"""What a user of the database needs who runs the service: `assay ledger grant --role service`."""
 
 
 @dataclass(frozen=True, slots=True)

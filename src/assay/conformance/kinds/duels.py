@@ -20,7 +20,7 @@ Json = dict[str, Any]
 _Outcome = Literal["pass", "fail", "timeout", "error"]
 
 
-class _Trial(Section):
+class _DuelTrial(Section):
     task: Key
     trial: Annotated[int, Field(ge=1, le=10_000)] = 1
     challenger: _Outcome | None = None
@@ -35,7 +35,7 @@ class _Duel(Section):
     tasks: Annotated[tuple[Key, ...], Field(strict=False, min_length=1, max_length=10_000)]
     trials: Annotated[int, Field(ge=1, le=10_000)] = 1
     challengers: Annotated[int, Field(ge=1, le=10_000)] = 1
-    results: Annotated[tuple[_Trial, ...], Field(strict=False)] = ()
+    results: Annotated[tuple[_DuelTrial, ...], Field(strict=False)] = ()
 
 
 @kind(_Duel)

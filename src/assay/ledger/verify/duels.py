@@ -30,7 +30,7 @@ class _Side(Section):
     submission: Key
 
 
-class _Receipt(Section):
+class _DuelReceipt(Section):
     epoch: Epoch
     digest: Digest
 
@@ -43,7 +43,7 @@ class _Claim(Section):
     challenger: _Side
     king: _Side
     challengers: Annotated[int, Field(ge=1, le=10_000)]
-    receipt: _Receipt
+    receipt: _DuelReceipt
 
 
 def verify_duel(file: Path, settled: Inputs, receipts: Sequence[Receipt], records: Iterable[bytes], into: Verified) -> None:
