@@ -94,7 +94,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.sampled(12)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_found(place: Path, change: str) -> None:
     statements, said = CHANGES[change]

@@ -126,7 +126,6 @@ def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp
             assert audit(ledger.store).conflicts == len(found[1]) == 16
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", sorted(small_folder.SCHEMES))
 def test_every_kind_goes_round(kind: str, tmp_path: Path) -> None:
     place = settled(tmp_path / "small", kind)
@@ -169,7 +168,6 @@ CHANGED: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", CHANGED)
 def test_every_kind_as_parquet_verifies_and_a_changed_row_does_not(kind: str, tmp_path: Path) -> None:
     place = settled(tmp_path / "small", kind, epochs=(3,))

@@ -192,7 +192,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "how"), DAMAGE, ids=[f"{name}-{how.__name__}" for name, how in DAMAGE])
 def test_damage_to_the_log_is_named_and_mended_from_the_database(
     name: str, how: Callable[[Path, Path], None], three: Path, tmp_path: Path

@@ -139,7 +139,7 @@ def add(place: Path, kind: str, entries: list[Json], epoch: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_records_say_the_same(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    @hypothesis_settings(max_examples=depth(1, 60), phases=[Phase.explicit, Phase.generate])
+    @hypothesis_settings(max_examples=depth(2, 60), phases=[Phase.explicit, Phase.generate])
     @given(st.lists(epochs, min_size=3, max_size=4))
     def season(steps: list[Json]) -> None:
         place = tmp_path_factory.mktemp("season") / "small"
