@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -196,6 +197,16 @@ class TestBeacon:
         assert [beacon.round_after(beacon.GENESIS + seconds) for seconds in (1, 3, 4)] == [2, 2, 3]
         assert beacon.time_of_round(beacon.round_after(audit_kit.ROUND_TIME)) == audit_kit.ROUND_TIME
         assert beacon.path_of(1000).endswith("/public/1000")
+
+    def test_the_library_leaves_the_limit_of_recursion_as_it_was(self) -> None:
+        """With the one that it sets, JSON of many brackets would crash the process. In a process that has not loaded it yet."""
+        check_it = (
+            "import sys; from assay.ledger import beacon; before = sys.getrecursionlimit(); "
+            f"beacon.check_round({audit_kit.ROUND}, bytes.fromhex({audit_kit.SIGNATURE!r})); "
+            "assert 'py_ecc' in sys.modules; print(before == sys.getrecursionlimit())"
+        )
+        ran = subprocess.run([sys.executable, "-c", check_it], capture_output=True, text=True, check=False)
+        assert (ran.stdout, ran.stderr) == ("True\n", "")
 
     @pytest.mark.parametrize(
         ("answer", "why"),

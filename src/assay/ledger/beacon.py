@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -84,6 +85,7 @@ def check_round(number: int, signature: bytes, randomness: bytes | None = None) 
 @lru_cache(maxsize=64)
 def _signed(message: bytes, signature: bytes) -> bool:
     """Whether e(signature, g2) = e(H(message), public key), and the signature is a point of the right group."""
+    limit = sys.getrecursionlimit()
     try:
         from py_ecc.bls.g2_primitives import subgroup_check
         from py_ecc.bls.hash_to_curve import hash_to_G1
@@ -94,6 +96,8 @@ def _signed(message: bytes, signature: bytes) -> bool:
     except ImportError:
         what = "drand's signatures are checked with py_ecc, which is not installed: pip install 'assay[audit]'"
         raise CheckError("unsupported", what) from None
+    finally:
+        sys.setrecursionlimit(limit)  # py_ecc raises it: deeply nested JSON would then crash the process
     sha256: Any = hashlib.sha256  # a class for py_ecc's types
     public = bytes.fromhex(PUBLIC)
     key = decompress_G2(G2Compressed((int.from_bytes(public[:48], "big"), int.from_bytes(public[48:], "big"))))

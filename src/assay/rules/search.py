@@ -32,8 +32,10 @@ WORTH = NANO // 100
 """The least profit of an attack that counts: one part of a hundred of what is given out."""
 KEYS = 16
 STEPS = (1, 2, 3, 4, 5, 8)
-ITEMS = {"tests": 80, "workflow": 100, "rubric": 8, "points": 20}
-"""What validators judge of a participant, by kind; 80 for any other."""
+ITEMS = {"tests": (80, False), "workflow": (100, False), "rubric": (8, False), "points": (20, True)}
+"""How many items validators judge of a participant, by kind, and whether these are counted, so that all see the same."""
+OTHER_ITEMS = (80, False)
+"""Of any other kind."""
 
 
 def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (), items: int = 0, seed: int = 0) -> Arena:
@@ -43,7 +45,8 @@ def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (),
     """
     count = validators or (1 if scheme.consensus.min_validators == 1 else 20)
     held = tuple(stakes) or (max(10**9, scheme.consensus.min_validator_stake),) * count
-    jury = Jury(scheme, held, items or ITEMS.get(scheme.score.kind, 80), scheme.score.kind == "points", seed)
+    usual, counted = ITEMS.get(scheme.score.kind, OTHER_ITEMS)
+    jury = Jury(scheme, held, items or usual, counted, seed)
     return Arena(jury, RATES, ATTACKER)
 
 
