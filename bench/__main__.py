@@ -3,7 +3,7 @@
     python -m bench --write docs/performance.md            puts what they print into the page, in place of what was there
     python -m bench --write docs/performance.md --full bulk judging ledger verify receipts
 
---full is for the measurements that have a long form: archive, bulk, judging, ledger, verify, receipts.
+--full is for the measurements that have a long form: archive, bulk, duel, judging, ledger, verify, receipts, verifier.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from bench import page
 
 MEASUREMENTS = (
     "subnet",
+    "simulate",
     "startup",
     "bulk",
     "judging",
@@ -35,8 +36,10 @@ MEASUREMENTS = (
     "polling",
     "node",
     "witness",
+    "duel",
+    "verifier",
 )
-LONG = frozenset({"archive", "bulk", "judging", "ledger", "verify", "receipts"})
+LONG = frozenset({"archive", "bulk", "duel", "judging", "ledger", "verify", "receipts", "verifier"})
 
 
 class _Both(io.StringIO):

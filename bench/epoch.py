@@ -36,17 +36,21 @@ class BenchEpoch:
         return self.folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet"
 
 
-def make(folder: Path, validators: int, participants: int) -> BenchEpoch:
-    """Validators × participants × 89 tasks, each validator's records in batches of 11 runs, in a new folder."""
+def make(folder: Path, validators: int, participants: int, kind: str = "tests") -> BenchEpoch:
+    """Validators × participants × 89 tasks, each validator's records in batches of 11 runs, in a new folder.
+
+    kind: `tests`, or `given`: a score for each validator and participant.
+    """
     judges = [keys.new() for _ in range(validators)]
     people = [f"miner-{number:03}" for number in range(participants)]
     submissions = {one: "sha256:" + hashlib.sha256(one.encode()).hexdigest() for one in people}
-    document = rules(NAME, people, submissions, judges)
+    document = rules(NAME, people, submissions, judges, kind)
     given = eligible.settled_from(document, epoch=EPOCH, evidence=lambda _: Gathered(), previous=None)
     document = eligible.inputs_document(given)
     rows: list[tuple[int, bytes]] = []
     leaves: list[bytes] = []
     signed = []
+    bodies = _bodies if kind == "tests" else _scores
     (folder / bundle.EVIDENCE).mkdir(parents=True)
     (folder / bundle.RECEIPTS).mkdir()
     with (folder / bundle.BATCHES).open("wb") as file:
@@ -55,12 +59,12 @@ def make(folder: Path, validators: int, participants: int) -> BenchEpoch:
                 some = people[first : first + RUNS]
                 found = sorted(
                     (hashlib.sha256(body).digest(), body)
-                    for body in _bodies(at, judge.public.raw.hex(), first, [(one, submissions[one]) for one in some])
+                    for body in bodies(at, judge.public.raw.hex(), first, [(one, submissions[one]) for one in some])
                 )
                 digests = [digest for digest, _ in found]
                 validator, root = judge.public.raw.hex(), batch.root_of(digests)
                 names = tuple(sorted(submissions[one] for one in some))
-                said = BatchStatement(ORIGIN, NAME, EPOCH, "tests", validator, given.task_set, len(found), root, names)
+                said = BatchStatement(ORIGIN, NAME, EPOCH, kind, validator, given.task_set, len(found), root, names)
                 payload = canonical(said.document())
                 made = keys.sign_envelope(payload, judge)
                 seq = len(rows) + 1
@@ -125,13 +129,15 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
     return len(rows)
 
 
-def rules(name: str, people: Sequence[str], submissions: Mapping[str, str], judges: Sequence[keys.PrivateKey]) -> eligible.Json:
+def rules(
+    name: str, people: Sequence[str], submissions: Mapping[str, str], judges: Sequence[keys.PrivateKey], kind: str = "tests"
+) -> eligible.Json:
     """The inputs of a competition with these participants and validators, and 89 tasks."""
     return {
-        "scheme": {"scheme": {"name": name}, "score": {"kind": "tests"}},
+        "scheme": {"scheme": {"name": name}, "score": {"kind": kind}},
         "participants": [{"key": one, "uid": uid, "submission": submissions[one]} for uid, one in enumerate(people, start=1)],
         "validators": [{"key": one.public.raw.hex(), "stake": str(1000 + at)} for at, one in enumerate(judges)],
-        "tasks": [f"task-{task:03}" for task in range(TASKS)],
+        "tasks": [f"task-{task:03}" for task in range(TASKS)] if kind == "tests" else [],
         "history": [],
         "randomness": [],
     }
@@ -147,6 +153,15 @@ def _bodies(at: int, validator: str, first: int, runs: list[tuple[str, str]], ep
                 f'"outcome":"{outcome}","participant":"{participant}","submission":"{submission}","task":"task-{task:03}",'
                 f'"trial":1,"validator":"{validator}"}}'
             ).encode()
+
+
+def _scores(at: int, validator: str, first: int, runs: list[tuple[str, str]], epoch: int = EPOCH) -> Iterator[bytes]:
+    for index, (participant, submission) in enumerate(runs, start=first):
+        score = f"0.{index % 90 + 10}{(at * 7919 + index * 104729) % 997 + 1:04}".rstrip("0")
+        yield (
+            f'{{"epoch":{epoch},"kind":"given","observed_at":"2026-11-02T09:00:00Z","participant":"{participant}",'
+            f'"score":"{score}","submission":"{submission}","validator":"{validator}"}}'
+        ).encode()
 
 
 def _settle(folder: Path, document: eligible.Json, root: str, rows: list[tuple[int, bytes]]) -> LogKey:

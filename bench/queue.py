@@ -11,7 +11,8 @@ numbers come from bench/scale.toml, where each says where it was measured or tha
 - At most `ahead` times as many trials are sent as the nodes carry out at one time. The cells after them are not made yet.
 - A trial asks for its memory, and for the cores that the engine's own `ErrandLoad` says.
 - A trial whose node is lost goes elsewhere, at most `lost` times. An error is tried again after 2 and 8 s; then it is missing.
-- A driver that dies takes its trials with it. The next one finds its leases standing, and looks again every `held` seconds.
+- A driver that dies takes its trials with it. The next one finds its leases standing, and looks every `held` seconds at which of
+  them are over; only then it claims again.
 - A driver that freezes is replaced too, but its nodes go on. When it wakes, it keeps only what it still has the lease of.
 - The ledger accepts the first record of a cell, and no other.
 """
@@ -33,7 +34,7 @@ from typing import Any
 
 from assay.engine.load import ErrandLoad
 from assay.engine.ray_node import Bucket
-from assay.judge.stations import Needs
+from assay.judge.stations import Needs, Ticket
 from bench.scale import Figures, add_options, chosen
 
 __all__ = ["Simulation", "Tally", "simulate"]
@@ -66,7 +67,7 @@ class Tally:
     lost: int = 0
     """Trials that were under way when their node or driver was lost."""
     looks: int = 0
-    """At cells whose lease another driver has."""
+    """Claims of cells whose lease another driver has."""
     longest: dict[int, int] = field(default_factory=dict)
     """Cells that the driver remembers at most, by tenths of the run."""
     bound: int = 0
@@ -363,7 +364,11 @@ class Simulation:
 
     def _next(self, driver: _Driver) -> int | None:
         while driver.later and driver.later[0][0] <= self._now:
-            driver.ready.append(heapq.heappop(driver.later)[1])
+            due = heapq.heappop(driver.later)[1]
+            if self._is_held(driver, due):
+                heapq.heappush(driver.later, (self._now + self._held, due))
+            else:
+                driver.ready.append(due)
         if driver.ready and not self._fresh_first:
             return driver.ready.popleft()
         cell = next(driver.cells, None)
@@ -375,14 +380,18 @@ class Simulation:
         """Take a cell, unless it is done or another driver that lives has it."""
         if self._ledger[cell]:
             return
-        holder = self._drivers[self._holder[cell]]
-        if holder.number and holder is not driver and self._now < holder.renewed + self._lease:
+        if self._is_held(driver, cell):
             self.tally.looks += 1
             heapq.heappush(driver.later, (self._now + self._held, cell))
             return
         self._holder[cell] = driver.number
         driver.going += 1
         self._place(_Trial(cell, cell % self._tasks, driver))
+
+    def _is_held(self, driver: _Driver, cell: int) -> bool:
+        """Whether another driver has the lease of a cell, and was not silent for too long."""
+        holder = self._drivers[self._holder[cell]]
+        return bool(holder.number) and holder is not driver and self._now < holder.renewed + self._lease
 
     def _heard(self, driver: _Driver, cell: int, error: bool) -> int:
         """What came of a cell; returns how many durable inserts that took."""
@@ -438,12 +447,13 @@ def turns(waiting: int, rate: int) -> float:
     """How often the engine's bucket is asked for each turn that it gives, if so many stations wait. rate: requests a minute."""
     now, asked = 0.0, 0
     bucket = Bucket(rate, lambda: now)
-    asking = [(0.0, number) for number in range(waiting)]
+    asking: list[tuple[float, int, Ticket | None]] = [(0.0, number, None) for number in range(waiting)]
     while asking:
-        now, number = heapq.heappop(asking)
+        now, number, ticket = heapq.heappop(asking)
         asked += 1
-        if (left := bucket.turn()) > 0:
-            heapq.heappush(asking, (now + max(left, _SLEEP), number))
+        left, ticket = bucket.turn(ticket)
+        if left > 0:
+            heapq.heappush(asking, (now + max(left, _SLEEP), number, ticket))
     return asked / waiting
 
 
@@ -464,7 +474,7 @@ def table(tally: Tally, trials: int, nodes: int) -> list[str]:
         f"  judged to an end more than once                   {tally.judged_again:10,}",
         f"  cut off when a node or driver was lost            {tally.lost:10,}",
         f"  errors tried again                                {tally.retried:10,}",
-        f"  looks at cells that another driver has            {tally.looks:10,}",
+        f"  claims of cells that another driver has           {tally.looks:10,}",
         f"  bound of what is under way                        {tally.bound:10,}",
         "  cells in the driver's memory, at most, in tenths 1, 5, 9" + "".join(f"{one:10,}" for one in tenths),
     ]

@@ -42,6 +42,7 @@ BOTH_DATABASES = (
     "ledger/test_ledger_store.py",
     "ledger/test_ledger_crash.py",
     "ledger/test_ledger_writers.py",
+    "ledger/test_ledger_migrating.py",
     "ledger/test_ledger_versions.py",
     "ledger/test_leases.py",
     "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",

@@ -6,6 +6,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from . import choices
 from .case import CaseDraft, File, case, refused
 from .defaults import CONSENSUS, DECAY, REWARD
 
@@ -113,6 +114,28 @@ SCHEME = [
         whole(consensus=CONSENSUS | {"combine": "trimmed", "trim": "0.2"}),
     ),
     scheme("an empty section about logs says who reads them", given(release={}), whole(release={"logs": "own"})),
+    scheme(
+        "empty sections about kept work and audits have their defaults",
+        given(score={"kind": "tests"}, evidence={}, audit={}),
+        whole(
+            score={"kind": "tests", "agent_timeout": "fail", "trials": 1},
+            evidence={"keep": "nothing", "most_mb": 64},
+            audit={"risk": "0.05", "delay": "600s"},
+        ),
+    ),
+    scheme(
+        "kept work, and an audit of one place",
+        given(
+            score={"kind": "tests"},
+            evidence={"keep": "work", "most_mb": 8, "epochs": 12},
+            audit={"risk": "1%", "places": 1, "delay": "5m"},
+        ),
+        whole(
+            score={"kind": "tests", "agent_timeout": "fail", "trials": 1},
+            evidence={"keep": "work", "most_mb": 8, "epochs": 12},
+            audit={"risk": "0.01", "places": 1, "delay": "300s"},
+        ),
+    ),
     scheme("no curve is a section all the same", given(decay={"curve": "none"}), whole(decay=DECAY | {"curve": "none"})),
     scheme(
         "payouts have no decay",
@@ -143,6 +166,10 @@ SCHEME = [
     wrong("a field nobody knows", given(reward={"capp": "50%"}), "schemes are closed"),
     wrong("a section nobody knows", given(rewards={}), "schemes are closed"),
     wrong("a field of another kind", given(score={"kind": "given", "trials": 3}), "schemes are closed"),
+    wrong("an audit of what has no trials", given(audit={}), "only trials are judged again"),
+    wrong("work that no trial leaves", given(evidence={"keep": "work"}), "only trials leave work"),
+    wrong("an audit without a risk", given(score={"kind": "tests"}, audit={"risk": "0"}), "a risk is from 0.1 % to 50 %"),
+    wrong("an audit that risks too much", given(score={"kind": "tests"}, audit={"risk": "51%"}), "a risk is from 0.1 % to 50 %"),
     wrong("a cap as a float", given(reward={"cap": 0.5}), "fractions are decimal strings"),
     wrong("a cap as an integer", given(reward={"cap": 1}), "fractions are decimal strings"),
     wrong("a count as a string", given(consensus={"min_validators": "3"}), "counts are integers"),
@@ -305,6 +332,6 @@ RECORD = [
 ]
 
 FILES = [
-    File("scheme", "scheme", "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).", SCHEME),
+    File("scheme", "scheme", "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).", [*SCHEME, *choices.SCHEMES]),
     File("record", "record", "Records of evidence: normal form, digest, refusals (SPEC 6, 7).", RECORD),
 ]

@@ -13,6 +13,7 @@ from oracle import clocks, payout, reward, trees
 from oracle.assign import assigned
 from oracle.consensus import agree
 from oracle.defaults import POINTS, WORKFLOW, filled
+from oracle.duel import duel
 from oracle.numbers import fraction, largest_remainder, nanos, show
 from oracle.pipeline import task_set_digest
 from oracle.score import points as points_of
@@ -78,7 +79,8 @@ def points(given: Doc) -> Doc:
     records = []
     for place, repository in enumerate(table):
         record = {"repository": repository, "epoch": 0, "valid": given["valid"].get(repository, 0)}
-        records.append(record | {"invalid": given["invalid"] if place == 0 else 0, "starred": place < given["starred"]})
+        of_table = given["invalid"] if isinstance(given["invalid"], dict) else {table[0]: given["invalid"]}
+        records.append(record | {"invalid": of_table.get(repository, 0), "starred": place < given["starred"]})
     found = points_of.verdict(records, section, 0)
     assert found.score is not None
     return {"valid": found.work["valid"], "points": found.work["points"], "score": show(found.score)}
@@ -280,6 +282,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "payout": pays,
     "settle": settle,
     "emission": emission,
+    "duel": duel,
     "merkle-tree": merkle_tree,
 }
 """Kind → the oracle's answer. `instant`, `canonical`, `scheme`, `record` and the ledger's formats are held to what is written by

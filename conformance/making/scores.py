@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import choices
 from .case import CaseDraft, File, case, refused
 
 Doc = dict[str, Any]
@@ -297,5 +298,5 @@ FILES = [
     File("score-tests", "tests", "The share of trials passed (SPEC 2.1).", TESTS),
     File("score-workflow", "workflow", "One task of a workflow (SPEC 2.2).", WORKFLOW),
     File("score-rubric", "rubric", "One judgement by rubric, in BPS (SPEC 2.3).", RUBRIC),
-    File("score-points", "points", "Points for issues and stars (SPEC 2.4).", POINTS),
+    File("score-points", "points", "Points for issues and stars (SPEC 2.4).", [*POINTS, *choices.ISSUES]),
 ]

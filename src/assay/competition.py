@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay import folder
 from assay.errors import BadInput, CannotSettle
+from assay.rules import backtest
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
 from assay.scheme.reading import present
 from assay.settle import Settlement, pipeline
+from assay.settle.columns import RecordTable
 from assay.settle.emission import Emission, SplitInput, split, split_input
+from assay.settle.inputs import Inputs, Scored
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
@@ -63,6 +66,37 @@ class Competition:
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
 
+    def backtest(self, scheme: Scheme) -> backtest.Backtest:
+        """The competition's epochs under its own rules and under others, from the first epoch on. SPEC 4, 5.
+
+        With a ledger they are the settled epochs, each with its own registry. A folder knows only today's registry; its epochs
+        are those with evidence (where that is Parquet, the newest). Raises BadInput if the rules have another kind of evidence or
+        of reward, or if the evidence does not fit them, and CannotSettle if there is no epoch.
+        """
+        backtest.check_comparable(self.scheme, scheme)
+        pairs = self._ledger_under(scheme) if self.has_ledger else self._folder_under(scheme)
+        found = backtest.compared(self.scheme, scheme, pairs)
+        if not found.epochs:
+            raise CannotSettle("no epoch is settled yet", file=self.path, hint="settle one first: assay settle DIR")
+        return found
+
+    def _ledger_under(self, scheme: Scheme) -> Iterator[tuple[Settlement, Settlement]]:
+        from assay.ledger import settling
+
+        with self.ledger as ledger:
+            yield from settling.under(ledger, scheme)
+
+    def _folder_under(self, scheme: Scheme) -> Iterator[tuple[Settlement, Settlement]]:
+        both = [folder.read(self.path), folder.read(self.path, scheme=scheme)]
+        epochs = _epochs(both[0])
+        before: list[Settlement] = []
+        for epoch in epochs:
+            at = [_at(inputs, epoch) for inputs in both]
+            if before:
+                at = [replace(inputs, previous=earlier.handed_on) for inputs, earlier in zip(at, before, strict=True)]
+            before = [pipeline.settle(inputs) for inputs in at]
+            yield before[0], before[1]
+
     def _from_ledger(self, epoch: int | None, previous: Path | str | None) -> Settlement:
         from assay.ledger import settling
 
@@ -70,6 +104,29 @@ class Competition:
             raise BadInput("the ledger already has the previous settlement", field="previous", hint="leave it out")
         with self.ledger as ledger:
             return settling.shown(ledger) if epoch is None else settling.draft(ledger, epoch).settlement
+
+
+def _epochs(inputs: Inputs) -> list[int]:
+    """The epochs with evidence, ascending; where only sums are known, the newest."""
+    evidence = inputs.evidence
+    if isinstance(evidence, Scored):
+        return [inputs.epoch]
+    if isinstance(evidence, RecordTable):
+        return sorted(set(evidence.columns["epoch"].tolist()))
+    return sorted({record.epoch for record in evidence})
+
+
+def _at(inputs: Inputs, epoch: int) -> Inputs:
+    """The inputs of an earlier epoch: a last reset or an acceptance after it is not known yet."""
+
+    def then(value: int | None) -> int | None:
+        return None if value is None or value > epoch else value
+
+    participants = tuple(
+        replace(row, last_reset_epoch=then(row.last_reset_epoch), accepted_epoch=then(row.accepted_epoch))
+        for row in inputs.participants
+    )
+    return replace(inputs, epoch=epoch, participants=participants)
 
 
 def open_competition(path: Path | str) -> Competition:

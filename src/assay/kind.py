@@ -110,8 +110,6 @@ class Kind:
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()
     """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
-    tallied: ClassVar[bool] = False
-    """Whether sums over a validator's records about a submission are enough for its score: `counts` and `scored`."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -170,8 +168,12 @@ class Kind:
         """
         raise NotImplementedError
 
+    def tallied(self, rules: Any) -> bool:
+        """Whether sums over a validator's records about a submission are enough for its score: `counts` and `scored`."""
+        return False
+
     def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
-        """What a record adds to the sums of its validator and submission, if the kind is `tallied`. tasks: their ids."""
+        """What a record adds to the sums of its validator and submission, if they are `tallied`. tasks: their ids."""
         raise NotImplementedError
 
     def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
@@ -268,7 +270,7 @@ class Kind:
         """Participant → `uncertainty.StandingRecords`; None where no interval can be said."""
         return None
 
-    def doubts(self) -> str | None:
+    def doubts(self, rules: Any) -> str | None:
         """Why a board has no intervals, where people would expect some."""
         return None
 

@@ -129,7 +129,6 @@ class _TestsKind(_AgentKind):
     """The share of tasks passed. SPEC 2.1."""
 
     name: ClassVar[str] = "tests"
-    tallied: ClassVar[bool] = True
     fields: ClassVar[Mapping[str, str]] = {
         "task": "an id of `tasks.txt`",
         "outcome": "`pass`, `fail`, `timeout` (a fail), or `error`: not the participant's fault, so the trial is missing",
@@ -151,6 +150,9 @@ class _TestsKind(_AgentKind):
         from assay.settle.score.trials import counted
 
         return counted(standing, frame, rules)
+
+    def tallied(self, rules: Any) -> bool:
+        return not rules.scores_jointly()  # which needs to know the tasks
 
     def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
         from assay.settle.score.standing import tests_counts
@@ -201,9 +203,11 @@ class _TestsKind(_AgentKind):
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
         from assay.cli.board import standings
 
-        return standings(settlement)
+        return None if settlement.inputs.scheme.score.scores_jointly() else standings(settlement)
 
-    def doubts(self) -> str | None:
+    def doubts(self, rules: Any) -> str | None:
+        if rules.scores_jointly():
+            return 'with passed_by = "all" a score is no share of trials'
         return "there are too many records, or only sums of them"
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:

@@ -205,6 +205,8 @@ class Tests(Record):
     trial: Annotated[int, Field(ge=1, le=10**9)] = 1
     image: Annotated[str, Field(max_length=256)] | None = None
     """The digest of what the box started from, where the judge says it; nothing is computed from it."""
+    work: Annotated[str, Field(max_length=256)] | None = None
+    """The SHA-256 of the agent's finished work, where it is kept: `[evidence] keep = "work"`. Nothing is computed from it."""
 
 
 class Workflow(Record):

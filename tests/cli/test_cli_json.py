@@ -18,6 +18,7 @@ WITHOUT = {
     "enclave collateral": "it prints a JSON document",
     "enclave develop": "it serves until it is stopped",
     "enclave serve": "it serves until it is stopped",
+    "export erc8004": "it prints a JSON document",
     "ledger fork": "it prints a JSON document",
     "model scripted": "it serves until it is stopped",
     "node operator": "it works until it is stopped; `node status` says how it is",

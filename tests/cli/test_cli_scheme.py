@@ -35,7 +35,7 @@ def test_with_json_every_default_is_filled_in(tmp_path: Path) -> None:
 
 def test_check_says_what_it_is_or_what_is_wrong(tmp_path: Path) -> None:
     place = made(tmp_path / "x")
-    assert output("scheme", "check", place).splitlines() == [
+    assert output("scheme", "check", place).splitlines()[:2] == [
         "term-challenge 1.0.0: tests into weights",
         parse(presets()["term-challenge"]).digest,
     ]
@@ -59,6 +59,24 @@ def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path:
     assert "epoch 3 is open and ends at" in warned
     (place / "ledger.db").unlink()
     assert run("scheme", "check", place).stderr == ""
+
+
+def test_a_check_says_what_chance_does_to_honest_validators(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n')
+    said = output("scheme", "check", place).splitlines()[-1]
+    assert said.startswith("By chance alone, honest validators are left out in ")
+    assert "trials, 3 validators; `assay scheme honest` has more)." in said
+    (place / "tasks.txt").unlink()
+    (place / "validators.csv").write_text("key\n")  # which is wrong, and not said here
+    assert "(80 trials, 5 validators;" in output("scheme", "check", place)
+    rewrite(place / "scheme.toml", '"tests"\n', '"tests"\n[consensus.outliers]\nmethod = "none"\n')
+    assert "By chance" not in output("scheme", "check", place)
+    assert "honest" not in output("scheme", "check", place, "--json")
+    found = json.loads(output("scheme", "honest", place, "--tasks", "4", "--validators", "3", "--json"))
+    assert {*found["exclusions"]} == {"this scheme", "the seeds' rule", 'scale = "noise"', 'noise, mad_floor = "0.25"'}
+    assert set(found["exclusions"]["this scheme"].values()) == {"0.0 %"}
+    assert "A validator that lies" in output("scheme", "honest", "term-challenge", "--tasks", "3")
+    assert "the scores of 'cswon' are no shares of trials" in refused("scheme", "honest", "cswon")
 
 
 def test_what_is_no_scheme_is_refused() -> None:

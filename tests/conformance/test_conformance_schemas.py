@@ -32,7 +32,7 @@ def against(name: str) -> Any:
     return jsonschema.Draft202012Validator(PUBLISHED[f"{name}.schema.json"], registry=REGISTRY)
 
 
-UNPUBLISHED = {"judge", "submission", "release", "epoch"}
+UNPUBLISHED = {"judge", "submission", "release", "epoch", "evidence", "audit"}
 """Sections of a scheme that the published schemas do not have: no score depends on them."""
 
 

@@ -1,8 +1,12 @@
 """`make demo`: four screens that fit a terminal, in which the run, the board, the check, the refusal and the service are real."""
 
+import functools
+import http.server
 import os
 import re
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,6 +54,32 @@ def _played(place: Path, agents: list[str], of: int, tasks: list[str]) -> None:
     served = re.search(r"^term-challenge: http://127\.0\.0\.1:(\d+)/term-challenge/$", service, re.MULTILINE)
     assert served
     assert f"assay serve {place}/term-challenge --port {served[1]}\n" in service
+    seen = service.replace(str(place), "build/demo")
+    assert "\nChromium (build/demo/verified.png): Verified, and computed again to the bit\n" in seen
+    assert (place / "verified.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_browser_the_demo_says_how_to_see_it(tmp_path: Path) -> None:
+    (tmp_path / "epoch.html").write_text('<a href="verifier/index.html#../../v1/s/epochs/1/bundle">Verify</a>', encoding="utf-8")
+    served = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    )
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{served.server_port}/"
+        done = subprocess.run(
+            [sys.executable, ROOT / "tools/open_verifier.py", address, "key", tmp_path / "seen.png"],
+            env={**os.environ, "PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        served.shutdown()
+        served.server_close()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1].strip() == f"{address}verifier/index.html#../../v1/s/epochs/1/bundle"
+    assert not (tmp_path / "seen.png").exists()
 
 
 def test_the_rest_is_under_a_command_of_its_own() -> None:

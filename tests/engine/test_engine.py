@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
+import io
 import itertools
 import os
+import pickle
 import sys
+import tarfile
 import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,13 +25,13 @@ from assay import engine
 from assay.engine import ray_engine
 from assay.engine.load import BUSY, LEAST, ErrandLoad
 from assay.engine.parcels import ParcelShelf
-from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode, slots
-from assay.engine.ray_node import Answer, Bucket
+from assay.engine.ray_engine import AHEAD, LOST, Placement, RayCrew, RayNode
+from assay.engine.ray_node import Answer, Bucket, Order
 from assay.engine.station import Outcome, Talk
 from assay.errors import BadInput
 from assay.judge import tree
 from assay.judge.sandbox import InfrastructureError
-from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, pack, unpack
+from assay.judge.stations import Errand, ErrandDone, Gate, Needs, Parcel, StationSpec, Turn, pack, unpack
 from ray_kit import until
 
 BIG = RayNode("big", {"CPU": 8.0, "memory": float(16 << 30), "sandbox": 1.0})
@@ -39,7 +46,8 @@ TRIAL = Needs(2.0, 2 << 30, 0, sandbox=True)
 def test_a_node_takes_what_its_scarcest_resource_allows() -> None:
     assert [node.takes(TRIAL, 2.0) for node in (BIG, SMALL, BARE)] == [4, 1, 0]
     assert [node.takes(TRIAL, 0.1) for node in (BIG, SMALL, BARE)] == [8, 2, 0]  # memory is given away once
-    assert slots([BIG, SMALL, BARE], Needs(1.0), 1.0) == 42
+    assert [node.takes(Needs(1.0), 1.0) for node in (BIG, SMALL, BARE)] == [8, 2, 32]
+    assert RayNode("head", {"CPU": 0.0}).takes(Needs(1.0), 0.0) == 0  # it only coordinates
 
 
 def test_an_errand_asks_for_what_its_like_used() -> None:
@@ -71,18 +79,30 @@ def test_nodes_that_are_full_and_idle_get_more() -> None:
     assert busy >= BUSY - 0.06
 
 
-def test_the_node_that_has_the_parcels_is_preferred() -> None:
-    placement = Placement()
-    nodes = [BIG, SMALL, BARE]
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) is None
+def test_a_node_that_other_programs_use_gets_less() -> None:
+    """Two nodes: on one, other programs use half of the cores. Each becomes busy by itself, and is not crowded."""
+    load = ErrandLoad()
+    for _ in range(400):
+        for node, others in (("quiet", 0.0), ("shared", 4.0)):
+            busy = min(1.0, (others + 0.4 * int(8 / load.cpus("t", TRIAL, node))) / 8)
+            load.saw("t", 0.5, busy, node)
+    assert load.cpus("t", TRIAL, "quiet") < load.cpus("t", TRIAL, "shared") <= 0.5
+    assert load.cpus("t", TRIAL, "new") == 0.5
+
+
+def test_the_node_that_has_the_parcels_is_preferred_until_it_is_full() -> None:
+    placement, rooms = Placement(), {"big": 4, "small": 2, "bare": 0}
+    assert placement.choose(rooms, ["task"]) == "big"
     placement.prepared("small", ["task"])
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
-    assert placement.choose(nodes, TRIAL, 1.0, ["task", "agent"]) is None
+    assert placement.choose(rooms, ["task"]) == "small"
+    assert placement.choose(rooms, ["task", "agent"]) == "big"
     placement.prepared("big", ["task"])
     placement.going["big"] += 1
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"]) == "small"
-    assert placement.choose(nodes, TRIAL, 1.0, ["task"], avoid="small") == "big"
-    assert placement.choose(nodes, TRIAL, 1.0, ["other"], avoid="small") == "big"
+    assert placement.choose(rooms, ["task"]) == "small"
+    assert placement.choose(rooms, ["task"], avoid="small") == "big"
+    placement.going["small"] += 2
+    assert placement.choose({"small": 2, "new": 2}, ["task"]) == "new"
+    assert placement.choose({"small": 2}, ["task"], avoid="small") is None
 
 
 # A crew, with a Ray that does as it is told
@@ -98,6 +118,21 @@ class TaskFailed(NodeLost):
     cause = ValueError("a fault of ours")
 
 
+class FakeRef(int):
+    """A task, and its future, which has ended when somebody asks for its result."""
+
+    ray: FakeRay
+
+    def future(self) -> FakeRef:
+        return self
+
+    def add_done_callback(self, call: Callable[[FakeRef], None]) -> None:
+        call(self)
+
+    def result(self) -> Any:
+        return self.ray.get(self)
+
+
 class FakeRay:
     """What `RayCrew` uses of Ray. `ends` decides what comes of the next task."""
 
@@ -107,6 +142,10 @@ class FakeRay:
     def __init__(self, nodes: list[RayNode]) -> None:
         self.there, self.under_way, self.options, self.cancelled = nodes, dict[int, Any](), list[dict[str, Any]](), list[int]()
         self.ends: Any = lambda number: Answer("big", Outcome(number))
+        self.asked: list[Any] = []
+        """Which node each task asked for."""
+        self.whole = False
+        """Whether `ends` sees all arguments of a task, or only what it is to carry out."""
         self._numbers = itertools.count()
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -116,14 +155,16 @@ class FakeRay:
         return value
 
     def remote(self, **_options: Any) -> Any:
-        def submit(*args: Any) -> int:
-            number = next(self._numbers)
+        def submit(*args: Any, asked: Any = None) -> FakeRef:
+            self.asked.append(asked)
+            number = FakeRef(next(self._numbers))
+            number.ray = self
             self.under_way[number] = args
             return number
 
         def options(**said: Any) -> Any:
             self.options.append(said)
-            return SimpleNamespace(remote=submit)
+            return SimpleNamespace(remote=partial(submit, asked=said.get("scheduling_strategy")))
 
         return lambda _what: SimpleNamespace(options=options, remote=lambda *_: None)
 
@@ -131,11 +172,13 @@ class FakeRay:
         return refs[:num_returns], refs[num_returns:]
 
     def get(self, ref: int) -> Any:
-        payload = self.under_way.pop(ref)[3]
-        found = self.ends(payload)
+        args = self.under_way.pop(ref)
+        if not args:
+            return self.ends(None)
+        found = self.ends(args if self.whole else pickle.loads(Order(*pickle.loads(args[0])).payload))
         if isinstance(found, Exception):
             raise found
-        return found
+        return pickle.dumps(found)
 
     def cancel(self, ref: int, *, force: bool) -> None:
         self.cancelled.append(ref)
@@ -160,18 +203,20 @@ def sent(crew: RayCrew) -> int:
 def test_no_more_is_under_way_than_keeps_the_nodes_busy() -> None:
     ray = FakeRay([BIG, SMALL])
     busy = crew(ray)
-    assert sent(busy) == AHEAD * slots([BIG, SMALL], TRIAL, 2.0)
+    assert sent(busy) == AHEAD * 5
     assert not busy.idle()
     assert [heard.reply for heard in busy.hear(0)] == list(range(10))
     assert busy.idle()
     assert sent(crew(ray, most=3)) == 3
-    assert ray.options[0] == {
+    assert ray.options[0]["name"].startswith("gate")
+    assert ray.options[1] == {
         "num_cpus": 2.0,
         "num_gpus": 0,
-        "name": "assay 0",
         "memory": 2 << 30,
         "resources": {"sandbox": 0.001},
+        "scheduling_strategy": "big",
     }
+    assert Counter(ray.asked) == {"big": 8 + 2, "small": 2 + 1, None: 2}
 
 
 def test_what_a_lost_node_had_goes_elsewhere() -> None:
@@ -180,10 +225,10 @@ def test_what_a_lost_node_had_goes_elsewhere() -> None:
     busy.send(1, Errand("x", 60, TRIAL))
     ray.ends = lambda _: Answer("small", Outcome(), lost="its memory was not free on the host")
     assert list(busy.hear(0)) == []
-    assert ray.options[-1]["scheduling_strategy"] == "big"
+    assert ray.asked[-1] == "big"
     ray.ends = lambda _: NodeLost("gone")
     assert list(busy.hear(0)) == []
-    assert ray.options[-1]["scheduling_strategy"] == "small"
+    assert ray.asked[-1] == "small"
     ray.ends = lambda _: Answer("small", Outcome("judged"))
     assert [heard.reply for heard in busy.hear(0)] == ["judged"]
 
@@ -234,12 +279,47 @@ def test_an_errand_waits_for_a_node_that_can_take_it(monkeypatch: pytest.MonkeyP
     assert "sandbox" in heard.trouble
 
 
-def test_an_end_cancels_what_is_under_way() -> None:
+def test_a_parcel_is_sent_to_a_node_that_lacks_it(tmp_path: Path) -> None:
     ray = FakeRay([BIG])
+    busy, parcel = crew(ray), folder_of(tmp_path / "task")
+    enclosed = list[bool]()
+
+    def ends(args: Any) -> Answer:
+        enclosed.append(list(args[2]) == [parcel.digest])
+        return Answer("big", Outcome("judged")) if enclosed != [True, False] else Answer("big", Outcome(), lacks=True)
+
+    ray.whole, ray.ends = True, ends
+    for number in (1, 2, 3):
+        busy.send(number, Errand("x", 60, TRIAL, {"task": parcel}))
+        heard = list(busy.hear(0)) or list(busy.hear(0))
+        assert [one.number for one in heard] == [number]
+    assert enclosed == [True, False, True, False]
+
+
+def test_an_end_cancels_what_is_under_way_and_clears_the_nodes() -> None:
+    ray = FakeRay([BIG, BARE])
     busy = crew(ray)
     count = sent(busy)
+    ray.ends = lambda _: 3
     busy.close(now=False)
     assert len(ray.cancelled) == count
+    assert ray.asked[-2:] == ["big", "bare"]
+    assert list(busy.remarks()) == ["Nodes removed 6 processes and folders that killed runs had left."]
+
+
+def test_an_end_at_once_clears_nothing() -> None:
+    busy = crew(FakeRay([BIG]))
+    busy.close(now=True)
+    assert list(busy.remarks()) == []
+
+
+def test_what_a_station_cleared_is_said() -> None:
+    ray = FakeRay([BIG])
+    busy = crew(ray)
+    busy.send(1, Errand("x", 60, TRIAL))
+    ray.ends = lambda _: Answer("big", Outcome("judged", cleared=1))
+    assert [heard.reply for heard in busy.hear(0)] == ["judged"]
+    assert list(busy.remarks()) == ["Nodes removed 1 process or folder that killed runs had left."]
 
 
 # The bucket of a service
@@ -248,25 +328,60 @@ def test_an_end_cancels_what_is_under_way() -> None:
 def test_one_bucket_holds_the_rate_and_the_pause() -> None:
     now = [100.0]
     bucket = Bucket(120, lambda: now[0])
-    assert [bucket.turn(), bucket.turn()] == [0.0, 0.0]
-    assert bucket.turn() == pytest.approx(0.5)
-    now[0] += 0.5
-    assert bucket.turn() == 0.0
+    assert [bucket.turn().seconds for _ in range(4)] == [0.0, 0.0, 0.5, 1.0]
+    third, fourth = bucket.turn(), bucket.turn()
+    assert (third.seconds, fourth.seconds) == (1.5, 2.0)
+    now[0] += 1.5
+    assert bucket.turn(third.ticket).seconds == 0.0
     bucket.pause(7.0)
-    assert bucket.turn() == pytest.approx(7.0)
-    assert Bucket(None, lambda: now[0]).turn() == 0.0
+    bucket.pause(3.0)  # it is over before the other one
+    assert bucket.turn(fourth.ticket).seconds == 7.5  # a pause moves all, in their order
+    assert bucket.turn(third.ticket).seconds == 7.0  # it was due, and had not gone yet
+    assert bucket.turn().seconds == 8.0
+    free = Bucket(None, lambda: now[0])
+    assert (free.turn().seconds, free.turn().seconds) == (0.0, 0.0)
+    free.pause(7.0)
+    assert (free.turn().seconds, free.turn().seconds) == (7.0, 7.0)
     with pytest.raises(BadInput, match="0 is not a number"):
         Bucket(0)
 
 
-@given(st.integers(1, 600), st.lists(st.floats(0, 5), max_size=60))
-def test_a_bucket_never_gives_more_than_its_rate(rate: int, pauses: list[float]) -> None:
-    now = [0.0]
-    bucket, given_out = Bucket(rate, lambda: now[0]), 0
-    for pause in pauses:
-        now[0] += pause
-        given_out += bucket.turn() == 0.0
-    assert given_out <= max(1.0, rate / 60) + now[0] * rate / 60 + 1e-6
+def test_a_ticket_of_a_bucket_that_was_lost_is_none() -> None:
+    lost, anew = Bucket(60, lambda: 1e9), Bucket(60, lambda: 5.0)
+    lost.turn()
+    ticket = lost.turn().ticket
+    assert anew.turn(ticket).seconds == 0.0
+
+
+@given(st.integers(1, 600), st.lists(st.tuples(st.floats(0, 5), st.integers(0, 20), st.floats(0, 9)), max_size=40))
+def test_a_bucket_gives_its_rate_and_never_more(rate: int, steps: list[tuple[float, int, float]]) -> None:
+    """Requests come in crowds, and the service asks for pauses. Each asks again when its turn comes."""
+    now, gone, waiting, end = [0.0], list[float](), list[tuple[float, int, Any]](), 0.0
+    bucket, numbers = Bucket(rate, lambda: now[0]), itertools.count()
+
+    def ask(ticket: Any = None) -> None:
+        turn = bucket.turn(ticket)
+        if turn.seconds <= 1e-9:
+            assert now[0] >= end - 1e-6
+            gone.append(now[0])
+        else:
+            heapq.heappush(waiting, (now[0] + turn.seconds, next(numbers), turn.ticket))
+
+    for pause, crowd, quiet in [*steps, (1e9, 0, 0.0)]:
+        until_then = now[0] + pause
+        while waiting and waiting[0][0] <= until_then:
+            now[0], _, ticket = heapq.heappop(waiting)
+            ask(ticket)
+        now[0] = until_then
+        for _ in range(crowd):
+            ask()
+        if quiet:
+            bucket.pause(quiet)
+            end = max(end, now[0] + quiet)
+    assert len(gone) == sum(crowd for _, crowd, _ in steps)
+    burst = max(1.0, rate / 60)
+    for count, (first, last) in ((n, pair) for n in (1, 2, 10, 50) for pair in zip(gone, gone[n:], strict=False)):
+        assert count + 1 <= burst + (last - first) * rate / 60 + 1e-3
 
 
 # Parcels
@@ -303,15 +418,65 @@ def test_a_parcel_that_is_another_is_refused(tmp_path: Path) -> None:
         ParcelShelf(tmp_path / "shelf").get(parcel.digest, lambda: pack(other.folder))
 
 
-def test_an_archive_puts_nothing_outside(tmp_path: Path) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "link").symlink_to("/etc")
+def test_an_archive_is_the_folder(tmp_path: Path) -> None:
+    parcel = folder_of(tmp_path / "one")
+    (parcel.folder / "locked").mkdir()
+    (parcel.folder / "locked" / "same").hardlink_to(parcel.folder / "run.sh")
+    (parcel.folder / "locked").chmod(0o500)
     (tmp_path / "there").mkdir()
+    unpack(pack(parcel.folder), tmp_path / "there")
+    assert tree.digest(tmp_path / "there") == tree.digest(parcel.folder)
+    unpack(b"", tmp_path / "there")
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [member("../out.txt")],
+        [member("/tmp/out.txt")],
+        [member("sub/../../out.txt")],
+        [member("link", tarfile.SYMTYPE, "/etc")],
+        [member("link", tarfile.SYMTYPE, "../there-too")],
+        [member("here", tarfile.SYMTYPE, "."), member("link", tarfile.SYMTYPE, "here/..")],
+        [member("out", tarfile.LNKTYPE, "../secret")],
+        [member("pipe", tarfile.FIFOTYPE)],
+    ],
+)
+def test_an_archive_puts_nothing_outside(tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "there").mkdir()
+    file = io.BytesIO()
+    with tarfile.TarFile(fileobj=file, mode="w") as archive:
+        for made in members:
+            archive.addfile(made)
     with pytest.raises(BadInput, match="cannot be unpacked"):
-        unpack(pack(tmp_path / "bad"), tmp_path / "there")
+        unpack(file.getvalue(), tmp_path / "there")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "there"]
+
+
+def test_a_file_in_the_place_of_a_link_goes_nowhere(tmp_path: Path) -> None:
+    """A link is made last, so what is written by way of its name is refused, or is no link."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out").mkdir()
+    file = io.BytesIO()
+    with tarfile.TarFile(fileobj=file, mode="w") as archive:
+        for made in (member("sub", tarfile.SYMTYPE, "../out"), member("sub/x.txt")):
+            archive.addfile(made)
+    with pytest.raises((BadInput, OSError)):
+        unpack(file.getvalue(), tmp_path / "there")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 # A station's process
+
+
+HELLO = pickle.dumps("hello")
 
 
 class Echo:
@@ -331,7 +496,7 @@ class Echo:
         (folder / "out.txt").write_text("kept")
         if payload == "pause":
             self.gate.pause(7.0)
-        return ErrandDone((payload, self.gate.turn(), sorted(places)), cpu=1.0)
+        return ErrandDone((payload, self.gate.turn().seconds, sorted(places)), cpu=1.0)
 
     def close(self) -> None:
         self.marker.unlink()
@@ -350,16 +515,17 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
     paused: list[float] = []
-    gate = SimpleNamespace(turn=lambda: 0.25, pause=paused.append)
+    gate = SimpleNamespace(turn=lambda _ticket: Turn(0.25, ("", 0.0)), pause=paused.append)
     marker = scratch / "station"
-    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
-    outcome = talk.carry_out("hello", {"task": scratch}, 60, gate)
+    talk = Talk(pickle.dumps(StationSpec("test_engine:Echo", str(marker))))
+    outcome = talk.carry_out(HELLO, {"task": scratch}, 60, gate)
     assert outcome.reply == ("hello", 0.25, ["task"])
-    assert (talk.carry_out("pause", {}, 60, gate).reply[0], paused) == ("pause", [7.0])
+    assert (talk.carry_out(pickle.dumps("pause"), {}, 60, gate).reply[0], paused) == ("pause", [7.0])
     (scratch / "back").mkdir()
     unpack(outcome.files, scratch / "back")
     assert (scratch / "back" / "out.txt").read_text() == "kept"
-    assert (talk.carry_out("fail", {}, 60, gate).trouble, talk.carry_out("fail", {}, 60, gate).final) == ("it is wrong", True)
+    failed = talk.carry_out(pickle.dumps("fail"), {}, 60, gate)
+    assert (failed.trouble, failed.final) == ("it is wrong", True)
     pid = int(marker.read_text())
     talk.close()
     assert not marker.exists()
@@ -369,8 +535,8 @@ def test_a_station_carries_out_and_ends_with_its_talk(scratch: Path) -> None:
 
 def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
     marker = scratch / "station"
-    talk = Talk(StationSpec("test_engine:Echo", str(marker)))
-    talk._connection.send(("wait", {}, 600))
+    talk = Talk(pickle.dumps(StationSpec("test_engine:Echo", str(marker))))
+    talk._connection.send((pickle.dumps("wait"), {}, 600))
     while not marker.exists():
         time.sleep(0.01)
     talk.close()
@@ -378,7 +544,7 @@ def test_a_station_ends_in_the_middle_of_an_errand(scratch: Path) -> None:
 
 
 def test_a_station_that_cannot_be_opened_says_why(scratch: Path) -> None:
-    outcome = Talk(StationSpec("test_engine:Echo", "refuse")).carry_out("x", {}, 60, Bucket(None))
+    outcome = Talk(pickle.dumps(StationSpec("test_engine:Echo", "refuse"))).carry_out(HELLO, {}, 60, Bucket(None))
     assert (outcome.trouble, outcome.refused, outcome.final) == ("no sandbox here", True, False)
 
 

@@ -87,7 +87,7 @@ def outcome(path: Path, epoch: int) -> Scored | type[BadInput]:
 
 
 def assert_equal(one: Scored, other: Scored) -> None:
-    for name in ("scores", "counting", "incomplete", "missing"):
+    for name in ("scores", "counting", "incomplete", "missing", "passes"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
     assert one.first == other.first
     for name, values in one.work.items():
@@ -109,11 +109,19 @@ def road(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("road")
-@given(records=evidence(), epoch=EPOCHS, age=st.sampled_from([None, 0, 1]), trials=st.sampled_from([1, 2]), halves=st.booleans())
+@given(
+    records=evidence(),
+    epoch=EPOCHS,
+    age=st.sampled_from([None, 0, 1]),
+    trials=st.sampled_from([1, 2]),
+    halves=st.booleans(),
+    joint=st.booleans(),
+)
 def test_parquet_gives_what_json_lines_give(
-    records: list[Record], epoch: int, age: int | None, trials: int, halves: bool
+    records: list[Record], epoch: int, age: int | None, trials: int, halves: bool, joint: bool
 ) -> None:
-    scheme = f"{small_folder.SCHEME}trials = {trials}\n[consensus]\nassign = 2\n"
+    together = 'passed_by = "all"\n' if joint else ""
+    scheme = f"{small_folder.SCHEME}trials = {trials}\n{together}[consensus]\nassign = 2\n"
     scheme += "" if age is None else f"max_age_epochs = {age}\n"
     registry = "key,submission,submitted_at\nm1,s1,2026-11-02T09:00:00Z\nm2,s2,\nm3,,\nm4,s1,\n"
     randomness = "epoch,hex\n" + "".join(f"{number},{number:064x}\n" for number in range(2, 6))
@@ -168,6 +176,13 @@ def test_many_competitions_in_one_set_of_files(tmp_path: Path) -> None:
     assert found["d"].missing.tolist() == [[0, 0], [1, 0]]
     assert found["a"].first == {"m1": 3}
     assert found["c"].first == {}
+
+
+def test_sums_of_many_competitions_do_not_say_which_tasks_passed(tmp_path: Path) -> None:
+    joint = RULES.model_copy(update={"passed_by": "all"})
+    path = write(tmp_path / "all.parquet", [small_folder.record(competition="a")])
+    with pytest.raises(BadInput, match=r"'a' has passed_by = \"all\", which sums do not tell"):
+        bulk.tally_many([path], {"a": (frame(competition("a")), joint)})
 
 
 def test_a_participant_of_another_competition_is_unknown_here(tmp_path: Path) -> None:

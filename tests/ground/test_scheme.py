@@ -151,6 +151,7 @@ def test_warnings_say_what_is_probably_not_meant() -> None:
     assert "epoch.tempo = 5 blocks" in warnings(parse(f'{TESTS}[epoch]\ntempo = 5\ngrace = "1m"\n'))[0]
     assert warnings(parse(f'{TESTS}[epoch]\ntempo = 5\ngrace = "59s"\n')) == []
     assert "nothing ever decays" in warnings(parse(TESTS + '[decay]\nrate = "0"\n'))[0]
+    assert "can fail any task for everybody" in warnings(parse(f'{TESTS}passed_by = "all"\n'))[0]
 
 
 @pytest.mark.parametrize(

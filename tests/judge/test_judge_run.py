@@ -175,6 +175,9 @@ class Loopback:
     def close(self, *, now: bool) -> None:
         self.going.clear()
 
+    def remarks(self) -> Iterator[str]:
+        yield "a node was cleared"
+
 
 def away(folder: Path, *, lost: str = "", wrong: Exception | None = None, leases: Any = None) -> tuple[Away, Loopback]:
     run = Away(folder, "val-1", RunOptions(delay=0.001), wrong=wrong)
@@ -185,7 +188,8 @@ def away(folder: Path, *, lost: str = "", wrong: Exception | None = None, leases
 
 def test_cells_that_are_judged_elsewhere_are_kept_here(folder: Path) -> None:
     run, crew = away(folder, lost="it was lost 21 times")
-    assert run.carry_out().outcomes == Counter(scored=2)
+    summary = run.carry_out()
+    assert (summary.outcomes, summary.remarks) == (Counter(scored=2), ["a node was cleared"])
     assert crew.highest == 1
     assert run.evidence_file.read_bytes().count(b"\n") == 2
 
@@ -207,13 +211,18 @@ class SharedLeases:
     """Leases in which another driver has ann's cell until it was asked for `held` times; then its record is in the ledger."""
 
     def __init__(self, held: int, lost: int = 0) -> None:
-        self.held, self.lost, self.released = held, lost, list[object]()
+        self.looks, self.lost, self.released = held, lost, list[object]()
+        self.claims = Counter[object]()
 
     def claim(self, key: tuple[object, ...]) -> Claim:
+        self.claims[key[0]] += 1
         if key[0] != "first":
             return "ours"
-        self.held -= 1
-        return "held" if self.held >= 0 else "done"
+        return "held" if self.looks > 0 else "done"
+
+    def held(self, keys: Collection[tuple[object, ...]]) -> Collection[tuple[object, ...]]:
+        self.looks -= 1
+        return keys if self.looks > 0 else ()
 
     def renew(self) -> None: ...
 
@@ -227,9 +236,11 @@ class SharedLeases:
 
 def test_what_another_driver_has_is_not_judged_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.judge.judge_run.HELD", 0.001)
-    run, _ = away(folder, leases=SharedLeases(held=2))
+    leases = SharedLeases(held=3)
+    run, _ = away(folder, leases=leases)
     summary = run.carry_out()
     assert (run.asked, summary.judged, summary.planned, summary.in_ledger) == (["bob"], 1, 1, 1)
+    assert leases.claims["first"] == 2  # not at each look
 
 
 def test_what_another_driver_took_over_is_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,3 +263,18 @@ def test_cells_are_made_when_their_turn_comes() -> None:
     queue = CellQueue(MissingCells(Many(), {("s1", 1)}))
     assert [queue.take() for _ in range(3)] == [Attempt(Whole("ann", f"s{number}")) for number in (0, 2, 3)]
     assert len(made) < 10
+
+
+def test_what_is_due_again_begins_before_what_is_fresh() -> None:
+    queue = CellQueue([Whole("ann", f"s{number}") for number in range(4)])
+    first, second = queue.take(), queue.take()
+    assert first is not None
+    assert second is not None
+    queue.put_off(Attempt(first.cell, 2), 0.0)
+    del queue.going[second.cell]
+    queue.held[second.cell.key] = second
+    queue.free([second.cell.key])
+    assert [queue.take() for _ in range(2)] == [Attempt(first.cell, 2), Attempt(Whole("ann", "s2"))]
+    queue.free([])
+    assert queue.take() == second
+    assert queue.left

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ def by_tests(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Sc
     run: list[int] = []
     passed: list[int] = []
     tasks, trials = frozenset(frame.tasks), rules.trials
+    times: dict[tuple[int, str], int] = {}  # how many trials of a task passed, by cell
     row, column_of = frame.row, holding(frame)
     for record in accepted(mine, frame):
         column = column_of(record)
@@ -39,11 +41,12 @@ def by_tests(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Sc
             run.append(cell)
             if record.outcome == "pass":
                 passed.append(cell)
+                times[cell, record.task] = times.get((cell, record.task), 0) + 1
 
     def counted(cells: list[int]) -> Ints:
         return np.bincount(np.array(cells, np.int64), minlength=frame.shape[0] * width).reshape(frame.shape)
 
-    return tally(
+    scored = tally(
         counted(passed),
         len(tasks) * trials - counted(run),
         counted(seen) > 0,
@@ -51,6 +54,11 @@ def by_tests(records: Sequence[Evidence], frame: Frame, rules: TestsScore) -> Sc
         rules,
         first_epochs(mine, frame),
     )
+    if rules.passed_by != "all":
+        return scored
+    whole = [[times.get((cell, task), 0) == trials for task in frame.tasks] for cell in range(frame.shape[0] * frame.shape[1])]
+    bits = np.packbits(np.array(whole, np.bool_), axis=1)
+    return replace(scored, passes=bits.reshape(*frame.shape, -1))
 
 
 def by_workflow(records: Sequence[Evidence], frame: Frame, rules: WorkflowScore) -> Scored:
@@ -140,12 +148,12 @@ def by_points(records: Sequence[Evidence], frame: Frame, rules: PointsScore) -> 
 
 def _tally(repositories: Mapping[str, Sequence[Points]], start: int, rules: PointsScore) -> Tally:
     """The sums since `start`; stars as the latest record of any epoch says."""
-    valid: dict[str, int] = {}
-    invalid = starred = 0
+    valid, invalid = dict[str, int](), dict[str, int]()
+    starred = 0
     for repository, of_repository in repositories.items():
         recent = [record for record in of_repository if record.epoch >= start]
         valid[repository] = max(0, sum(record.valid - record.revoked_valid for record in recent))
-        invalid += max(0, sum(record.invalid - record.revoked_invalid for record in recent))
+        invalid[repository] = max(0, sum(record.invalid - record.revoked_invalid for record in recent))
         starred += max(of_repository, key=lambda record: record.epoch).starred
     return points(valid, invalid, starred, rules)
 
@@ -161,7 +169,7 @@ SCORERS: dict[str, Callable[..., Scored]] = {
 
 def assert_same(one: Scored, other: Scored) -> None:
     """Fail unless two scorings are equal in every number, except which tasks were left out."""
-    for name in ("scores", "counting", "incomplete", "unjudged", "suspected", "emptied", "missing"):
+    for name in ("scores", "counting", "incomplete", "unjudged", "suspected", "emptied", "missing", "passes"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
     assert one.first == other.first
     assert one.work.keys() == other.work.keys()

@@ -22,8 +22,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.sandbox.scratch import Scratch
-
 _AGAIN = "trap 'kill $child; exit' TERM; while :; do \"$@\" & child=$!; wait $child; sleep 1; done"
 """Ray gives a node thirty seconds to start, which a busy machine may not have."""
 _LIBC = ctypes.CDLL(None)
@@ -70,12 +68,11 @@ def kill(mark: str) -> None:
 class Cluster:
     """A head and as many further nodes as are started. Each can hold boxes."""
 
-    def __init__(self, folder: Path, cpus: int) -> None:
-        self.folder, self.cpus, self.name = folder, cpus, secrets.token_hex(6)
+    def __init__(self, folder: Path, cpus: int, memory: int) -> None:
+        self.folder, self.cpus, self.memory, self.name = folder, cpus, memory, secrets.token_hex(6)
         self.nodes: list[str] = []
         """The marks of the nodes that were not killed; the first is the head."""
         self.runs: list[Run] = []
-        self._lost = False
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (self.port,) = _ports(1)
         self.address = f"127.0.0.1:{self.port}"
@@ -103,9 +100,11 @@ class Cluster:
         # With ports of its own, a node does not wait for its agents to find some: a busy machine is too slow for that.
         line += [f"--{name}-port={port}" for name, port in zip(_PORTS, _ports(len(_PORTS)), strict=True)]
         line += ["--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--include-log-monitor=false"]
-        line += [f"--num-cpus={self.cpus}", f"--memory={4 << 30}", "--object-store-memory=80000000", '--resources={"sandbox": 1}']
+        line += [f"--num-cpus={self.cpus}", f"--memory={self.memory}", "--object-store-memory=80000000"]
+        line += ['--resources={"sandbox": 1}']
         if head:
             line += ["--head", f"--port={self.port}", "--include-dashboard=false", f"--temp-dir={self.folder / 'ray'}"]
+            line += ["--no-monitor"]  # nobody scales this cluster
         else:
             line += [f"--address={self.address}"]
         env = self.env(mark, f"node-{min(number, 1)}")
@@ -128,23 +127,28 @@ class Cluster:
     def lose(self, mark: str) -> None:
         """Kill a node."""
         self.nodes.remove(mark)
-        self._lost = True
         kill(mark)
         self._processes.pop(mark).wait()
 
-    def run(self, folder: Path, *options: str, driver: str = "driver") -> Run:
-        """Begin `assay run` on all nodes."""
-        self.runs.append(Run(self, folder, ["--engine", "ray", "--address", self.address, *options], f"{self.name}-{driver}"))
+    def run(self, folder: Path, *options: str, driver: str = "driver", validator: str | None = "val-1") -> Run:
+        """Begin `assay run` on all nodes. validator: whose evidence it is, if the options do not say it."""
+        whose = [] if validator is None else ["--validator", validator]
+        words = ["--engine", "ray", "--address", self.address, *whose, *options]
+        self.runs.append(Run(self, folder, words, f"{self.name}-{driver}"))
         return self.runs[-1]
+
+    def is_complete(self) -> bool:
+        """Whether all nodes that were started are there."""
+        ask = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(sum(node['Alive'] for node in ray.nodes()))"
+        line = [sys.executable, "-c", ask, self.address]
+        said = subprocess.run(line, env=self.env(f"{self.name}-look", "driver"), stdout=subprocess.PIPE, check=True).stdout
+        return int(said.split()[-1]) == len(self.nodes)
 
     def left(self) -> list[str]:
         """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes.
 
-        A machine whose node was killed is swept before, as the next run there does. The head is not: there, everything must have
-        been cleared away by whatever left it.
+        A machine whose node was killed was cleared at the end of the run, if it was back by then.
         """
-        if self._lost:
-            Scratch(self.folder / "node-1" / "scratch").sweep()
         lines = []
         for mark in self.nodes:
             for pid in marked(mark):
@@ -170,7 +174,7 @@ class Run:
         self.log = cluster.folder / f"{mark}-{secrets.token_hex(3)}.txt"
         self.errors = self.log.with_suffix(".err")
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
-            line = [sys.executable, "-m", "assay", "run", str(folder), "--json", "--quiet", "--validator", "val-1", *options]
+            line = [sys.executable, "-m", "assay", "run", str(folder), "--json", "--quiet", *options]
             env = cluster.env(mark, "driver")
             self.process = subprocess.Popen(line, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=errors)
 
@@ -203,15 +207,15 @@ def evidence(folder: Path) -> int:
 
 
 @contextmanager
-def cluster(*, cpus: int = 2, nodes: int = 2) -> Iterator[Cluster]:
-    """A cluster that is gone after the block. Skips the test where Ray is not installed."""
+def cluster(*, cpus: int = 2, nodes: int = 2, memory: int = 4 << 30) -> Iterator[Cluster]:
+    """A cluster that is gone after the block. memory: bytes of each node. Skips the test where Ray is not installed."""
     if not Path(sys.executable).with_name("ray").exists():
         pytest.skip("no Ray here")
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="assay-ray-", dir="/var/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
-        made = Cluster(folder, cpus)
+        made = Cluster(folder, cpus, memory)
         stack.callback(made.close)
         for _ in range(nodes - 1):
             made.start()

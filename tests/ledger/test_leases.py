@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import ledger_kit
+import postgres
 from assay.ledger import config, leases
 from assay.ledger.leases import CellLeases
+from assay.ledger.store import DatabaseUnreachable
 
 VALIDATOR = next(iter(ledger_kit.VALIDATORS))
 CELL, OTHER = ("s1", "t1", 1), ("s2", "t2", 1)
@@ -73,6 +75,58 @@ def test_what_a_dead_driver_had_is_free_after_a_while(place: Path, now: list[flo
     assert alive.claim(CELL) == "ours"
     assert not silent.holds(CELL)  # it was stopped, and goes on: what it judged is another driver's now
     assert silent.holds(OTHER)
+
+
+def test_one_look_shows_what_others_have(database: str, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=database)
+    with driver(place, "one") as one:
+        one.claim(CELL)
+        with driver(place, "two") as two:
+            two.claim(OTHER)
+            assert two.held([CELL, OTHER]) == {CELL}
+            one.release(CELL)
+            assert two.claim(CELL) == "held"  # not asked again until the next look
+            assert two.held([CELL, OTHER]) == set()
+            assert two.claim(CELL) == "ours"
+
+
+def test_a_look_shows_whose_lease_is_over(place: Path, now: list[float]) -> None:
+    silent, alive = driver(place, "one"), driver(place, "two")
+    silent.claim(CELL)
+    assert alive.held([CELL]) == {CELL}
+    now[0] += leases.LEASE + 1
+    assert alive.held([CELL]) == set()
+    assert alive.claim(CELL) == "ours"
+
+
+def test_a_database_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, asked = [0.0], list[int]()
+    pause = lambda pause: seconds.__setitem__(0, seconds[0] + pause)  # noqa: E731
+    monkeypatch.setattr(leases, "time", SimpleNamespace(monotonic=lambda: seconds[0], sleep=pause))
+
+    def ask() -> int:
+        asked.append(1)
+        if len(asked) < 3:
+            raise DatabaseUnreachable("it restarts")
+        return len(asked)
+
+    assert leases.patiently(ask) == 3
+    asked.clear()
+    with pytest.raises(DatabaseUnreachable, match="it restarts"):
+        leases.patiently(ask, 0.0)
+    assert seconds[0] < leases.PATIENCE
+
+
+def test_leases_outlast_a_restart_of_the_database(postgresql: postgres.Cluster, tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    with driver(place, "one") as one:
+        one.claim(CELL)
+        postgresql.restart(postgres.CRASH)
+        assert one.claim(OTHER) == "ours"
+        postgresql.restart(postgres.CRASH)
+        one.release(CELL)
+        with driver(place, "two") as two:
+            assert (two.claim(CELL), two.claim(OTHER)) == ("ours", "held")
 
 
 def test_what_is_in_the_ledger_is_done_for_all(place: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, insert, inspect, select
 
@@ -223,3 +224,64 @@ def test_a_file_hides_no_table_and_any_view_finds_records_by_their_slots(tmp_pat
         assert schema.may_read(view._connection, "records")
         stored = list(view.rows())
         assert runs.of_slots(view, [row.slot for row in stored[:2]], 3) == stored[:2]
+
+
+def test_an_interrupted_copy_leaves_no_cursor_open(
+    tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    ledger_kit.add(place, ledger_kit.records())
+    cursors, made = list[psycopg.ServerCursor[Any]](), psycopg.ServerCursor.__init__
+
+    def note(self: psycopg.ServerCursor[Any], *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options)
+        cursors.append(self)
+
+    monkeypatch.setattr(psycopg.ServerCursor, "__init__", note)
+    monkeypatch.setattr(copying, "COPY_ROWS", 5)
+    for at in ("records", "records, read again"):
+
+        def told(name: str, rows: int, at: str = at) -> None:
+            if (name, rows) == (at, 5):  # in the middle of the table
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):  # the traceback is kept, and with it everything that was going on
+            copy(place, postgresql.database() if at == "records, read again" else str(tmp_path / "copy.db"), now=NOW, told=told)
+        assert cursors
+        assert all(cursor.closed for cursor in cursors)
+
+
+@pytest.mark.parametrize(
+    ("crashes", "at"),
+    [
+        ("source", "records"),
+        ("target", "records"),
+        ("source", "records, read again"),
+        pytest.param("target", "records, read again", marks=pytest.mark.full),
+        pytest.param("source", "standing, read again", marks=pytest.mark.full),
+        pytest.param("target", "standing, read again", marks=pytest.mark.full),
+    ],
+)
+def test_a_database_that_restarts_in_the_middle_of_a_copy(
+    crashes: str, at: str, tmp_path: Path, postgresql: postgres.Cluster
+) -> None:
+    on_server, todo = postgresql.database(), [postgresql]
+    place = ledger_kit.made(tmp_path / "small", database=on_server if crashes == "source" else "ledger.db")
+    target = str(tmp_path / "copy.db") if crashes == "source" else on_server
+    ledger_kit.add(place, ledger_kit.records())
+
+    def told(name: str, _rows: int) -> None:
+        if name == at and todo:
+            todo.pop().restart(postgres.CRASH)
+
+    if crashes == "source" and at != "records":  # everything was read, and is compared once more before the copy is kept
+        copy(place, target, now=NOW, told=told)
+    else:
+        with pytest.raises(store.DatabaseUnreachable, match="the server does not answer, or ended the connection") as error:
+            copy(place, target, now=NOW, told=told)
+        assert str(error.value.file) == store.shown(on_server)
+        assert is_empty(target)
+        copy(place, target, now=NOW)
+    with ledger_kit.opened(place) as ledger:
+        assert audit(ledger.store).records == 12
+    assert rows(target) == rows(config.read(place).place)

@@ -15,7 +15,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import config, intake, settling, store
 from assay.ledger.access import open_ledger
-from assay.ledger.store import Store, Submission, schema
+from assay.ledger.store import Store, Submission, rights
 from assay.ledger.store.engine import LOCK
 from cli_kit import output, refused, run
 from inserting import batch_row, record_rows, signed_anew
@@ -174,7 +174,7 @@ def test_whom_rights_do_not_bind_is_refused(server: postgres.Cluster, tmp_path: 
 
 
 def test_a_turn_that_is_kept_ends_by_the_servers_limits(server: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "LIMITS", {"idle_in_transaction_session_timeout": "300ms", "statement_timeout": "400ms"})
+    monkeypatch.setattr(rights, "LIMITS", {"idle_in_transaction_session_timeout": "300ms", "statement_timeout": "400ms"})
     place = server.database()
     with store.create(place, kit.META) as ledger:
         assert ledger.grant("val-1")
@@ -256,4 +256,5 @@ def test_an_owner_who_may_not_set_limits_or_end_sessions_is_told_who_may(server:
 
 def test_a_file_has_no_users(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small")
-    assert "the ledger is a file, which has no users; whoever may write" in refused("ledger", "grant", place, "val-1")
+    why = "the ledger is a file, which has no users; files have file permissions; whoever may write"
+    assert why in refused("ledger", "grant", place, "val-1")

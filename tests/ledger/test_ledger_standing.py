@@ -29,14 +29,17 @@ from ledger_kit import SIGNER, V1, V2, V3
 
 Json = dict[str, Any]
 VALIDATORS = (V1, V2, V3)
-KINDS = ("tests", "workflow", "rubric", "points", "given")
+KINDS = ("tests", "joint", "workflow", "rubric", "points", "given")
 SCHEMES = {
     "tests": '[score]\nkind = "tests"\ntrials = 2\n',
+    "joint": '[score]\nkind = "tests"\ntrials = 2\npassed_by = "all"\n',
     "workflow": '[score]\nkind = "workflow"\nwindow = 3\n',
     "rubric": '[score]\nkind = "rubric"\nchecks = [{id = "c1", weight = 10000, skippable = false}]\n',
     "points": '[score]\nkind = "points"\nwindow_epochs = 2\nrepositories = {"o/r" = "5", "o/s" = "2"}\n',
     "given": '[score]\nkind = "given"\n',
 }
+RECORDS = {"joint": "tests"}
+"""What records the kinds of these tests have, if they are called otherwise."""
 RULES = '[scheme]\nname = "small"\n{score}[consensus]\nmin_validators = 1\nmin_stake = "0%"\n'
 
 
@@ -46,7 +49,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(place: Path, kind: str, database: str = "ledger.db", more: str = "") -> Path:
-    return ledger_kit.made(place, kind, database, scheme_toml=RULES.format(score=SCHEMES[kind]) + more)
+    return ledger_kit.made(place, RECORDS.get(kind, kind), database, scheme_toml=RULES.format(score=SCHEMES[kind]) + more)
 
 
 def write(place: Path, submissions: Json, validators: Any = VALIDATORS, tasks: str = "t1\nt2\n") -> None:
@@ -111,7 +114,7 @@ epochs = st.fixed_dictionaries(
 
 
 def as_record(kind: str, entry: Json, epoch: int) -> Json:
-    level = entry["level"]
+    level, kind = entry["level"], RECORDS.get(kind, kind)
     own: Json = {
         "tests": {"task": entry["task"], "trial": entry["trial"], "outcome": ("pass", "fail", "error", "pass")[level]},
         "workflow": {"task": entry["task"], "quality": f"0.{9 - level}"} | ({"outcome": "service-error"} if level == 3 else {}),

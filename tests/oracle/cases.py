@@ -68,6 +68,23 @@ def combining(case: Doc, seed: int) -> Doc:
     return case
 
 
+def choosing(case: Doc, seed: int) -> Doc:
+    """A case whose scheme reads SPEC 2.1 or 2.4 in the other way that it allows; drawn from a source of its own, as above."""
+    r = Random(f"choosing/{seed}")
+    case = copy.deepcopy(case)
+    score = case["scheme"]["score"]
+    if score["kind"] == "tests":
+        score["passed_by"] = "each" if r.random() < 0.1 else "all"
+        case["scheme"].get("consensus", {}).get("outliers", {}).pop("scale", None)
+        return case
+    score |= r.choice([{"invalid": "subtract"}, {"invalid": "gate", "stars_alone": True}, {"invalid": "subtract"}])
+    if r.random() < 0.5:
+        score["stars_alone"] = r.random() < 0.8
+    if score.get("stars_alone") and "0" in (score.get("star_points"), score.get("star_max")):
+        del score["stars_alone"]
+    return case
+
+
 def warming(case: Doc, seed: int) -> Doc:
     """A case of kind workflow by a scheme with a warm-up, drawn from a source of its own, as in `suspecting`."""
     r = Random(f"warming/{seed}")

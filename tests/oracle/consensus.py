@@ -147,11 +147,16 @@ def without_quorum(
 
 
 def agree(
-    verdicts: dict[str, Verdict], drawn: set[str] | None, validators: list[Doc], rules: Doc, trials: int = 1
+    verdicts: dict[str, Verdict],
+    drawn: set[str] | None,
+    validators: list[Doc],
+    rules: Doc,
+    trials: int = 1,
+    tasks: tuple[str, ...] = (),
 ) -> tuple[Doc, Fraction | None]:
     """What the validators agree on for one participant: the row without its names, and the exact score. SPEC 3.
 
-    trials: of how many each score is the share that passed.
+    trials: of how many each score is the share that passed. tasks: the task set.
     """
     consensus = rules["consensus"]
     stakes = {validator["key"]: int(validator["stake"]) for validator in validators}
@@ -168,6 +173,10 @@ def agree(
         elif verdict.score is not None:
             opinions.append(Opinion(key, stakes[key], verdict.score, verdict.work))
 
+    if rules["score"].get("passed_by", "each") == "all":  # SPEC 3.0
+        seen_by_all = [task for task in tasks if all(task in verdicts[opinion.validator].whole for opinion in opinions)]
+        for opinion in opinions:
+            opinion.score = nanos(Fraction(len(seen_by_all), len(tasks)))
     counting = [opinion.stake for opinion in opinions]
     row: Doc = {"score": None, "bps": None, "status": "agreed", "reason": None, "duplicate_of": None}
     row |= {"stake": str(sum(counting)), "needed_stake_of": str(whole)}

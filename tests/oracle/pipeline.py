@@ -65,7 +65,8 @@ def agreed_rows(case: Doc, rules: Doc) -> tuple[list[Doc], dict[str, Fraction]]:
             own = [record for record in stands if bears_on(record, participant)]
             verdicts = judged(kind, own, stands, rules["score"], case["tasks"], epoch)
             trials = len(case["tasks"]) * rules["score"].get("trials", 1)
-            row, score = agree(verdicts, assigned(participant, case, rules, epoch), case["validators"], rules, trials)
+            drawn = assigned(participant, case, rules, epoch)
+            row, score = agree(verdicts, drawn, case["validators"], rules, trials, tuple(case["tasks"]))
             if score is not None:
                 scores[key] = score
         order: Any = (1, utf8(key))

@@ -24,7 +24,7 @@ THIRDS = dict.fromkeys(("success", "cost", "latency"), "0.333333333") | {"reliab
 TABLE = {"o/r": "5", "o/s": "0.000000003"}
 CHECKS = (Check(id="a", weight=7001, skippable=False), Check(id="b.c", weight=2999))
 RULES: dict[str, list[Any]] = {
-    "tests": [TestsScore(kind="tests"), TestsScore(kind="tests", trials=2)],
+    "tests": [TestsScore(kind="tests"), TestsScore(kind="tests", trials=2), TestsScore(kind="tests", trials=2, passed_by="all")],
     "workflow": [
         WorkflowScore(kind="workflow", window=2),
         WorkflowScore.model_validate(
@@ -38,6 +38,7 @@ RULES: dict[str, list[Any]] = {
     "points": [
         PointsScore.model_validate({"kind": "points", "repositories": TABLE}),
         PointsScore.model_validate({"kind": "points", "repositories": TABLE, "window_epochs": 2}),
+        PointsScore.model_validate({"kind": "points", "repositories": TABLE, "invalid": "subtract", "stars_alone": True}),
         PointsScore.model_validate({"kind": "points", "repositories": {"o/r": "99999999999999999999"}, "full_points": 3}),
     ],
     "given": [GivenScore(kind="given")],

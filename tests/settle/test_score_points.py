@@ -35,7 +35,52 @@ def issues(epoch: int = 1, repository: str = "a/b", validator: str = "v1", parti
     ],
 )
 def test_the_seeds_numbers(valid: int, invalid: int, starred: int, worth: str, expected: str) -> None:
-    assert points({"a/b": valid}, invalid, starred, RULES) == Tally(valid, invalid, starred, nanos(worth), nanos(expected))
+    assert points({"a/b": valid}, {"a/b": invalid}, starred, RULES) == Tally(
+        valid, invalid, starred, nanos(worth), nanos(expected)
+    )
+
+
+@pytest.mark.parametrize(
+    ("rules", "valid", "invalid", "starred", "worth"),
+    [
+        ({"invalid": "subtract"}, 5, 1, 0, "20"),
+        ({"invalid": "subtract"}, 5, 4, 1, "5.25"),
+        ({"invalid": "subtract"}, 1, 2, 5, "0"),  # 5 + 1.25 − 10
+        ({"invalid": "subtract"}, 0, 0, 5, "0"),  # a star alone is worth nothing
+        ({"stars_alone": True}, 0, 0, 5, "1.25"),
+        ({"stars_alone": True}, 0, 1, 5, "0"),
+        ({"stars_alone": True, "star_points": "6", "star_max": "7", "invalid": "subtract"}, 0, 1, 2, "2"),
+    ],
+)
+def test_a_scheme_may_take_points_and_count_stars_alone(
+    rules: dict[str, Any], valid: int, invalid: int, starred: int, worth: str
+) -> None:
+    section = PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "5"}} | rules)
+    assert points({"a/b": valid}, {"a/b": invalid}, starred, section).points == nanos(worth)
+
+
+def test_an_invalid_issue_takes_the_points_of_its_own_repository() -> None:
+    table = {"a/b": "5", "c/d": "1"}
+    rules = PointsScore.model_validate({"kind": "points", "repositories": table, "invalid": "subtract"})
+    found = score([issues(repository="a/b", valid=2), issues(repository="c/d", invalid=3)], axes(), rules)
+    assert {name: found.work[name][0, 0] for name in found.work} == {
+        "valid": 2,
+        "invalid": 3,
+        "starred": 0,
+        "points": nanos("7"),
+    }
+
+
+def test_what_holds_anyhow_changes_no_digest() -> None:
+    plain = PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "5"}})
+    written = plain.model_dump(mode="json", exclude_none=True) | {"invalid": "gate", "stars_alone": False}
+    assert PointsScore.model_validate(written) == plain
+
+
+@pytest.mark.parametrize("rules", [{"star_points": "0"}, {"star_max": "0"}])
+def test_stars_that_are_worth_nothing_do_not_count_alone(rules: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="stars_alone does nothing where stars give no points"):
+        PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "5"}, "stars_alone": True} | rules)
 
 
 def test_a_revoked_issue_is_taken_back_in_the_epoch_it_is_revoked_but_no_further_than_to_zero() -> None:

@@ -15,7 +15,7 @@ from assay.conformance import answer, differences
 from assay.exact import digest
 from oracle import emission as oracle_emission
 from oracle import settle as oracle_settle
-from oracle.cases import MAX_SIZE, case_of, chain_of, combining, emission_of, seeds, suspecting, warming
+from oracle.cases import MAX_SIZE, case_of, chain_of, choosing, combining, emission_of, seeds, suspecting, warming
 from oracle.random_scheme import KINDS
 
 Doc = dict[str, Any]
@@ -63,6 +63,14 @@ def test_one_settlement(kind: str, seed: int, size: int) -> None:
 @given(seed=seeds(), size=SIZES)
 def test_scores_are_clipped_trimmed_and_held_against_noise(kind: str, seed: int, size: int) -> None:
     case = combining(case_of(seed, kind, size), seed)
+    hold_equal(oracle_settle(case), undigested(answer("settle", case)))
+
+
+@pytest.mark.parametrize("kind", ["tests", "points"])
+@settings(max_examples=CASES)
+@given(seed=seeds(), size=SIZES)
+def test_tasks_pass_by_all_validators_and_invalid_issues_take_points(kind: str, seed: int, size: int) -> None:
+    case = choosing(case_of(seed, kind, size), seed)
     hold_equal(oracle_settle(case), undigested(answer("settle", case)))
 
 

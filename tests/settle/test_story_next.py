@@ -78,6 +78,19 @@ def test_the_next_place_of_trials() -> None:
     assert told(case, "c")["next-place"].facts["trials_passed"] == 6
 
 
+def test_the_next_place_where_a_task_passes_by_all_validators() -> None:
+    case = passing({"a": [8, 9, 8], "b": [5, 3, 4]}, [1, 1, 1])
+    case["scheme"]["score"]["passed_by"] = "all"
+    assert "It is enough if every validator sees all trials of 9 of 10 tasks pass." in said(told(case, "b"), "next-place")
+    facts = told(case, "b")["next-place"].facts
+    assert (facts["tasks_passed"], facts["tasks"]) == (9, 10)
+    assert (
+        "In 3 of 10 tasks every one of them saw all trials pass; only these count as passed. So all have the score 0.3."
+    ) in said(told(case, "b"), "evidence")
+    case["evidence"] = [record for record in case["evidence"] if record["participant"] != "b" or record["task"] != "t0"]
+    assert "only these count" not in said(told(case, "b"), "evidence")
+
+
 def test_the_first_of_equals_is_passed_together_with_the_others() -> None:
     case = passing({"a": [5] * 3, "b": [5] * 3, "c": [5] * 3, "d": [1] * 3}, [1, 1, 1])
     assert "takes place 1 at once" in said(told(case, "d"), "next-place")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
 import shutil
 import subprocess
 import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import assay
 import ledger_kit
 from assay.errors import AssayError
+from assay.exact import canonical, digest
+from assay.ledger import bundle, settling
+from assay.rules.duel import Contest, Side
+from assay.scheme.load import parse
 from depth import depth
 from verifier_kit import CONFORMANCE, ROOT, VERIFIER, Change, changes, node, run
 
@@ -93,6 +100,135 @@ def test_an_archive_a_receipt_and_a_proof(two: Path, tmp_path: Path) -> None:
     assert run(two / "epoch-4", "--key", key_file, "--checkpoint", two / "3.checkpoint").returncode == 0
 
 
+def test_a_zip_is_read_as_macos_and_windows_make_it(two: Path, tmp_path: Path) -> None:
+    for name, way in (("deflated.zip", zipfile.ZIP_DEFLATED), ("stored.zip", zipfile.ZIP_STORED)):
+        with zipfile.ZipFile(tmp_path / name, "w", way) as archive:
+            for path in sorted((two / "epoch-4").rglob("*")):
+                archive.write(path, f"epoch-4/{path.relative_to(two / 'epoch-4')}")
+            archive.writestr("__MACOSX/epoch-4/._inputs.json", b"\x00\x05")
+            archive.writestr("epoch-4/.DS_Store", b"x")
+        found = run(tmp_path / name, "--key", KEY, "--json")
+        assert found.returncode == 0, found.stdout + found.stderr
+        assert json.loads(found.stdout)["recomputed"]
+
+
+@pytest.mark.parametrize("what", ["cut off", "twice", "leads out", "another length", "not deflated", "nothing"])
+def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: Path, what: str) -> None:
+    place = tmp_path / "bundle.zip"
+    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted((two / "epoch-4").rglob("*.*")):
+            archive.write(path, str(path.relative_to(two / "epoch-4")))
+        if what == "leads out":
+            archive.writestr("../x.json", "{}")
+        if what == "twice":
+            with pytest.warns(UserWarning, match="Duplicate name"):
+                archive.writestr("inputs.json", "{}")
+    data = bytearray(place.read_bytes())
+    if what == "cut off":
+        data = data[: len(data) // 2]
+    elif what == "another length":
+        at = data.rindex(b"PK\x01\x02")
+        data[at + 24] ^= 1
+    elif what == "not deflated":
+        data[data.index(b"PK\x03\x04") + 60] ^= 0xFF
+    elif what == "nothing":
+        data = bytearray(b"PK\x03\x04")
+    place.write_bytes(bytes(data))
+    found = run(place, "--key", KEY)
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert " at " not in found.stderr.splitlines()[-1].split(":")[0], found.stderr
+
+
+@pytest.mark.parametrize("kind", ["tests", "workflow", "rubric", "points", "given"])
+def test_evidence_as_parquet_of_every_kind(tmp_path: Path, kind: str) -> None:
+    folder = ledger_kit.made(tmp_path / "folder", kind)
+    ledger_kit.add(folder, ledger_kit.records(kind))
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+        bundle.export(ledger, 3, tmp_path / "epoch-3", as_parquet=True)
+    assert list((tmp_path / "epoch-3" / "evidence").glob("*.parquet"))
+    found = run(tmp_path / "epoch-3", "--key", KEY, "--json")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert json.loads(found.stdout)["recomputed"]
+
+
+def test_parquet_that_was_changed_is_refused(two: Path, tmp_path: Path) -> None:
+    """A value, a row, the file's bytes: each verifier says so. What Assay does not write is named, and is no fault."""
+    whole = Path(shutil.copytree(two / "columns-4", tmp_path / "bundle"))
+    path = next((whole / "evidence").glob("epoch-4.parquet"))
+    table = pq.read_table(path)
+    outcomes = table.column("outcome").to_pylist()
+    outcomes[1] = "fail" if outcomes[1] == "pass" else "pass"
+    data = path.read_bytes()
+    trials = [[None if trial == 1 else trial for trial in table.column("trial").to_pylist()]]
+    sparse = table.set_column(table.schema.get_field_index("trial"), "trial", trials).drop_columns(["image"])
+    right: dict[str, Callable[[], object]] = {
+        "plain": lambda: pq.write_table(table, path, compression="none", use_dictionary=False),
+        "small pages": lambda: pq.write_table(table, path, compression="zstd", data_page_size=64, write_batch_size=2),
+        "groups": lambda: pq.write_table(table, path, compression="zstd", row_group_size=5),
+        "another column": lambda: pq.write_table(table.append_column("more", [["x"] * len(table)]), path, compression="zstd"),
+        "without defaults": lambda: pq.write_table(sparse, path, compression="zstd"),
+    }
+    wrong: dict[str, Callable[[], object]] = {
+        "a value": lambda: pq.write_table(table.set_column(table.schema.get_field_index("outcome"), "outcome", [outcomes]), path),
+        "a row less": lambda: pq.write_table(table.slice(1), path, compression="zstd"),
+        "cut off": lambda: path.write_bytes(data[:-9]),
+        "no Parquet": lambda: path.write_bytes(b"PAR1" + b"\x15" * 64 + b"PAR1"),
+        "in two files": lambda: shutil.copy(two / "epoch-4" / "evidence" / "epoch-4.jsonl", path.with_suffix(".jsonl")),
+    }
+    for name, change in (right | wrong).items():
+        change()
+        found = run(whole, "--key", KEY)
+        assert found.returncode == (0 if name in right else 1), (name, found.stdout, found.stderr)
+        try:
+            assay.verify(whole, key=KEY)
+            verified = True
+        except AssayError:
+            verified = False
+        assert verified == (name in right), name
+        path.write_bytes(data)
+        assert "node:internal" not in found.stderr, (name, found.stderr)
+    path.with_suffix(".jsonl").unlink()
+    pq.write_table(table, path, compression="snappy")
+    found = run(whole, "--key", KEY)
+    assert found.returncode == 1
+    assert "unsupported" in found.stderr
+    assert "Zstandard" in found.stderr
+
+
+def test_files_that_the_reader_trusts_are_compared(two: Path, tmp_path: Path) -> None:
+    own = two / "scheme.toml"
+    for what in ("epoch-4", "4.receipt", "4.proof"):
+        assert run(two / what, "--key", KEY, "--scheme", own).returncode == 0, what
+    changed = tmp_path / "scheme.toml"
+    changed.write_text(own.read_text(encoding="utf-8").replace('kind = "tests"', 'kind = "tests"\ntrials = 7'), encoding="utf-8")
+    found = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
+    assert found.returncode == 1
+    assert "another than your file's" in found.stderr
+    changed.write_text("a = [", encoding="utf-8")
+    found = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
+    assert (found.returncode, found.stderr.splitlines()[0].startswith(f"error: {changed}: is no TOML")) == (2, True)
+
+
+def test_a_split_is_compared_with_a_subnet_file(tmp_path: Path) -> None:
+    cases = json.loads((CONFORMANCE / "emission-receipt.json").read_text(encoding="utf-8"))["cases"]
+    case = next(one["input"] for one in cases if one["input"].get("subnet") and "error" not in one["output"])
+    split, subnet = tmp_path / "emission.receipt", tmp_path / "subnet.toml"
+    split.write_text(case["receipt"], encoding="utf-8")
+    rows = case["subnet"].pop("competitions")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in case["subnet"].items() if value is not None]
+    for row in rows:
+        lines += ["[[competitions]]", *(f"{name} = {json.dumps(value)}" for name, value in row.items())]
+    subnet.write_text("\n".join(lines), encoding="utf-8")
+    found = run(split, "--key", case["key"], "--subnet", subnet)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "those of your subnet file" in found.stdout
+    subnet.write_text("burn_uid = 9999\n" + "\n".join(line for line in lines if "burn_uid" not in line), encoding="utf-8")
+    found = run(split, "--key", case["key"], "--subnet", subnet)
+    assert found.returncode == 1
+    assert "burn_uid is another than the subnet file's" in found.stderr
+
+
 def test_a_difference_is_named_with_both_values(two: Path, tmp_path: Path) -> None:
     place = tmp_path / "changed"
     shutil.copytree(two / "epoch-3", place)
@@ -133,8 +269,8 @@ def test_what_is_no_evidence_of_assay_is_refused_with_a_sentence(tmp_path: Path)
         assert "at " not in found.stderr.split(":")[0], found.stderr
 
 
-def explained(bundle: Path, participant: str) -> str:
-    found = run("explain", bundle, participant, "--key", KEY)
+def explained(place: Path, participant: str) -> str:
+    found = run("explain", place, participant, "--key", KEY)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -148,13 +284,13 @@ def test_it_explains_the_numbers_of_the_settlement(two: Path) -> None:
     assert "There is no participant" in explained(two / "epoch-4", "nobody")
 
 
-def of_assay(bundle: Path, change: Change) -> tuple[bool, str]:
+def of_assay(folder: Path, change: Change) -> tuple[bool, str]:
     """Whether Assay verifies the bundle with one file changed."""
-    place = bundle / change.path
+    place = folder / change.path
     before = place.read_bytes()
     place.write_bytes(change.data)
     try:
-        assay.verify(bundle, key=KEY)
+        assay.verify(folder, key=KEY)
     except AssayError as error:
         return False, str(error)
     finally:
@@ -164,15 +300,14 @@ def of_assay(bundle: Path, change: Change) -> tuple[bool, str]:
 
 @pytest.mark.parametrize("way", ["bulk", pytest.param("records", marks=pytest.mark.full)])
 def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path, way: str) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(two / "epoch-4", bundle)
-    every = changes(bundle)
+    place = Path(shutil.copytree(two / "epoch-4", tmp_path / "bundle"))
+    every = changes(place)
     assert len(every) > 1000
     step = depth(len(every) // 40, 1)
     some = every[::step] if way == "bulk" else every[step // 2 :: step]
     lines = "".join(f"{one}\n" for one in ['{"path": null}', *(change.line() for change in some)])
     done = subprocess.run(
-        [node(), str(Path(__file__).parent / "changed.mjs"), str(bundle), KEY, way],
+        [node(), str(Path(__file__).parent / "changed.mjs"), str(place), KEY, way],
         input=lines,
         capture_output=True,
         text=True,
@@ -185,7 +320,7 @@ def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path,
     assert len(answers) == len(some)
     wrong = []
     for change, answer in zip(some, answers, strict=True):
-        verified, why = of_assay(bundle, change)
+        verified, why = of_assay(place, change)
         if verified or answer["verified"]:
             wrong.append((change.path, change.where, verified, why, answer))
     assert wrong == []
@@ -198,36 +333,6 @@ def test_it_imports_nothing_but_itself_and_node() -> None:
         allowed = re.compile(r"(\.\./|\./)[\w./-]+\.js" + (r"|node:[\w/]+" if path.parent.name == "bin" else ""))
         assert [name for name in named if not allowed.fullmatch(name)] == [], path
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), path
-
-
-def test_the_page_is_small() -> None:
-    """All there is, compressed as web servers send it: the code of hotkeys and post-quantum witnesses too."""
-    every = [VERIFIER / "index.html", *VERIFIER.glob("page/*"), *VERIFIER.glob("lib/*.js"), *VERIFIER.glob("vendor/*.js")]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in every) <= 150_000
-
-
-def loaded_first() -> list[Path]:
-    """What a browser loads before anything is dropped on the page: the page, its worker, and all that they import at once."""
-    found: list[Path] = []
-    waiting = [VERIFIER / name for name in ("index.html", "page/style.css", "page/page.js", "page/worker.js")]
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.append(path)
-        if path.suffix == ".js":
-            text = path.read_text(encoding="utf-8")
-            waiting += [(path.parent / name).resolve() for name in re.findall(r'^import .* from "([^"]+)";$', text, re.MULTILINE)]
-    return found
-
-
-def test_a_first_visit_loads_little_and_the_folder_is_small() -> None:
-    """In bytes as they are, without compression; code of hotkeys and the like is loaded when it is wanted."""
-    first = loaded_first()
-    assert VERIFIER / "lib" / "bundle.js" in first
-    assert sum(path.stat().st_size for path in first) <= 200_000
-    offered = [VERIFIER / "index.html", *VERIFIER.glob("page/*"), *VERIFIER.glob("lib/*.js"), *VERIFIER.glob("vendor/*.js")]
-    assert sum(path.stat().st_size for path in offered) <= 400_000
 
 
 def test_vendored_files_are_those_that_were_looked_at() -> None:
@@ -248,3 +353,36 @@ def test_vendored_files_are_made_of_the_pinned_packages() -> None:
         [node(), "verifier/vendor/make.mjs", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_duel_is_followed_step_by_step(tmp_path: Path) -> None:
+    scheme = parse('[scheme]\nname = "small"\n[score]\nkind = "tests"\ntrials = 4\n[duel]\nmargin = "10%"\n')
+    sides, tasks = (Side("ann", "first"), Side("bob", "second")), tuple(f"t{number}" for number in range(10))
+    contest = Contest(scheme, 4, "v1", *sides, (3, "sha256:" + "5c" * 32), tasks, "sha256:" + "0" * 64)
+    ahead = {pair: at % 5 > 0 for at, pair in enumerate(contest.along)}
+    behind = {pair: at % 4 == 0 for at, pair in enumerate(contest.along)}
+    duel = contest.fought(ahead, behind)
+    file = tmp_path / "duel.json"
+
+    def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        file.write_bytes(canonical(document))
+        return run(file)
+
+    good = checked(duel)
+    assert good.returncode == 0, good.stderr
+    assert f"ann is better than bob: each of {len(duel['path'])} steps of 40 was computed again" in good.stdout
+    assert "–  evidence" in good.stdout
+    for change, why in (
+        ({"winner": "king"}, "winner differs"),
+        ({"path": [duel["path"][0] | {"king_wealth": "1"}, *duel["path"][1:]]}, r"path\[0\] differs"),
+        ({"path": [*duel["path"][1::-1], *duel["path"][2:]]}, "the receipt gives another order"),
+        ({"path": duel["path"][:-1]}, "a pair is missing in the path"),
+        ({"alpha": "0.5"}, r"path\[[0-9]+\] differs"),
+        ({"winner": None, "by": None}, "the duel is not decided yet"),
+    ):
+        changed = {name: value for name, value in (duel | change).items() if name != "digest"}
+        found = checked(changed | {"digest": digest(changed)})
+        assert found.returncode == 1
+        assert re.search(why, found.stderr), found.stderr
+    assert "the digest is of another document" in checked(duel | {"epoch": 5}).stderr
+    assert checked(contest.fought(behind, ahead)).stdout.startswith("✓  duel        bob stays before ann")

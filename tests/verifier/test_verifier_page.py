@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import http.server
 import json
 import shutil
@@ -86,7 +87,10 @@ def checked(page: Page, what: Path, key: str = KEY) -> str:
     return page.inner_text("#h-verdict")
 
 
-def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, two: Path) -> None:
+def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, site: str, two: Path) -> None:
+    fetched = set[str]()
+    page.context.on("request", lambda request: fetched.add(request.url.removeprefix(site)))
+    page.goto(f"{site}index.html?again")
     assert checked(page, two / "epoch-4") == "Verified, and computed again to the bit"
     settlement = json.loads((two / "epoch-4" / "settlement.json").read_text(encoding="utf-8"))
     board = page.inner_text("#board")
@@ -101,6 +105,11 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, two: Path)
     assert str(settlement["weights"][-1]["u16"]) in page.inner_text("#told")
     page.wait_for_selector("#other tbody tr")
     assert page.inner_text("#moved").startswith("As settled")
+    # All that a reader of a bundle loads, compressed as services send it; what others wrote is loaded only when it is needed.
+    files = {address.partition("?")[0] for address in fetched if not address.startswith("data:")}
+    assert {"index.html", "lib/bulk.js", "lib/explain.js", "lib/whatif.js"} <= files
+    assert not any(address.startswith("vendor/") for address in files)
+    assert sum(len(gzip.compress((VERIFIER / address).read_bytes())) for address in files) <= 100_000
     page.fill("#w-cap", "0.1")
     page.wait_for_function("() => document.querySelector('#moved').textContent.startsWith('What if')")
     assert "Not settled" in page.inner_text("#moved")
@@ -132,6 +141,9 @@ def test_receipts_proofs_and_other_keys(page: Page, two: Path, tmp_path: Path) -
     assert checked(page, two / "4.proof") == "Verified"
     assert "m1" in page.inner_text("#about")
     assert checked(page, two / "4.receipt", KEY.replace("small", "large")) == "Not verified"
+    shutil.make_archive(str(tmp_path / "epoch-3"), "zip", two, "epoch-3")
+    assert checked(page, tmp_path / "epoch-3.zip") == "Verified, and computed again to the bit"
+    assert checked(page, two / "columns-4") == "Verified, and computed again to the bit"
     hostile = tmp_path / "hostile.receipt"
     hostile.write_text('{"schema":"<img src=x onerror=alert(1)>","a":"\\u202e"}', encoding="utf-8")
     assert checked(page, hostile) == "Not verified"

@@ -6,20 +6,23 @@ import { open, readdir, stat } from "node:fs/promises";
 import { join, relative, sep } from "node:path";
 import { createInterface } from "node:readline";
 import { keyFrom, verify } from "../lib/bundle.js";
-import { canonical, parse } from "../lib/json.js";
+import { Refused, Unsupported } from "../lib/errors.js";
+import { canonical, Float, parse } from "../lib/json.js";
 import { readTar } from "../lib/tar.js";
 
-const HELP = `Usage: assay-verify WHAT [--key KEY] [--policy FILE] [--checkpoint FILE] [--json]
+const HELP = `Usage: assay-verify WHAT [--key KEY] [--policy FILE] [--checkpoint FILE] [--scheme FILE] [--subnet FILE] [--json]
        assay-verify explain BUNDLE PARTICIPANT [--key KEY]
        assay-verify conformance FOLDER|FILE [--case NAME]
        assay-verify --cases
 
-Checks what \`assay verify\` checks, in another program: WHAT is a bundle (a folder or a .tar), a receipt,
-a participant's proof, a signed split or its folder, or a proof of a fork. It works offline.
+Checks what \`assay verify\` checks, in another program: WHAT is a bundle (a folder, a .tar or a .zip), a receipt,
+a participant's proof, a signed split or its folder, a duel, or a proof of a fork. It works offline.
 
   --key KEY          the log's public key, or a file with it, such as ledger.toml
   --policy FILE      witnesses (C2SP tlog-policy): a quorum must have cosigned
   --checkpoint FILE  a checkpoint of the log that was seen before
+  --scheme FILE      a scheme.toml that the settlement must follow
+  --subnet FILE      a subnet file that a signed split must follow
   --json             as canonical JSON
   --cases            answer conformance cases: one JSON line in, one out (docs/conformance.md)
 
@@ -28,7 +31,7 @@ Exit code 0: every check passed; 1: one failed, or a part is not supported here;
 
 class Wrong extends Error {}
 
-const OPTIONS = { "--key": "key", "--policy": "policy", "--checkpoint": "checkpoint", "--case": "case" };
+const OPTIONS = { "--key": "key", "--policy": "policy", "--checkpoint": "checkpoint", "--case": "case", "--scheme": "scheme", "--subnet": "subnet" };
 
 function readArguments(words) {
   const found = { rest: [], json: false, cases: false };
@@ -50,6 +53,25 @@ const textOf = (path, what) => {
   if (!existsSync(path)) throw new Wrong(`${path}: there is no such ${what}`);
   return readFileSync(path, "utf8");
 };
+
+/** A file of TOML as its JSON: whole numbers as numbers, all others as the verifier's floats. */
+async function readToml(path, what) {
+  const { parse: parseToml, TomlDate } = await import("../vendor/toml.js");
+  const plain = (value) => {
+    if (typeof value === "bigint" && value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER) return Number(value);
+    if (typeof value === "bigint" || typeof value === "number") return new Float(Number(value));
+    if (value instanceof TomlDate) return value.toISOString();
+    if (Array.isArray(value)) return value.map(plain);
+    if (typeof value !== "object") return value;
+    return Object.assign(Object.create(null), Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, plain(inner)])));
+  };
+  try {
+    return plain(parseToml(textOf(path, what), { integersAsBigInt: true }));
+  } catch (error) {
+    if (error instanceof Wrong) throw error;
+    throw new Wrong(`${path}: is no TOML: ${error.message.split("\n")[0]}`);
+  }
+}
 
 /** A folder's files, with "/" in their paths on every system. Links are not followed. */
 async function readFolder(folder) {
@@ -84,13 +106,14 @@ async function readArchive(path) {
     await file.read(bytes, 0, bytes.length, from);
     return bytes;
   };
-  return await readTar(slice, (await file.stat()).size);
+  const read = path.endsWith(".zip") ? (await import("../lib/zip.js")).readZip : readTar;
+  return await read(slice, (await file.stat()).size);
 }
 
 async function readWhat(path) {
   if (!existsSync(path)) throw new Wrong(`${path}: there is no such file or folder`);
   if (statSync(path).isDirectory()) return { files: await readFolder(path) };
-  if (path.endsWith(".tar")) return { files: await readArchive(path) };
+  if (/\.(tar|zip)$/.test(path)) return { files: await readArchive(path) };
   if (statSync(path).size > 256 << 20) throw new Wrong(`${path}: a single file of more than 256 MiB is no receipt and no proof`);
   return { text: readFileSync(path, "utf8") };
 }
@@ -125,6 +148,7 @@ async function optionsOf(found) {
   const progress = process.stderr.isTTY && !found.json ? (stage, part) => process.stderr.write(`\r${stage} ${Math.floor(part * 100)} %   \r`) : () => {};
   return {
     key, progress, bulk: async () => (await import("../lib/bulk.js")).bulk, now: Date.now(), policy: found.policy ? textOf(found.policy, "policy") : null, checkpoint: found.checkpoint ? textOf(found.checkpoint, "checkpoint") : null,
+    scheme: found.scheme ? await readToml(found.scheme, "scheme") : null, subnet: found.subnet ? await readToml(found.subnet, "subnet file") : null,
   };
 }
 
@@ -188,8 +212,8 @@ async function main(words) {
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  if (!(error instanceof Wrong)) throw error;
+  if (!(error instanceof Wrong || error instanceof Refused || error instanceof Unsupported)) throw error;
   console.error(`error: ${error.message}`);
-  process.exitCode = 2;
+  process.exitCode = error instanceof Wrong ? 2 : 1;
 }
 

@@ -7,7 +7,7 @@ import { refuse } from "./errors.js";
 import { canonical, parse } from "./json.js";
 import { openEnvelope, signers, statementOf } from "./dsse.js";
 import { keyId, readKey, refuseSmallOrder } from "./keys.js";
-import { leafHash, rootOfLeaves, rootText } from "./merkle.js";
+import { rootOf, rootText } from "./merkle.js";
 import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
 import { staged, subjects } from "./receipts.js";
 import { KINDS } from "./scheme.js";
@@ -58,7 +58,7 @@ export async function openBatch(envelope, code) {
 export function checkRoot({ statement: { subject }, count, root }, digests, submissions, code) {
   const distinct = [...new Set(digests)].sort();
   if (distinct.length !== count) refuse(`the statement counts ${count} records`, { code, expected: count, found: distinct.length });
-  const found = rootText(rootOfLeaves(distinct.map((digest) => leafHash(fromHex(digest)))));
+  const found = rootText(rootOf(distinct.map(fromHex)));
   if (found !== root) refuse("the root is of other records", { code, expected: root, found });
   const names = [...new Set(submissions)].sort(byUtf8);
   if (names.length !== subject.length || names.some((name, i) => subject[i].name !== name)) refuse("the subjects are not the submissions of the records", { code });

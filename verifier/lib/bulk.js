@@ -7,74 +7,17 @@ import { canonical, isObject, parse } from "./json.js";
 import * as read from "./fields.js";
 import { rootText } from "./merkle.js";
 import { many } from "./sha4.js";
-import { openBatch } from "./batches.js";
 import { readRecord, recordText, withoutSeq } from "./records.js";
 import { byUtf8 } from "./exact.js";
+import { inWords, isAt, viewOf, Words } from "./words.js";
 import { readTasks } from "./inputs.js";
 import { testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
-import { equalText, membersOf, short } from "./epoch.js";
+import { equalText, membersOf, opened, short } from "./epoch.js";
 import { staged } from "./receipts.js";
 
 const OUTCOMES = ["pass", "fail", "timeout", "error"];
 const LONGEST_LINE = 1 << 20;
-
-/** Texts as small numbers, found by their bytes. */
-class Words {
-  constructor(check) {
-    this.check = check;
-    this.texts = [];
-    this.bytes = [];
-    this.table = new Int32Array(1 << 12).fill(-1);
-    this.ids = new Map();
-    this.last = -1;
-  }
-
-  /** The number of the text data[from, to); its characters are checked when it is new. */
-  id(data, from, to) {
-    if (this.last >= 0 && this.same(this.last, data, from, to)) return this.last;
-    let hash = 0x811c9dc5;
-    for (let i = from; i < to; i++) hash = Math.imul(hash ^ data[i], 0x01000193);
-    for (let at = hash & (this.table.length - 1); ; at = (at + 1) & (this.table.length - 1)) {
-      const id = this.table[at];
-      if (id < 0) return (this.last = this.add(fromUtf8(data.subarray(from, to)), at));
-      if (this.same(id, data, from, to)) return (this.last = id);
-    }
-  }
-
-  same(id, data, from, to) {
-    const own = this.bytes[id];
-    if (own.length !== to - from) return false;
-    for (let i = 0; i < own.length; i++) if (own[i] !== data[from + i]) return false;
-    return true;
-  }
-
-  add(text, at) {
-    this.check(text);
-    const id = this.texts.push(text) - 1;
-    this.bytes.push(new TextEncoder().encode(text));
-    this.ids.set(text, id);
-    this.table[at] = id;
-    if (this.texts.length * 2 > this.table.length) this.grow();
-    return id;
-  }
-
-  of(text) {
-    const bytes = new TextEncoder().encode(text);
-    return this.id(bytes, 0, bytes.length);
-  }
-
-  grow() {
-    this.table = new Int32Array(this.table.length * 4).fill(-1);
-    this.bytes.forEach((own, id) => {
-      let hash = 0x811c9dc5;
-      for (const byte of own) hash = Math.imul(hash ^ byte, 0x01000193);
-      let at = hash & (this.table.length - 1);
-      while (this.table[at] >= 0) at = (at + 1) & (this.table.length - 1);
-      this.table[at] = id;
-    });
-  }
-}
 
 /** One column for each field; they grow together. */
 class Columns {
@@ -109,7 +52,7 @@ function grown(old, array) {
 const ascii = (text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0));
 const [EPOCH, KIND, OUTCOME, PARTICIPANT, SUBMISSION, TASK, TRIAL, VALIDATOR, SEQ] = [
   '{"epoch":', ',"kind":"tests","observed_at":"', '","outcome":"', '","participant":"', '","submission":"', '","task":"', '","trial":', ',"validator":"', '","seq":',
-].map(ascii);
+].map((text) => inWords(ascii(text)));
 const TIME = ascii("0000-00-00T00:00:00.000000Z");
 const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 const QUOTE = 0x22;
@@ -120,11 +63,14 @@ class Reader {
   constructor(columns) {
     this.columns = columns;
     this.at = 0;
+    this.data = this.view = null;
+    this.held = []; // the submission that each participant had last
   }
 
-  is(data, word) {
-    for (let i = 0; i < word.length; i++) if (data[this.at + i] !== word[i]) return false;
-    this.at += word.length;
+  is(data, word, to) {
+    const end = this.at + word.bytes.length;
+    if (end > to || !isAt(word, data, this.view, this.at, end)) return false;
+    this.at = end;
     return true;
   }
 
@@ -144,10 +90,19 @@ class Reader {
     return i;
   }
 
-  word(data, to, words) {
+  /** `guess`: the number of the text that is likely here. */
+  word(data, to, words, guess) {
+    if (guess >= 0 && words.plain[guess]) {
+      const own = words.bytes[guess];
+      const after = this.at + own.bytes.length;
+      if (after < to && data[after] === QUOTE && isAt(own, data, this.view, this.at, after)) {
+        this.at = after;
+        return guess;
+      }
+    }
     const end = this.end(data, to);
     if (end < 0) return -1;
-    const id = words.id(data, this.at, end);
+    const id = words.id(data, this.view, this.at, end);
     this.at = end;
     return id;
   }
@@ -190,25 +145,27 @@ class Reader {
     const { columns: all } = this;
     const row = all.count;
     this.at = from;
-    if (!this.is(data, EPOCH)) return false;
+    if (this.data !== data) [this.data, this.view] = [data, viewOf(data)];
+    if (!this.is(data, EPOCH, to)) return false;
     const epoch = this.number(data);
-    if (epoch < 0 || !this.is(data, KIND) || !this.time(data, to) || !this.is(data, OUTCOME)) return false;
+    if (epoch < 0 || !this.is(data, KIND, to) || !this.time(data, to) || !this.is(data, OUTCOME, to)) return false;
     const outcome = this.outcome(data, to);
-    if (outcome < 0 || !this.is(data, PARTICIPANT)) return false;
-    const participant = this.word(data, to, all.words.participant);
-    if (participant < 0 || !this.is(data, SUBMISSION)) return false;
-    const submission = this.word(data, to, all.words.submission);
-    if (submission < 0 || !this.is(data, TASK)) return false;
-    const task = this.word(data, to, all.words.task);
-    if (task < 0 || !this.is(data, TRIAL)) return false;
+    if (outcome < 0 || !this.is(data, PARTICIPANT, to)) return false;
+    const participant = this.word(data, to, all.words.participant, -1);
+    if (participant < 0 || !this.is(data, SUBMISSION, to)) return false;
+    const submission = this.word(data, to, all.words.submission, this.held[participant] ?? -1);
+    this.held[participant] = submission;
+    if (submission < 0 || !this.is(data, TASK, to)) return false;
+    const task = this.word(data, to, all.words.task, -1);
+    if (task < 0 || !this.is(data, TRIAL, to)) return false;
     const trial = this.number(data);
-    if (trial < 1 || trial > read.BILLION || !this.is(data, VALIDATOR)) return false;
-    const validator = this.word(data, to, all.words.validator);
+    if (trial < 1 || trial > read.BILLION || !this.is(data, VALIDATOR, to)) return false;
+    const validator = this.word(data, to, all.words.validator, row ? all.validator[row - 1] : -1);
     const cut = this.at + 1;
-    if (validator < 0 || !this.is(data, SEQ)) return false;
+    if (validator < 0 || !this.is(data, SEQ, to)) return false;
     const seq = this.number(data);
     if (seq < 0 || data[this.at] !== 0x7d || this.at + 1 !== to) return false;
-    many.add(data, from, cut + 1 - from, 0x7d, all.digests, row * 32);
+    many.add(data, this.view, from, cut + 1 - from, 0x7d, all.digests, row * 32);
     return this.row(row, { seq, epoch, validator, participant, submission, task, trial, outcome });
   }
 
@@ -220,7 +177,7 @@ class Reader {
     if (recordText(record) !== canonical(withoutSeq(value))) wrong("the record is not in its canonical form");
     if (record.kind !== "tests") wrong(`a record of kind ${record.kind} among those of tests`);
     const bytes = new TextEncoder().encode(recordText(record));
-    many.add(bytes, 0, bytes.length, 0x7d, all.digests, all.count * 32);
+    many.add(bytes, viewOf(bytes), 0, bytes.length, 0x7d, all.digests, all.count * 32);
     const ids = Object.fromEntries(Object.entries(all.words).map(([name, words]) => [name, words.of(record[name])]));
     this.row(all.count, { seq: value.seq, epoch: record.epoch, trial: record.trial, outcome: OUTCOMES.indexOf(record.outcome), ...ids });
   }
@@ -242,16 +199,14 @@ class Reader {
 
 /** The leaf hashes of rows from `first` on: SHA-256(00 ‖ seq in 8 bytes ‖ digest). */
 function hashLeaves({ seq, digests, leaves, count }, first) {
-  const { bytes } = many;
+  const { bytes, view } = many;
   for (const base of many.bases) bytes[base] = 0;
+  const from = viewOf(digests);
   const fill = (i, base) => {
     const row = first + i;
-    let [high, low] = [Math.floor(seq[row] / 2 ** 32), seq[row] >>> 0];
-    for (let k = 4; k > 0; k--, high >>>= 8, low >>>= 8) {
-      bytes[base + k] = high;
-      bytes[base + 4 + k] = low;
-    }
-    for (let k = 0, from = row * 32; k < 32; k++) bytes[base + 9 + k] = digests[from + k];
+    view.setUint32(base + 1, Math.floor(seq[row] / 2 ** 32));
+    view.setUint32(base + 5, seq[row] >>> 0);
+    for (let k = 0; k < 32; k += 4) view.setInt32(base + 9 + k, from.getInt32(row * 32 + k, true), true);
   };
   many.each(count - first, 41, fill, leaves, (i) => (first + i) * 32);
 }
@@ -352,10 +307,11 @@ function batchRoot(columns, rows) {
   const order = Uint32Array.from(rows.keys()).sort((a, b) => keys[a] - keys[b] || compare(digests, rows[a], rows[b]));
   const distinct = [];
   for (const i of order) if (distinct.length === 0 || compare(digests, distinct.at(-1), rows[i]) !== 0) distinct.push(rows[i]);
-  const { bytes } = many;
+  const { bytes, view } = many;
   for (const base of many.bases) bytes[base] = 0;
+  const from = viewOf(digests);
   const fill = (i, base) => {
-    for (let k = 0, from = distinct[i] * 32; k < 32; k++) bytes[base + 1 + k] = digests[from + k];
+    for (let k = 0; k < 32; k += 4) view.setInt32(base + 1 + k, from.getInt32(distinct[i] * 32 + k, true), true);
   };
   const level = new Uint8Array(distinct.length * 32);
   many.each(distinct.length, 33, fill, level, (i) => i * 32);
@@ -375,23 +331,14 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
   const [digests, validators] = [new Set(), new Set()];
-  const opening = [];
-  const open = (row) => openBatch(isObject(row) ? row.envelope : null, "signatures").then((batch) => ({ batch }), (error) => ({ error }));
-  for (let i = 0; i < batches.length; i++) {
-    // Some signatures at a time, so that the browser checks them beside this thread.
-    while (opening.length < Math.min(batches.length, i + 64)) opening.push(open(batches[opening.length]));
-    const name = `batches.jsonl, line ${i + 1}`;
-    if (!isObject(batches[i]) || Object.keys(batches[i]).sort().join() !== "envelope,members") wrong(`${name}: a batch is {"envelope", "members"}`);
-    const { batch, error } = await opening[i];
-    opening[i] = null;
-    if (error) throw error;
+  for await (const [i, { members }, batch, name] of opened(batches, wrong)) {
     if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
     digests.add(batch.digest);
     validators.add(batch.validator);
     if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
     if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
     if (batch.kind !== "tests") wrong(`${name}: it is of another kind`);
-    const rows = membersOf(batches[i].members, { get: find }, name, wrong);
+    const rows = membersOf(members, { get: find }, name, wrong);
     const validator = columns.words.validator.ids.get(batch.validator);
     const submissions = new Set();
     for (const row of rows) {
@@ -401,7 +348,7 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
       if (taskSet === null || batch.task_set === taskSet) right[row] = 1;
     }
     const { count, root } = batchRoot(columns, rows);
-    const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(batches[i].members)} was changed after ${batch.validator} signed it`;
+    const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(members)} was changed after ${batch.validator} signed it`;
     if (count !== batch.count) wrong(`${name}: ${changed}`, { expected: batch.count, found: count });
     if (root !== batch.root) wrong(`${name}: ${changed}`, { expected: batch.root, found: root });
     const names = [...submissions].map((id) => columns.words.submission.texts[id]).sort(byUtf8);
@@ -465,13 +412,15 @@ function tally(columns, order, right, document, epoch) {
 function votesOf({ document }, { cells, tasks, trials }) {
   const wide = tasks.length * trials;
   const many = document.validators.length;
+  const joint = document.scheme.score.passed_by === "all";
   const vote = (sheet) => {
     let [passed, whole] = [0, 0];
     for (const outcome of sheet) {
       if (outcome < 3) whole++;
       if (outcome === 0) passed++;
     }
-    return testsVote({ passed, whole }, wide);
+    const wholly = joint ? new Set(tasks.filter((_, i) => sheet.subarray(i * trials, (i + 1) * trials).every((outcome) => outcome === 0))) : undefined;
+    return testsVote({ passed, whole }, wide, wholly);
   };
   const votes = new Map(document.participants.map((row) => [row.key, new Map()]));
   for (const [cell, sheet] of cells) votes.get(document.participants[Math.floor(cell / many)].key).set(document.validators[cell % many].key, vote(sheet));

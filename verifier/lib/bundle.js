@@ -7,7 +7,7 @@
 
 import { concat, equal, fromUtf8, toBase64, toHex } from "./bytes.js";
 import { refuse, Refused, Unsupported } from "./errors.js";
-import { isObject, parse } from "./json.js";
+import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { noteKeyId } from "./keys.js";
 import { checkSeen, checkTiles, checkWitnesses, openCheckpoint, readPolicy, readVkey } from "./notes.js";
 import { checkConsistency } from "./merkle.js";
@@ -44,8 +44,9 @@ async function readText(files, path, limit, stage) {
   }
 }
 
-async function readJson(files, path, limit, stage) {
-  const text = await readText(files, path, limit, stage);
+const readJson = async (files, path, limit, stage) => jsonOf(await readText(files, path, limit, stage), path, stage);
+
+function jsonOf(text, path, stage) {
   return staged(stage, () => {
     try {
       return parse(text, { code: stage });
@@ -156,7 +157,7 @@ function evidenceFiles(files) {
   for (const path of files.paths) {
     const match = EVIDENCE.exec(path);
     if (!match) continue;
-    if (match[2] === "parquet") throw new Unsupported(`${path}: evidence as Parquet is not read here; \`assay verify\` reads it, and \`assay export epoch\` without --parquet writes JSON lines`);
+    if (found.has(Number(match[1]))) refuse(`${path}: the evidence of epoch ${match[1]} stands in two files`, { code: "evidence", stage: "evidence", where: path });
     found.set(Number(match[1]), path);
   }
   return found;
@@ -191,11 +192,16 @@ async function checkBundle(files, options, report) {
   const signed = await found.checkBatches(await readJsonLines(files, "batches.jsonl", LIMITS["batches.jsonl"], "signatures"), { origin: checkpoint.origin, competition: predicate.competition });
   report.did("signatures", `${several(signed.batches, "batch", "batches")} by ${several(signed.validators.size, "validator")}`);
   const document = checkInputs(inputs, receipt);
-  report.did("inputs", `${several(document.participants.length, "participant")}, ${several(document.validators.length, "validator")}, scheme ${predicate.scheme}`);
+  const own = options.scheme === null ? "" : ", which is your file's";
+  if (own) await sameScheme(options.scheme, predicate.scheme);
+  report.did("inputs", `${several(document.participants.length, "participant")}, ${several(document.validators.length, "validator")}, scheme ${predicate.scheme}${own}`);
   progress("settlement", 0);
   const previous = staged("settlement", () => readPrevious(before, document, predicate.epoch));
   const { computed, context, rests } = found.settle(document, previous, predicate, signed);
-  checkSettlement(await readJson(files, "settlement.json", LIMITS["settlement.json"], "settlement"), computed, receipt);
+  // A file that is the computed settlement, letter by letter, is not read field by field.
+  const settlement = await readText(files, "settlement.json", LIMITS["settlement.json"], "settlement");
+  const same = settlement.trimEnd() === canonical(computed);
+  checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
   report.did("settlement", `computed again to the bit: ${computed.digest}`);
   report.recomputed = true;
   checkResults(computed, rests(), receipt);
@@ -205,14 +211,22 @@ async function checkBundle(files, options, report) {
   return { what: "bundle", settlement: computed, context, chain };
 }
 
+/** A scheme that the reader trusts, its TOML as JSON. */
+async function sameScheme(file, digest) {
+  const { readScheme } = await import("./scheme.js");
+  const found = staged("inputs", () => digestOfJson(readScheme(file)));
+  if (found !== digest) refuse("the receipt's scheme is another than your file's", { code: "inputs", stage: "inputs", where: "scheme", expected: found, found: digest });
+}
+
 /** A policy binds the log's own checkpoint, or a newer one that continues it. */
 async function checkPolicy(log, options, vkey, report) {
   await witnessed(report, log.checkpoint, options.policy, options.now);
 }
 
 /** The records of a bundle, in bulk where that is possible, and what is computed from them. */
-async function evidence(files, options, chain, inputs) {
-  const paths = evidenceFiles(files);
+async function evidence(given, options, chain, inputs) {
+  const paths = evidenceFiles(given);
+  const files = [...paths.values()].some((path) => path.endsWith(".parquet")) ? (await import("./parquet.js")).asLines(given) : given;
   if (options.bulk && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
     const bulk = await options.bulk();
     return await bulk(files, paths, chain, options.progress);
@@ -247,6 +261,7 @@ async function checkReceipt(text, options, report) {
   report.did("receipt", `${predicate.competition} epoch ${predicate.epoch}, ${whoSigned(key, options.key)}`);
   report.did("log", `entry ${receipt.index} of ${checkpoint.size} in ${checkpoint.origin}, by a signed checkpoint`);
   const vkey = readVkey(key);
+  if (options.scheme) await sameScheme(options.scheme, predicate.scheme);
   if (options.checkpoint) await sameCheckpoint(checkpoint, options.checkpoint, vkey, report);
   if (options.policy) await witnessed(report, checkpoint, options.policy, options.now);
   report.not("evidence", "the bundle of the epoch has it");
@@ -270,6 +285,7 @@ async function checkProof(text, options, report) {
   report.did("receipt", `${predicate.competition} epoch ${predicate.epoch}, ${whoSigned(key, options.key)}`);
   report.did("log", `entry ${index} of ${checkpoint.size} in ${checkpoint.origin}, by a signed checkpoint`);
   if (options.policy) await witnessed(report, checkpoint, options.policy, options.now);
+  if (options.scheme) await sameScheme(options.scheme, predicate.scheme);
   report.did("results", `the result of ${proof.result.participant}${proof.result.rank === null ? "" : ` (rank ${proof.result.rank})`} is one of ${predicate.results.count}`);
   const records = several(proof.records.length, "record");
   if (proof.version === 2) report.did("evidence", `all ${records} that it rests on, each under the evidence root of a receipt`);
@@ -285,9 +301,17 @@ async function checkSplitAlone(text, options, report) {
   const key = options.key ?? namedKey(text);
   const signed = await openSplit(text, key);
   reportSplit(signed, key, options, report);
+  await followsFile(signed, options, report);
   if (options.policy) await witnessed(report, signed.checkpoint, options.policy, options.now);
   report.not("emission", "nothing was computed again: that takes the folder that `assay export emission` writes");
   return { what: "split", signed };
+}
+
+async function followsFile(signed, { subnet }, report) {
+  if (subnet === null) return;
+  const { compareWithFile } = await import("./subnet.js");
+  compareWithFile(signed, subnet);
+  report.did("emission", "parts, encoding, burn UID and emission are those of your subnet file");
 }
 
 function reportSplit({ predicate, index, checkpoint }, key, options, report) {
@@ -304,6 +328,7 @@ async function checkSubnet(files, options, report) {
   const vkey = staged("key", () => readVkey(key));
   const signed = await openSplit(text, key);
   reportSplit(signed, key, options, report);
+  await followsFile(signed, options, report);
   const log = await readLog(files, "log", vkey, report);
   await checkEarlier(files, signed, log, vkey);
   if (options.checkpoint) await checkKept(log, options.checkpoint, vkey, report);
@@ -312,7 +337,7 @@ async function checkSubnet(files, options, report) {
   const { split } = signed.predicate;
   for (const [i, row] of split.receipts.entries()) {
     const folder = `competitions/${i + 1}/`;
-    const found = await checkBundle(within(files, folder), { ...options, key: row.log, policy: null, checkpoint: null }, new Report());
+    const found = await checkBundle(within(files, folder), { ...options, key: row.log, policy: null, checkpoint: null, scheme: null, subnet: null }, new Report());
     const own = found.chain.at(-1);
     if (own.digest !== row.digest) refuse(`${folder}: the split names another receipt`, { code: "emission", stage: "emission", where: folder, expected: row.digest, found: own.digest });
     report.did("settlement", `${row.competition}: verified, and computed again: ${found.settlement.digest}`);
@@ -340,7 +365,8 @@ async function checkEarlier(files, signed, log, vkey) {
   if ((previous?.epoch ?? null) !== (last?.epoch ?? null) || (previous?.receipt ?? null) !== (last?.receipt ?? null)) wrong("the split names another one before it");
 }
 
-const EMPTY = { key: null, policy: null, checkpoint: null, bulk: null, progress: () => {}, now: 0 };
+/** `scheme` and `subnet`: files that the reader trusts, as their TOML is in JSON. */
+const EMPTY = { key: null, policy: null, checkpoint: null, scheme: null, subnet: null, bulk: null, progress: () => {}, now: 0 };
 
 /** What single files are, by what they say of themselves. */
 async function checkFile(text, options, report) {
@@ -350,13 +376,21 @@ async function checkFile(text, options, report) {
   if (schema === "assay.receipt/1") return await checkReceipt(text, options, report);
   if (schema === "assay.proof/1" || schema === "assay.proof/2") return await checkProof(text, options, report);
   if (schema === "assay.emission-receipt/1") return await checkSplitAlone(text, options, report);
+  if (schema === "assay.duel/1") {
+    const { follow } = await import("./duel.js");
+    const { challenger, king, winner, path, pairs } = follow(value);
+    const what = winner === "challenger" ? `${challenger.participant} is better than ${king.participant}` : `${king.participant} stays before ${challenger.participant}`;
+    report.did("duel", `${what}: each of ${several(path.length, "step")} of ${pairs} was computed again`);
+    report.not("evidence", "whether the trials went so, and no pair was left out: `assay verify --duel` with the bundle of the epoch");
+    return { what: "duel", duel: value };
+  }
   if (schema === "assay.fork/1") {
     const { readFork } = await import("./ledger-kinds.js");
     const { first, second } = await readFork(text);
     report.did("fork", `${first.origin} signed two histories, of ${first.size} and ${second.size} entries, with the key ${first.key.text}`);
     return { what: "fork", first, second };
   }
-  refuse("it is no receipt, no participant's proof, no signed split and no proof of a fork", { code: "receipt", stage: "receipt" });
+  refuse("it is no receipt, no participant's proof, no signed split, no duel and no proof of a fork", { code: "receipt", stage: "receipt" });
 }
 
 /** The files of a folder, by their paths in it. */
@@ -389,6 +423,7 @@ export async function verify({ files = null, text = null }, options = {}) {
       const subnet = inner.paths.includes("emission.receipt");
       Object.assign(report, { found: await (subnet ? checkSubnet : checkBundle)(inner, all, report) });
     }
+    if (all.subnet !== null && !["split", "subnet"].includes(report.found.what)) report.not("emission", "this is no signed split, so your subnet file was not compared with anything");
     report.verified = true;
     report.witnessed = Boolean(all.policy);
   } catch (error) {

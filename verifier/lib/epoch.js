@@ -2,13 +2,13 @@
 
 import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse, Refused } from "./errors.js";
-import { digestOf, equal } from "./bytes.js";
+import { equal, toHex, utf8 } from "./bytes.js";
 import { checkResets, firstAccepted, readInputs, readPrevious, readTasks, taskSetDigest } from "./inputs.js";
 import { aboutParticipants, readRecord, withoutSeq } from "./records.js";
 import { checkRoot, openBatch } from "./batches.js";
 import { difference, readSettlement } from "./document.js";
 import { evidenceEntry, openReceipt, results, staged } from "./receipts.js";
-import { leafHash, rootOf, rootOfLeaves, rootText } from "./merkle.js";
+import { digests, leafHashes, rootOf, rootOfLeaves, rootText } from "./merkle.js";
 import { settle } from "./settle.js";
 
 export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
@@ -60,7 +60,7 @@ function isSame(record, row) {
   return fields.length === Object.keys(record).length + 1 && fields.every((field) => field === "seq" || same(field));
 }
 
-/** The records of each receipt, in order of acceptance: {seq, record, digest}. `records`: epoch → rows. */
+/** The records of each receipt, in order of acceptance: {seq, record, hex, leaf}. `records`: epoch → rows. */
 export function checkEvidence(chain, records) {
   const wrong = at("evidence");
   const seen = new Set();
@@ -80,15 +80,22 @@ export function checkEvidence(chain, records) {
       if (seen.has(row.seq) || (own.length && own.at(-1).seq >= row.seq)) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
       if (record.epoch <= from || record.epoch > predicate.epoch) wrong(`${where}: a record of epoch ${record.epoch} belongs to another receipt`, { where });
       seen.add(row.seq);
-      const digest = digestOf(text);
-      own.push({ seq: row.seq, record, digest, leaf: leafHash(evidenceEntry(row.seq, digest)) });
+      own.push({ seq: row.seq, record, text });
     });
+    addHashes(own);
     const { root, count } = rootOfLeafs(own);
     if (count !== predicate.evidence.count) wrong(`${file}: the receipt counts ${predicate.evidence.count} records`, { where: file, expected: predicate.evidence.count, found: count });
     if (root !== predicate.evidence.root) wrong(`${file}: a record, a seq or the order is not what the receipt binds`, { where: file, expected: predicate.evidence.root, found: root });
     all.push(...own);
   });
   return all;
+}
+
+/** Gives each record its digest in hex and its leaf's hash, and takes its text. */
+function addHashes(own) {
+  const hashes = digests(own.map(({ text }) => utf8(text)));
+  const leaves = leafHashes(own.map(({ seq }, i) => evidenceEntry(seq, hashes.subarray(i * 32, i * 32 + 32))));
+  own.forEach((one, i) => Object.assign(one, { text: null, hex: toHex(hashes.subarray(i * 32, i * 32 + 32)), leaf: leaves.subarray(i * 32, i * 32 + 32) }));
 }
 
 /** The records of a batch by its members: ranges of seq that ascend. */
@@ -108,6 +115,21 @@ export function membersOf(members, bySeq, name, wrong) {
 
 export const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
 
+/** Batches in their order, with the statement that each validator signed: some signatures at a time, so that they are checked beside this thread. */
+export async function* opened(batches, wrong) {
+  const opening = [];
+  const open = (row) => openBatch(isObject(row) ? row.envelope : null, "signatures").then((batch) => ({ batch }), (error) => ({ error }));
+  for (const [i, row] of batches.entries()) {
+    while (opening.length < Math.min(batches.length, i + 64)) opening.push(open(batches[opening.length]));
+    const name = `batches.jsonl, line ${i + 1}`;
+    if (!isObject(row) || Object.keys(row).sort().join() !== "envelope,members") wrong(`${name}: a batch is {"envelope", "members"}`);
+    const { batch, error } = await opening[i];
+    opening[i] = null;
+    if (error) throw error;
+    yield [i, row, batch, name];
+  }
+}
+
 /** That every record is in a batch that its validator signed for this log. Gives, for each record, the task sets of its batches. */
 export async function checkBatches(batches, all, { origin, competition }, progress = () => {}) {
   const wrong = at("signatures");
@@ -115,10 +137,7 @@ export async function checkBatches(batches, all, { origin, competition }, progre
   const signed = new Map();
   const digests = new Set();
   const validators = new Set();
-  for (const [i, row] of batches.entries()) {
-    const name = `batches.jsonl, line ${i + 1}`;
-    if (!isObject(row) || Object.keys(row).sort().join() !== "envelope,members") wrong(`${name}: a batch is {"envelope", "members"}`);
-    const batch = await openBatch(row.envelope, "signatures");
+  for await (const [i, row, batch, name] of opened(batches, wrong)) {
     if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
     digests.add(batch.digest);
     validators.add(batch.validator);
@@ -130,7 +149,7 @@ export async function checkBatches(batches, all, { origin, competition }, progre
         wrong(`${name}: a record of ${record.validator} in epoch ${record.epoch} is not this batch's`);
     const changed = `${own[0].record.participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
     try {
-      checkRoot(batch, own.map(({ digest }) => digest.slice(7)), own.map(({ record }) => record.submission), "signatures");
+      checkRoot(batch, own.map(({ hex }) => hex), own.map(({ record }) => record.submission), "signatures");
     } catch (error) {
       if (error instanceof Refused) Object.assign(error, { stage: "signatures", message: `${name}: ${changed} (${error.message})` });
       throw error;
@@ -197,7 +216,7 @@ const rootOfLeafs = (rows) => ({ root: rootText(rootOfLeaves(rows.map(({ leaf })
 /** Computes the settlement again, and compares every field. */
 export function checkSettlement(value, computed, { predicate }) {
   const wrong = at("settlement");
-  const differs = difference(computed, value);
+  const differs = value === computed ? null : difference(computed, value);
   if (differs) wrong(`settlement.json: ${differs.whose ? differs.whose + ": " : ""}${differs.where} differs`, differs);
   if (computed.digest !== predicate.settlement) wrong("the receipt is of another settlement", { expected: computed.digest, found: predicate.settlement });
 }

@@ -36,12 +36,13 @@ const named = (document) => {
   return (key) => names.get(key) ?? key;
 };
 
-function saw(row, kind, name) {
+function saw(row, kind, name, joint) {
   const counted = row.validators.map((vote) => [
     name(vote.validator), vote.stake, SAW[kind](vote.work), vote.score, vote.modified_z ?? vote.z_squared ?? "–", vote.excluded ? "no: outlier" : vote.flagged ? "yes, though flagged" : "yes",
   ]);
   const others = row.not_counted.map((vote) => [name(vote.validator), "", NOT[vote.reason] + (vote.missing ? ` (${vote.missing})` : ""), "–", "–", "no"]);
   const lines = [`${count(row.validators.length, "validator")} judged the current submission${row.submission === "" ? "" : `, ${row.submission}`}, and can count.`];
+  if (joint && row.validators.length) lines.push("The scheme counts a task as passed only where every one of them saw all its trials pass. So all have one score.");
   return { title: "What the validators saw", lines, table: { head: ["validator", "stake", "saw", "score", row.validators.some((vote) => vote.z_squared !== null) ? (row.mean === null ? "M²" : "z²") : "|M|", "counts"], rows: [...counted, ...others] } };
 }
 
@@ -171,7 +172,7 @@ export function explanation(context, settlement, participant) {
   const sections = [];
   const own = name(row.participant);
   if (row.status === "duplicate") return { headline: `${own} has no agreed score. This is not a score of 0.`, sections: [{ title: "Why", lines: [REASON[row.reason], `The earlier one is ${name(row.duplicate_of)}.`] }] };
-  sections.push(saw(row, score.kind, name));
+  sections.push(saw(row, score.kind, name, score.passed_by === "all"));
   const tasks = notPassed(context, row, name);
   if (tasks) sections.push(tasks);
   sections.push(quorum(row, consensus));

@@ -10,7 +10,12 @@ const WORDS = { t: ["true", true], f: ["false", false], n: ["null", null] };
 const ESCAPES = { '"': '"', "\\": "\\", "/": "/", b: "\b", f: "\f", n: "\n", r: "\r", t: "\t" };
 const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
 const PLAIN = /[^"\\\u0000-\u001f]*/y;
-const SPACE = /[ \t\n\r]*/y;
+/** Whether a text has any half of a surrogate pair, as it is or escaped: only then each of its strings is looked at. */
+const HALVES = /[\ud800-\udfff]|\\u/;
+
+/** An object without inherited fields; unlike Object.create(null), engines lay it out like any other. */
+function Fields() {}
+Fields.prototype = Object.create(null);
 
 /** A number that is written with a fraction or an exponent: `2.5`, `3.0`, `1e3`. */
 export class Float {
@@ -25,10 +30,9 @@ export const hasLoneSurrogate = (text) => SURROGATE.test(text);
 export function parse(text, { code = "input", lenient = false } = {}) {
   let at = 0;
   const wrong = (what) => refuse(`not JSON: ${what} at character ${at + 1}`, code);
+  const halves = !lenient && HALVES.test(text);
   const space = () => {
-    SPACE.lastIndex = at;
-    SPACE.test(text);
-    at = SPACE.lastIndex;
+    for (let code = text.charCodeAt(at); code === 32 || code === 10 || code === 13 || code === 9; ) code = text.charCodeAt(++at);
   };
 
   function string() {
@@ -54,7 +58,7 @@ export function parse(text, { code = "input", lenient = false } = {}) {
       }
     }
     at++;
-    if (!lenient && SURROGATE.test(value)) refuse("half of a surrogate pair in a text", code);
+    if (halves && SURROGATE.test(value)) refuse("half of a surrogate pair in a text", code);
     return value;
   }
 
@@ -91,7 +95,7 @@ export function parse(text, { code = "input", lenient = false } = {}) {
   }
 
   function object(depth) {
-    const fields = Object.create(null);
+    const fields = new Fields();
     at++;
     space();
     if (text[at] === "}") {
@@ -144,14 +148,28 @@ export function parse(text, { code = "input", lenient = false } = {}) {
 export const isObject = (value) =>
   typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Float);
 
+/** Texts that stand in JSON as they are. */
+const AS_IT_IS = /^[ !#-[\]-~]*$/;
+const quoted = (text) => (AS_IT_IS.test(text) ? `"${text}"` : JSON.stringify(text));
+
 /** RFC 8785: keys by UTF-16 code units, numbers as ECMAScript writes them. */
 export function canonical(value) {
-  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "string") return quoted(value);
   if (value === null || typeof value === "boolean" || typeof value === "number") return String(value);
   if (value instanceof Float) return String(value.value === 0 ? 0 : value.value);
-  if (Array.isArray(value)) return "[" + value.map(canonical).join(",") + "]";
-  const fields = Object.keys(value).filter((key) => value[key] !== undefined);
-  return "{" + fields.sort().map((key) => JSON.stringify(key) + ":" + canonical(value[key])).join(",") + "}";
+  let text = "";
+  if (Array.isArray(value)) {
+    for (const item of value) text += (text && ",") + canonical(item);
+    return `[${text}]`;
+  }
+  const keys = Object.keys(value);
+  for (let i = 1; i < keys.length; i++)
+    if (keys[i - 1] > keys[i]) {
+      keys.sort();
+      break;
+    }
+  for (const key of keys) if (value[key] !== undefined) text += `${text && ","}${quoted(key)}:${canonical(value[key])}`;
+  return `{${text}}`;
 }
 
 /** The digest of a value's canonical form. */

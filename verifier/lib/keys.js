@@ -35,12 +35,20 @@ async function hasNative() {
   return native;
 }
 
+/** Keys that were imported, by their hex: one validator signs many batches. */
+const imported = new Map();
+function importKey(key) {
+  const name = toHex(key);
+  if (imported.size > 4096) imported.clear();
+  if (!imported.has(name)) imported.set(name, subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]));
+  return imported.get(name);
+}
+
 export async function verifyEd25519(key, message, signature) {
   if (signature.length !== 64 || key.length !== 32 || isSmallOrder(key)) return false;
   if (await hasNative()) {
     try {
-      const imported = await subtle.importKey("raw", key, { name: "Ed25519" }, false, ["verify"]);
-      return await subtle.verify({ name: "Ed25519" }, imported, signature, message);
+      return await subtle.verify({ name: "Ed25519" }, await importKey(key), signature, message);
     } catch {
       return false;
     }

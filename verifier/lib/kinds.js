@@ -7,13 +7,14 @@ import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
-import { readConsensus, readDecay, readPayout, readReward, readScheme, readScore } from "./scheme.js";
+import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { scorePoints, scoreRubric, scoreTask, scoreTests } from "./score.js";
 import { readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
 import { readCase, readTasks, taskSetDigest, unique } from "./inputs.js";
 import { settle, shownClocks } from "./settle.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
+import { duel } from "./duel.js";
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));
@@ -90,15 +91,19 @@ const KINDS = {
   },
   points(input) {
     const rules = under("score", () => readScore(input.score));
-    const found = fields({ score: anything, valid: anything, invalid: read.count, starred: read.count }, input);
-    under("valid", () => {
-      if (!isObject(found.valid)) refuse("valid is a table");
-      for (const [name, number] of Object.entries(found.valid)) {
+    const found = fields({ score: anything, valid: anything, invalid: anything, starred: read.count }, input);
+    const table = (field) => under(field, () => {
+      if (!isObject(found[field])) refuse(`${field} is a table`);
+      for (const [name, number] of Object.entries(found[field])) {
         if (!Object.hasOwn(rules.repositories, name)) refuse(`${name} is not in the scheme`);
         read.count(number, name);
       }
+      return found[field];
     });
-    const result = scorePoints(rules, found.valid, found.invalid, found.starred);
+    const valid = table("valid");
+    const byName = isObject(found.invalid) || rules.invalid === "subtract";
+    const invalid = byName ? table("invalid") : { [Object.keys(rules.repositories)[0]]: under("invalid", () => read.count(found.invalid, "invalid")) };
+    const result = scorePoints(rules, valid, invalid, found.starred);
     return { valid: result.valid, points: decimal(result.points), score: decimal(result.score) };
   },
   assign(input) {
@@ -171,6 +176,22 @@ const KINDS = {
   payout(input) {
     const found = fields({ payout: readPayout, scores: list(score) }, input);
     return payout(found.payout, found.scores);
+  },
+  duel(input) {
+    const outcome = maybe(read.oneOf("pass", "fail", "timeout", "error"));
+    const row = object({ task: read.key, trial: or(1, read.integer(1, 10000)), challenger: outcome, king: outcome });
+    const found = fields({
+      duel: readDuel, receipt: read.pattern(/^sha256:[0-9a-f]{64}$/, "a digest"), challenger: read.key, king: read.key, tasks: list(read.key, { least: 1, most: 10000 }),
+      trials: or(1, read.integer(1, 10000)), challengers: or(1, read.integer(1, 10000)), results: or([], list(row)),
+    }, input);
+    if (new Set(found.tasks).size !== found.tasks.length) refuse("a task stands twice", "tasks");
+    const results = new Map(found.results.map((one) => [`${one.task}\n${one.trial}`, one]));
+    if (results.size !== found.results.length) refuse("a trial stands twice", "results");
+    const done = (value) => value !== undefined && value !== "error";
+    return duel(found.duel, found, (task, trial) => {
+      const { challenger, king } = results.get(`${task}\n${trial}`) ?? {};
+      return done(challenger) && done(king) ? [challenger === "pass", king === "pass"] : null;
+    });
   },
   settle: (input) => settle(readCase(input)).settlement,
   emission: (input) => emission(input),

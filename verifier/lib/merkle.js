@@ -26,7 +26,28 @@ export function rootOfLeaves(hashes) {
   hashes.forEach((hash, i) => level.set(hash, i * 32));
   return many.root(level, hashes.length);
 }
-export const rootOf = (entries) => rootOfLeaves(entries.map(leafHash));
+
+/** The leaf hashes of entries, one after the other; those of one length four at a time. */
+export function leafHashes(entries) {
+  const level = new Uint8Array(entries.length * 32);
+  const length = entries[0]?.length ?? 0;
+  if (length > 512 || entries.some((entry) => entry.length !== length)) {
+    entries.forEach((entry, i) => level.set(leafHash(entry), i * 32));
+    return level;
+  }
+  for (const base of many.bases) many.bytes[base] = 0;
+  many.each(entries.length, length + 1, (i, base) => many.bytes.set(entries[i], base + 1), level, (i) => i * 32);
+  return level;
+}
+export const rootOf = (entries) => many.root(leafHashes(entries), entries.length);
+
+/** SHA-256 of each of many texts in bytes, one after the other. */
+export function digests(texts) {
+  const found = new Uint8Array(texts.length * 32);
+  texts.forEach((text, i) => many.add(text, new DataView(text.buffer, text.byteOffset, text.length), 0, text.length, text.at(-1), found, i * 32));
+  many.flush();
+  return found;
+}
 export const rootText = (root) => "sha256:" + toHex(root);
 
 /** The largest power of two below n > 1. */

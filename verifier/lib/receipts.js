@@ -135,18 +135,18 @@ export async function checkCheckpoint(receipt, note, hashes, vkey) {
 
 // ---- what a receipt binds
 
-/** An entry of an evidence tree: seq in 8 bytes, big endian, and the record's digest. */
-export function evidenceEntry(seq, recordDigestText) {
+/** An entry of an evidence tree: seq in 8 bytes, big endian, and the record's digest, 32 bytes. */
+export function evidenceEntry(seq, digest) {
   const bytes = new Uint8Array(40);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, Math.floor(seq / 2 ** 32));
   view.setUint32(4, seq >>> 0);
-  bytes.set(fromHex(recordDigestText.slice(7)), 8);
+  bytes.set(digest, 8);
   return bytes;
 }
 
 /** Records in order of acceptance, each with its own seq: their root and count. `records`: {seq, digest}. */
-export const evidenceRoot = (records) => ({ root: rootText(rootOf(records.map(({ seq, digest: of }) => evidenceEntry(seq, of)))), count: records.length });
+export const evidenceRoot = (records) => ({ root: rootText(rootOf(records.map(({ seq, digest: of }) => evidenceEntry(seq, fromHex(of.slice(7)))))), count: records.length });
 
 export function readSeqs(rows, code = "records") {
   const wrong = (what) => refuse(what, { code });
@@ -235,7 +235,7 @@ function ownRecords({ result, records }, byEpoch) {
     const about = aboutParticipants(fact.kind) || result.agreed.submission === "" ? fact.participant === result.participant : fact.submission === result.agreed.submission;
     if (!about || (!aboutParticipants(fact.kind) && fact.submission !== result.agreed.submission)) wrong("it is about somebody else", i);
     const of = recordDigest(fact);
-    atPlace(leafHash(evidenceEntry(row.seq, of)), row.proof, receipt.predicate.evidence, "evidence", `records[${i}]`);
+    atPlace(leafHash(evidenceEntry(row.seq, fromHex(of.slice(7)))), row.proof, receipt.predicate.evidence, "evidence", `records[${i}]`);
     return { seq: row.seq, epoch: row.epoch, record: fact, digest: of };
   });
   return own;

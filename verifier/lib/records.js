@@ -16,7 +16,7 @@ const quotes = (value, path) => {
 const asItCame = maybe(read.anything);
 
 const FIELDS = {
-  tests: { task: read.task, outcome: oneOf("pass", "fail", "timeout", "error"), trial: or(1, read.integer(1, read.BILLION)), image: maybe(read.submission) },
+  tests: { task: read.task, outcome: oneOf("pass", "fail", "timeout", "error"), trial: or(1, read.integer(1, read.BILLION)), image: maybe(read.submission), work: maybe(read.submission) },
   workflow: {
     task: read.task, quality: or("0", read.score), steps_completed: or(0, count), steps_total: or(0, count), cost: or("0", amount), budget: or("0", amount),
     seconds: or("0", amount), max_seconds: or("0", amount), retries: or(0, count), declared_retries: or(0, count), timeouts: or(0, count),

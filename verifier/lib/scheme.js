@@ -36,10 +36,12 @@ function repositories(value, path) {
 
 const weights = object({ success: or("0.5", share), cost: or("0.25", share), latency: or("0.15", share), reliability: or("0.1", share) });
 const penalties = object({ unplanned_retry: or("0.1", share), timeout: or("0.2", share), hard_failure: or("0.5", share) });
+/** A choice that is left out where it says what holds without it. */
+const unless = (standard, reader) => maybe((value, path) => (reader(value, path) === standard ? undefined : value));
 const isTrue = (value, path) => (value === true ? true : refuse(`${path}: leave it out, or say true`, { where: path }));
 
 const SCORES = {
-  tests: object({ kind: oneOf("tests"), agent_timeout: or("fail", oneOf("fail", "verify")), trials: or(1, integer(1, 10000)), fresh_boxes: maybe(isTrue) }),
+  tests: object({ kind: oneOf("tests"), agent_timeout: or("fail", oneOf("fail", "verify")), trials: or(1, integer(1, 10000)), fresh_boxes: maybe(isTrue), passed_by: unless("each", oneOf("each", "all")) }),
   workflow: object({
     kind: oneOf("workflow"), weights: or({}, weights), gate: or("0.7", share), penalties: or({}, penalties), window: or(100, integer(1, 1e6)),
     fresh_boxes: maybe(isTrue), max_retries_per_step: or(5, integer(0, 1000)), warm_up: maybe(integer(1, 1e6)),
@@ -47,7 +49,7 @@ const SCORES = {
   rubric: object({ kind: oneOf("rubric"), checks: list(readCheck, { least: 1, most: 1000 }), injection: maybe(oneOf("unjudged")) }),
   points: object({
     kind: oneOf("points"), repositories, star_points: or("0.25", fraction), star_max: or("1.25", fraction),
-    full_points: or(100, positive), window_epochs: maybe(positive),
+    full_points: or(100, positive), window_epochs: maybe(positive), invalid: unless("gate", oneOf("gate", "subtract")), stars_alone: unless(false, read.boolean),
   }),
   given: object({ kind: oneOf("given") }),
 };
@@ -61,6 +63,7 @@ export function readScore(value, path = "score") {
     if (found.checks.reduce((total, { weight }) => total + weight, 0) !== 10000) refuse(`${path}.checks: the weights do not sum to 10000`, { where: path });
     if (new Set(found.checks.map(({ id }) => id)).size !== found.checks.length) refuse(`${path}.checks: one id stands twice`, { where: path });
   }
+  if (found.stars_alone && (nanos(found.star_points) === 0n || nanos(found.star_max) === 0n)) refuse(`${path}.stars_alone: stars are worth nothing`, { where: path });
   if (found.kind === "workflow") {
     const total = Object.values(found.weights).reduce((all, part) => all + nanos(part), 0n);
     if (total !== NANO) refuse(`${path}.weights: they do not sum to 1`, { where: path });
@@ -144,6 +147,12 @@ const seconds = (value, path) => {
   return `${Number(match[1]) * { s: 1, m: 60, h: 3600, d: 86400 }[match[2]]}s`;
 };
 
+/** `[duel]`. */
+export const readDuel = object({
+  margin: or("0", read.number({ percent: true, most: NANO - 1n })), alpha: or("0.05", read.number({ percent: true, least: 1n, most: NANO - 1n })),
+  order: or("receipt", oneOf("receipt")),
+});
+
 const scheme = object(
   {
     scheme: object({ name: read.key, version: or("1.0.0", read.key) }), score: readScore, consensus: or({}, readConsensus), reward: or({}, readReward),
@@ -151,6 +160,9 @@ const scheme = object(
     submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag")) })),
     release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
+    evidence: maybe(object({ keep: or("nothing", oneOf("nothing", "work")), most_mb: or(64, integer(1, 4096)), epochs: maybe(positive) })),
+    audit: maybe(object({ risk: or("0.05", read.number({ percent: true, least: NANO / 1000n, most: NANO / 2n })), places: maybe(positive), delay: or("600s", seconds) })),
+    duel: maybe(readDuel),
   },
   { byField: true },
 );
@@ -161,6 +173,9 @@ export function readScheme(value) {
   if (isObject(value.score) && typeof value.score.kind === "string" && value.score.kind.includes(".")) throw new Unsupported(`the kind ${value.score.kind}`);
   const found = scheme(value, "");
   if (found.consensus.outliers.scale && found.score.kind !== "tests") refuse("consensus.outliers.scale: noise is that of trials, of kind tests", { where: "consensus" });
+  if ((found.audit || found.evidence?.keep === "work") && found.score.kind !== "tests") refuse("audit: only trials, of kind tests, are kept and audited", { where: "audit" });
+  if (found.consensus.outliers.scale && found.score.passed_by) refuse("consensus.outliers.scale: with passed_by = \"all\" all scores are equal", { where: "consensus" });
+  if (found.duel && found.score.kind !== "tests") refuse("duel: both sides need trials, of kind tests", { where: "duel" });
   const pays = found.reward.kind === "payout";
   if (pays && !found.payout) refuse("payout: a scheme that pays out has a deposit", { where: "payout" });
   if (!pays && found.payout) refuse("payout: it goes with [reward] kind = \"payout\"", { where: "payout" });

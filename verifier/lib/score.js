@@ -14,17 +14,30 @@ function tests(score, tasks, records) {
   const all = tasks.length * score.trials;
   const tallies = new Map();
   for (const record of records) {
-    const tally = tallies.get(record.validator) ?? { passed: 0, whole: 0 };
+    const tally = tallies.get(record.validator) ?? { passed: 0, whole: 0, times: new Map() };
     tallies.set(record.validator, tally);
     if (!ids.has(record.task) || record.trial > score.trials || record.outcome === "error") continue;
     tally.whole++;
-    if (record.outcome === "pass") tally.passed++;
+    if (record.outcome !== "pass") continue;
+    tally.passed++;
+    tally.times.set(record.task, (tally.times.get(record.task) ?? 0) + 1);
   }
-  return new Map([...tallies].map(([validator, tally]) => [validator, testsVote(tally, all)]));
+  const wholly = ({ times }) => new Set([...times].filter(([, count]) => count === score.trials).map(([task]) => task));
+  return new Map([...tallies].map(([validator, tally]) => [validator, testsVote(tally, all, wholly(tally))]));
 }
 
-export const testsVote = ({ passed, whole }, all) =>
-  whole < all ? { state: "incomplete", missing: all - whole } : { score: scoreTests(passed, all), work: { passed, trials: all } };
+/** `tasks`: those of which every trial passed. */
+export const testsVote = ({ passed, whole }, all, tasks) =>
+  whole < all ? { state: "incomplete", missing: all - whole } : { score: scoreTests(passed, all), work: { passed, trials: all }, tasks };
+
+/** With passed_by = "all": the counting votes, each with the share of the tasks that all of them saw pass in every trial. */
+export function jointVotes(votes, tasks) {
+  const counting = votes.filter((vote) => vote.state === undefined);
+  if (counting.length === 0) return votes;
+  const passed = tasks.filter((task) => counting.every((vote) => vote.tasks.has(task))).length;
+  const score = scoreTests(passed, tasks.length);
+  return votes.map((vote) => (vote.state === undefined ? { ...vote, score } : vote));
+}
 
 // ---- workflow (SPEC 2.2)
 
@@ -107,13 +120,16 @@ function rubric(score, _tasks, records) {
 
 // ---- points (SPEC 2.4)
 
-/** Valid issues by repository, invalid ones and starred repositories into points (nanos) and score (nanos). */
+/** Valid and invalid issues by repository, and starred repositories, into points (nanos) and score (nanos). */
 export function scorePoints(score, valid, invalid, starred) {
-  const issues = Object.values(valid).reduce((total, number) => total + number, 0);
-  let points = Object.entries(valid).reduce((total, [name, number]) => total + BigInt(number) * nanos(score.repositories[name]), 0n);
-  if (issues > 0) points += min(BigInt(starred) * nanos(score.star_points), nanos(score.star_max));
-  if (invalid > issues) points = 0n;
-  return { valid: issues, points, score: min(NANO, halfEven(points, BigInt(score.full_points))) };
+  const all = (table) => Object.values(table).reduce((total, number) => total + number, 0);
+  const worth = (table) => Object.entries(table).reduce((total, [name, number]) => total + BigInt(number) * nanos(score.repositories[name]), 0n);
+  const [issues, wrong] = [all(valid), all(invalid)];
+  let points = worth(valid);
+  if (issues > 0 || score.stars_alone) points += min(BigInt(starred) * nanos(score.star_points), nanos(score.star_max));
+  if (score.invalid === "subtract") points = max(0n, points - worth(invalid));
+  else if (wrong > issues) points = 0n;
+  return { valid: issues, invalid: wrong, points, score: min(NANO, halfEven(points, BigInt(score.full_points))) };
 }
 
 function points(score, _tasks, records, { epoch }) {
@@ -135,15 +151,15 @@ function points(score, _tasks, records, { epoch }) {
   const votes = new Map();
   for (const [validator, sheet] of sheets) {
     if (!sheet.counted) continue;
-    const valid = Object.create(null);
-    let [invalid, starred] = [0, 0];
+    const [valid, invalid] = [Object.create(null), Object.create(null)];
+    let starred = 0;
     for (const [name, row] of sheet.repositories) {
       valid[name] = Math.max(0, row.valid - row.revokedValid);
-      invalid += Math.max(0, row.invalid - row.revokedInvalid);
+      invalid[name] = Math.max(0, row.invalid - row.revokedInvalid);
       starred += row.starred ? 1 : 0;
     }
     const found = scorePoints(score, valid, invalid, starred);
-    votes.set(validator, { score: found.score, work: { valid: found.valid, invalid, starred, points: found.points } });
+    votes.set(validator, { score: found.score, work: { valid: found.valid, invalid: found.invalid, starred, points: found.points } });
   }
   return votes;
 }

@@ -6,7 +6,7 @@ import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { decay, payout, weights } from "./reward.js";
 import { nanos } from "./scheme.js";
-import { brokenKey, SCORERS } from "./score.js";
+import { brokenKey, jointVotes, SCORERS } from "./score.js";
 import { firstAccepted, readTasks, taskSetDigest } from "./inputs.js";
 import { digestOfJson } from "./json.js";
 import { sealed } from "./document.js";
@@ -114,7 +114,8 @@ function agreement(context, participant, votes, duplicateOf) {
     const state = vote.state === "injection" ? "unjudged" : vote.state;
     asked.push({ ...vote, state, validator: validator.key, stake: BigInt(validator.stake) });
   }
-  const found = agree(scheme.consensus, asked, { needed, bps: scheme.score.kind === "rubric", trials: context.trials });
+  const votesOfAll = scheme.score.passed_by === "all" ? jointVotes(asked, context.tasks) : asked;
+  const found = agree(scheme.consensus, votesOfAll, { needed, bps: scheme.score.kind === "rubric", trials: context.trials });
   const row = {
     ...base, score: found.score === null ? null : decimal(found.score), bps: found.bps, status: found.status, reason: found.reason, duplicate_of: null,
     stake: found.stake.toString(), needed_stake_of: needed.toString(), median: found.median, mad: found.mad, mean: found.mean, flagged_majority: found.flagged_majority,
@@ -198,9 +199,9 @@ export function settle(context, scored = null, override = (participant, votes) =
   // A service error takes the task of that validator and epoch out for every participant.
   const broken = new Set(counting.filter((record) => record.outcome === "service-error").map(brokenKey));
   const found = new Map();
-  const asked = { ...context, trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
+  const asked = { ...context, tasks: tasks?.map(({ id }) => id), trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
   for (const participant of participants) {
-    const own = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, tasks?.map(({ id }) => id), byParticipant.get(participant.key), { epoch, broken });
+    const own = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
     found.set(participant.key, agreement(asked, participant, override(participant.key, own), copies.get(participant.key)));
   }
   const ranking = ranked(participants, found);

@@ -1,7 +1,7 @@
 // Four SHA-256 at once, for evidence in bulk: WebAssembly with 128-bit vectors, one lane for each message, assembled here so that it can be
 // read. Where there is none (or a policy forbids it), messages are hashed one after the other.
 
-import { CONSTANTS, INITIAL, sha256, sha256Into } from "./bytes.js";
+import { CONSTANTS, hashLongWith, INITIAL, sha256, sha256Into } from "./bytes.js";
 
 const leb = (value) => {
   const bytes = [];
@@ -81,6 +81,8 @@ function assembled() {
 
 const LANE = 1024;
 const STATE_AT = 4 * LANE;
+const QUEUES_AT = 8 * LANE; // four lanes for each number of blocks
+const [LONG_AT, LONG] = [44 * LANE, 16 * LANE]; // a piece of a long message
 const MOST_BLOCKS = LANE / 64;
 
 /** Many hashes, and the root over many; `each` is what differs. */
@@ -88,10 +90,11 @@ class Many {
   /** The root over the first `count` hashes of `level`, which is used up. */
   root(level, count) {
     if (count === 0) return sha256(new Uint8Array(0));
-    const { bytes } = this;
+    const { bytes, view } = this;
     for (const base of this.bases) bytes[base] = 1;
+    const from = new DataView(level.buffer, level.byteOffset, level.length);
     const fill = (pair, base) => {
-      for (let k = 0, from = pair * 64; k < 64; k++) bytes[base + 1 + k] = level[from + k];
+      for (let k = 0; k < 64; k += 4) view.setInt32(base + 1 + k, from.getInt32(pair * 64 + k, true), true);
     };
     while (count > 1) {
       const pairs = count >> 1;
@@ -106,6 +109,7 @@ class Many {
 /** One after the other. */
 class One extends Many {
   bytes = new Uint8Array(LANE);
+  view = new DataView(this.bytes.buffer);
   bases = [0];
 
   each(count, length, fill, out, give) {
@@ -115,7 +119,7 @@ class One extends Many {
     }
   }
 
-  add(data, from, length, last, out, at) {
+  add(data, source, from, length, last, out, at) {
     const before = data[from + length - 1];
     data[from + length - 1] = last;
     sha256Into(data, from, from + length, out, at);
@@ -132,10 +136,12 @@ class Four extends Many {
     super();
     this.hash = f;
     this.bytes = new Uint8Array(m.buffer);
+    this.view = new DataView(m.buffer);
     this.words = new Int32Array(m.buffer, STATE_AT, 32);
-    this.waiting = Array.from({ length: MOST_BLOCKS + 1 }, () => []);
+    this.waiting = Array.from({ length: MOST_BLOCKS + 1 }, (_, blocks) => ({ base: QUEUES_AT + 128 * blocks * (blocks - 1), lane: 64 * blocks, count: 0, out: [], at: [] }));
     this.fresh = new Int32Array(32);
     for (let k = 0; k < 32; k++) this.fresh[k] = INITIAL[k >> 2];
+    this.out = this.into = null;
   }
 
   /** Writes a message's end into its lane. */
@@ -158,13 +164,8 @@ class Four extends Many {
 
   /** The hash of a lane into out[at, at + 32). */
   take(lane, out, at) {
-    for (let k = 0; k < 8; k++) {
-      const word = this.words[4 * k + lane];
-      out[at + 4 * k] = word >>> 24;
-      out[at + 4 * k + 1] = word >>> 16;
-      out[at + 4 * k + 2] = word >>> 8;
-      out[at + 4 * k + 3] = word;
-    }
+    if (this.out !== out) [this.out, this.into] = [out, new DataView(out.buffer, out.byteOffset, out.length)];
+    for (let k = 0; k < 8; k++) this.into.setInt32(at + 4 * k, this.words[4 * k + lane]);
   }
 
   /** `count` messages of one length: fill(i, base) writes each into `bytes`, give(i) says where its hash goes in `out`. */
@@ -179,31 +180,55 @@ class Four extends Many {
     }
   }
 
-  /** The hash of data[from, from + length) with `last` as its last byte, into out[at, at + 32): now, or with the next three of as many blocks. */
-  add(data, from, length, last, out, at) {
+  /** The hash of data[from, from + length), of which `source` is a view, with `last` as its last byte, into out[at, at + 32): now, or with the next three of as many blocks. */
+  add(data, source, from, length, last, out, at) {
     const blocks = (length + 9 + 63) >> 6;
-    if (blocks > MOST_BLOCKS) return new One().add(data, from, length, last, out, at);
+    if (blocks > MOST_BLOCKS) return new One().add(data, source, from, length, last, out, at);
     const queue = this.waiting[blocks];
-    queue.push(data, from, length, last, out, at);
-    if (queue.length === 24) this.empty(blocks);
+    const base = queue.base + queue.count * queue.lane;
+    const { view, bytes } = this;
+    const whole = length & ~3;
+    for (let k = 0; k < whole; k += 4) view.setInt32(base + k, source.getInt32(from + k, true), true);
+    for (let k = whole; k < length; k++) bytes[base + k] = data[from + k];
+    bytes[base + length - 1] = last;
+    this.pad(base, length, blocks);
+    queue.out[queue.count] = out;
+    queue.at[queue.count] = at;
+    if (++queue.count === 4) this.empty(blocks);
   }
 
   empty(blocks) {
     const queue = this.waiting[blocks];
-    if (queue.length === 0) return;
-    for (let lane = 0; lane < queue.length / 6; lane++) {
-      const [data, from, length, last] = queue.slice(6 * lane, 6 * lane + 4);
-      const base = lane * LANE;
-      this.bytes.set(data.subarray(from, from + length), base);
-      this.bytes[base + length - 1] = last;
-      this.pad(base, length, blocks);
-    }
-    this.run(blocks);
-    for (let lane = 0; lane < queue.length / 6; lane++) this.take(lane, queue[6 * lane + 4], queue[6 * lane + 5]);
-    queue.length = 0;
+    if (queue.count === 0) return;
+    const { base, lane } = queue;
+    this.words.set(this.fresh);
+    this.hash(base, base + lane, base + 2 * lane, base + 3 * lane, blocks, STATE_AT);
+    for (let i = 0; i < queue.count; i++) this.take(i, queue.out[i], queue.at[i]);
+    queue.count = 0;
   }
 
-  /** What waits is hashed: before the data goes, or `out` is read. */
+  /** The hash of one long message: all four lanes do the same. */
+  one(data) {
+    this.words.set(this.fresh);
+    const whole = data.length & ~63;
+    for (let from = 0; from < whole; from += LONG) {
+      const to = Math.min(whole, from + LONG);
+      this.bytes.set(data.subarray(from, to), LONG_AT);
+      this.hash(LONG_AT, LONG_AT, LONG_AT, LONG_AT, (to - from) / 64, STATE_AT);
+    }
+    const rest = data.length - whole;
+    const blocks = rest < 56 ? 1 : 2;
+    this.bytes.set(data.subarray(whole), LONG_AT);
+    this.pad(LONG_AT, rest, blocks);
+    this.view.setUint32(LONG_AT + blocks * 64 - 8, Math.floor(data.length / 2 ** 29));
+    this.view.setUint32(LONG_AT + blocks * 64 - 4, (data.length * 8) % 2 ** 32);
+    this.hash(LONG_AT, LONG_AT, LONG_AT, LONG_AT, blocks, STATE_AT);
+    const out = new Uint8Array(32);
+    this.take(0, out, 0);
+    return out;
+  }
+
+  /** What waits is hashed, before `out` is read or goes. */
   flush() {
     for (let blocks = 1; blocks <= MOST_BLOCKS; blocks++) this.empty(blocks);
   }
@@ -219,3 +244,4 @@ function made() {
 
 /** What hashes many at once, as fast as it can be done here. */
 export const many = made() ?? new One();
+if (many instanceof Four) hashLongWith((data) => many.one(data));

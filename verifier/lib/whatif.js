@@ -46,6 +46,7 @@ export function whatIf(context, changes) {
   const override = (participant, votes) => {
     const wanted = changes.score;
     if (!wanted || wanted.participant !== participant || !votes.get(wanted.validator)?.work) return votes;
+    if (scheme.score.passed_by) refuse("with passed_by = \"all\" no validator has a score of its own; change a trial");
     const score = nanosOf(wanted.score) ?? refuse("a score is a decimal string from 0 to 1");
     return new Map(votes).set(wanted.validator, { ...votes.get(wanted.validator), score });
   };

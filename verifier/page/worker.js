@@ -2,7 +2,7 @@
 
 import { verify } from "../lib/bundle.js";
 import { canonical } from "../lib/json.js";
-import { Refused } from "../lib/errors.js";
+import { Refused, Unsupported } from "../lib/errors.js";
 import { readTar, safePath } from "../lib/tar.js";
 
 let found = null;
@@ -32,9 +32,10 @@ function folder(list) {
 
 const MOST = 256 << 20;
 
-/** A tar begins with a header whose magic is at 257; anything else is one file of text. */
+/** A tar begins with a header whose magic is at 257, a zip with PK; anything else is one file of text. */
 async function single(file) {
   const head = await bytesOf(file.slice(0, 512));
+  if (head[0] === 0x50 && head[1] === 0x4b && head[2] < 8 && head[3] < 8) return { files: await (await import("../lib/zip.js")).readZip((from, to) => bytesOf(file.slice(from, to)), file.size) };
   if (String.fromCharCode(...head.subarray(257, 262)) === "ustar") return { files: await readTar((from, to) => bytesOf(file.slice(from, to)), file.size) };
   if (file.size > MOST) throw new Refused("a single file of more than 256 MiB is no receipt and no proof");
   return { text: new TextDecoder().decode(await bytesOf(file)) };
@@ -84,6 +85,6 @@ onmessage = async ({ data }) => {
   try {
     postMessage({ id: data.id, answer: await ANSWERS[data.ask](data) });
   } catch (error) {
-    postMessage({ id: data.id, error: error instanceof Refused ? error.message : `this page has a fault: ${error.stack ?? error}` });
+    postMessage({ id: data.id, error: error instanceof Refused || error instanceof Unsupported ? error.message : `this page has a fault: ${error.stack ?? error}` });
   }
 };

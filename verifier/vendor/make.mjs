@@ -1,4 +1,4 @@
-// Makes vendor/sr25519.js and vendor/ml-dsa-44.js from the packages that package-lock.json pins by their digests.
+// Makes vendor/sr25519.js, ml-dsa-44.js, zstd.js and toml.js from the packages that package-lock.json pins by their digests.
 //
 //   npm ci --ignore-scripts --prefix verifier/vendor && node verifier/vendor/make.mjs           write them
 //   npm ci --ignore-scripts --prefix verifier/vendor && node verifier/vendor/make.mjs --check   say whether they are these
@@ -18,6 +18,8 @@ const PARTS = {
 export { ed25519 } from "@noble/curves/ed25519.js";
 export { blake2b } from "@noble/hashes/blake2.js";`,
   },
+  "zstd.js": { from: ["fzstd"], by: "Arjun Barrett", source: `export { decompress } from "fzstd";` },
+  "toml.js": { from: ["smol-toml"], by: "Squirrel Chat et al.", license: "BSD 3-Clause License", source: `export { parse, TomlDate } from "smol-toml";` },
   "ml-dsa-44.js": { from: ["@noble/post-quantum", "@noble/curves", "@noble/hashes"], source: `export { ml_dsa44 } from "@noble/post-quantum/ml-dsa.js";` },
 };
 
@@ -33,11 +35,11 @@ function version(name, from) {
   return JSON.parse(readFileSync(existsSync(own) ? own : join(MODULES, name, "package.json"), "utf8")).version;
 }
 
-function made({ from, source }) {
+function made({ from, source, by = "Paul Miller", license = "MIT License" }) {
   const result = buildSync({
     stdin: { contents: source, resolveDir: HERE }, bundle: true, format: "esm", platform: "browser", target: "es2022", minify: true, legalComments: "none", charset: "utf8", write: false,
   });
-  return `/* ${from.map((name) => `${name} ${version(name, from)}`).join(", ")}; MIT License, (c) Paul Miller: vendor/LICENSE. Made by vendor/make.mjs. */\n${result.outputFiles[0].text}`;
+  return `/* ${from.map((name) => `${name} ${version(name, from)}`).join(", ")}; ${license}, (c) ${by}: vendor/LICENSE. Made by vendor/make.mjs. */\n${result.outputFiles[0].text}`;
 }
 
 let wrong = 0;

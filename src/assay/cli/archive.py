@@ -19,14 +19,28 @@ if TYPE_CHECKING:
     from assay.archive import ArchiveReport, ShardEngine
     from assay.archive.shards import ArchiveSettlement
 
-__all__ = ["Engine", "Memory", "Workers", "check_alone", "export_archive", "settle_archive", "shard_engine", "verify_archive"]
+__all__ = [
+    "Address",
+    "Engine",
+    "Memory",
+    "Workers",
+    "check_alone",
+    "export_archive",
+    "settle_archive",
+    "shard_engine",
+    "verify_archive",
+]
 
-Engine = Annotated[str, typer.Option(metavar="NAME", help="With an archive: where its epochs are computed: local.")]
+Engine = Annotated[str, typer.Option(metavar="NAME", help="With an archive: where its epochs are computed: local, or ray.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster; else RAY_ADDRESS, or the one on this machine."),
+]
 Workers = Annotated[
     int, typer.Option(metavar="N", help="With an archive: worker processes; 0 is one for each processor.", min=0, max=1024)
 ]
 Memory = Annotated[
-    float, typer.Option(metavar="GIB", help="With an archive: the memory for all workers together, in GiB.", min=0.25)
+    float, typer.Option(metavar="GIB", help="With an archive: the memory for all workers of a machine, in GiB.", min=0.25)
 ]
 SHOWN = 20
 """Ignored files that are named; the others are counted."""
@@ -67,13 +81,18 @@ def export_archive(
     show(command("Anybody can check it", "assay", "verify", "--all", archive, "--key", key))
 
 
-def shard_engine(name: str, workers: int, memory: float) -> ShardEngine:
-    """The engine of that name; raises BadInput if there is none."""
-    from assay.archive import LocalWorkers
+def shard_engine(name: str, workers: int, memory: float, address: str | None) -> ShardEngine:
+    """The engine of that name. address: of a Ray cluster. Raises BadInput for an unknown name, and an address of none."""
+    from assay.engine import check_name
 
-    if name != "local":
-        raise BadInput(f"there is no engine {name[:40]!r}", field="--engine", hint="use local")
-    return LocalWorkers(workers, int(memory * 2**30))
+    check_name(name, address)
+    if name == "local":
+        from assay.archive import LocalWorkers
+
+        return LocalWorkers(workers, int(memory * 2**30))
+    from assay.engine.ray_shards import RayWorkers
+
+    return RayWorkers(address, workers, int(memory * 2**30))
 
 
 def verify_archive(archive: str, keys: Sequence[str], policy: Path | None, engine: ShardEngine, *, as_json: bool) -> None:

@@ -270,7 +270,7 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
 
 def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:
     """What ≈ means, or why there are no intervals."""
-    why = settlement.inputs.scheme.kind.doubts()
+    why = settlement.inputs.scheme.kind.doubts(settlement.inputs.scheme.score)
     if why is None or not any_rows:
         return
     if sure is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from assay.cli.output import AsJson, emit
 if TYPE_CHECKING:
     from assay.scheme.model import Scheme
 
-__all__ = ["app"]
+__all__ = ["app", "scheme_of"]
 
 app = typer.Typer(
     name="scheme",
@@ -71,7 +71,7 @@ def show(
     """
     from assay.cli.output import emit, put
 
-    if emit(lambda: _scheme(which).document(), as_json):
+    if emit(lambda: scheme_of(which).document(), as_json):
         return
     put(_text(which).encode(), None)
 
@@ -91,15 +91,82 @@ def check(
     """
     from assay.scheme.load import warnings
 
-    scheme = _scheme(which)
+    scheme = scheme_of(which)
     remarks = [*warnings(scheme), *_of_ledger(which, scheme)]
+    by_chance = _by_chance(which, scheme)
     if as_json:
         named = {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest}
-        emit(named | {"score": scheme.score.kind, "reward": scheme.reward.kind, "warnings": remarks})
+        emit(named | {"score": scheme.score.kind, "reward": scheme.reward.kind, "warnings": remarks, **by_chance})
         return
     warn(remarks)
     typer.echo(f"{scheme.name} {scheme.scheme.version}: {scheme.score.kind} into {scheme.reward.kind}")
     typer.echo(scheme.digest)
+    if by_chance:
+        from assay.cli.honest import in_a_sentence
+
+        typer.echo(in_a_sentence(by_chance["honest"]))
+
+
+def _by_chance(which: str, scheme: Scheme) -> dict[str, Any]:
+    """What the rule about outliers does to honest validators at this scheme's number of trials; nothing if it does nothing."""
+    trials = scheme.kind.trials(scheme.score)
+    if trials is None or scheme.consensus.outliers.method == "none" or scheme.score.scores_jointly():
+        return {}
+    from assay.cli.honest import HonestQuestion, summary
+
+    tasks, validators = _counts(which)
+    return {"honest": summary(HonestQuestion(scheme, tasks * trials, validators, 0))}
+
+
+@app.command()
+def honest(
+    which: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE|DIR", help="A preset, a scheme file or a folder.", autocompletion=presets)
+    ],
+    tasks: Annotated[int | None, typer.Option(min=1, max=100_000, help="How many tasks; without it, the folder's.")] = None,
+    validators: Annotated[int | None, typer.Option(min=3, max=64, help="How many validators; without it, the folder's.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="What decides the draws.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show how often a scheme leaves out honest validators, and how often one that lies.
+
+    \b
+    Examples:
+      assay scheme honest my-competition
+      assay scheme honest term-challenge --tasks 80 --validators 5
+    """
+    from assay.cli.honest import HonestQuestion, document, tables
+    from assay.cli.show import show
+    from assay.errors import BadInput
+
+    scheme = scheme_of(which)
+    trials = scheme.kind.trials(scheme.score)
+    if trials is None:
+        hint = 'it is about schemes with [score] kind = "tests"'
+        raise BadInput(f"the scores of {scheme.name!r} are no shares of trials", field="score.kind", hint=hint)
+    here = _counts(which)
+    asked = HonestQuestion(scheme, (tasks or here[0]) * trials, validators or here[1], seed)
+    if not emit(lambda: document(asked), as_json):
+        show(*tables(asked))
+
+
+def _counts(which: str) -> tuple[int, int]:
+    """How many tasks and validators with stake the folder of a scheme has; those of the seeds where there is no folder."""
+    from assay.cli.honest import TASKS, VALIDATORS
+    from assay.errors import AssayError
+    from assay.folder import csvs, registry
+    from assay.folder.files import Place
+
+    path, found = _path(which), [TASKS, VALIDATORS]
+    if path is None:
+        return TASKS, VALIDATORS
+    with suppress(AssayError):  # what is wrong with these files is said by those who need them
+        found[0] = len(registry.read_tasks(path.parent / "tasks.txt", 1).ids)
+    with suppress(AssayError):
+        file = path.parent / "validators.csv"
+        rows = csvs.read(file, csvs.VALIDATORS)
+        found[1] = sum(validator.stake > 0 for validator in registry.validators(rows, Place(file), 0))
+    return found[0], max(3, found[1])
 
 
 @app.command()
@@ -162,7 +229,8 @@ def _text(which: str) -> str:
     return known()[which] if path is None else read_toml(path)[1]
 
 
-def _scheme(which: str) -> Scheme:
+def scheme_of(which: str) -> Scheme:
+    """The scheme of a preset, a file or a folder; raises BadInput if it is none of them or cannot be read."""
     from assay.errors import BadInput
     from assay.scheme.load import parse, read
     from assay.scheme.load import presets as known

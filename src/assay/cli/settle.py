@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.archive import Engine, Memory, Workers, check_alone, settle_archive, shard_engine
+from assay.cli.archive import Address, Engine, Memory, Workers, check_alone, settle_archive, shard_engine
 from assay.cli.errors import warn
 from assay.errors import BadInput, CannotSettle
 
@@ -90,6 +90,7 @@ def settle(
     yes: Yes = False,
     archive: Archive = None,
     engine: Engine = "local",
+    address: Address = None,
     workers: Workers = 0,
     memory: Memory = 4.0,
 ) -> None:
@@ -124,7 +125,7 @@ def settle(
     flags = ClosingFlags(skip, without_scores, yes)
     if archive is not None:
         _check_alone(as_csv, flags, folder=folder, epoch=epoch, previous=previous, key=key, dry_run=dry_run, top=top, early=early)
-        settle_archive(archive, output, shard_engine(engine, workers, memory), as_json=as_json)
+        settle_archive(archive, output, shard_engine(engine, workers, memory, address), as_json=as_json)
         return
     if folder is None:
         raise typer.BadParameter("name the competition's folder, or an archive with --archive", param_hint="DIR")

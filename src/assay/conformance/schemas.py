@@ -70,6 +70,7 @@ def schemas() -> Mapping[str, Json]:
         "inputs": ("What a settlement follows from beside evidence and previous settlement: inputs.json of a bundle.", _inputs()),
         "batch": ("What a validator signs of a batch: the payload of its envelope, assay:evidence/v2.", _batch()),
         "receipt": ("A receipt, assay.receipt/1, and in `$defs` the statement in it, assay:receipt/v2.", _receipt()),
+        "receipt-predicate": ("The predicate of a receipt, of type assay:receipt/v2, in an in-toto statement.", _predicate()),
         "emission-receipt": (
             "A signed split, assay.emission-receipt/1, and in `$defs` the statement in it, assay:emission/v1.",
             _signed_split(),
@@ -251,7 +252,16 @@ def _batch() -> Json:
 
 def _receipt() -> Json:
     """The file: the envelope, and the proof that its statement is in the log."""
-    predicate = {
+    return _in_log(check.FORMAT, check.PREDICATE, _receipt_predicate())
+
+
+def _predicate() -> Json:
+    """The predicate of a receipt alone, for programs that know in-toto; its identifier is the predicate's type."""
+    return {"$id": check.PREDICATE} | closed(_receipt_predicate(), optional=("registry",))
+
+
+def _receipt_predicate() -> Json:
+    return {
         "competition": KEY,
         "epoch": EPOCH,
         "scheme": DIGEST,
@@ -264,7 +274,6 @@ def _receipt() -> Json:
         "software": closed({"name": KEY, "version": KEY}),
         "registry": _pulled(),
     }
-    return _in_log(check.FORMAT, check.PREDICATE, predicate)
 
 
 def _signed_split() -> Json:
@@ -346,6 +355,17 @@ RATIO: Json = {"type": "string", "pattern": "^[0-9]+/[1-9][0-9]*$", "description
 SIZE: Json = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
 SAID: Json = {"competition": KEY, "epoch": EPOCH, "settlement": DIGEST}
 
+_SIDE: Json = {"enum": ["challenger", "king", None]}
+_PAIR: Json = {"task": KEY, "trial": {"type": "integer", "minimum": 1, "maximum": 10_000}}
+_STEP: Json = {"challenger": FLAG, "king": FLAG, "sum": {"type": "integer"}, "challenger_wealth": AMOUNT, "king_wealth": AMOUNT}
+DUEL: Json = {
+    "pairs": COUNT,
+    "path": listed(closed(_PAIR | _STEP)),
+    "winner": _SIDE,
+    "by": {"enum": ["certainty", "wealth", None]},
+    "waits_for": or_null(closed(_PAIR)),
+}
+
 
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
@@ -422,6 +442,7 @@ OUTPUTS: Mapping[str, Json] = {
     "payout": closed({"tier_bps": BPS, "places": listed(_PLACE), **_parts(AMOUNT, "released", "fees", "refund")}),
     "settle": {"$ref": "settlement.schema.json"},
     "emission": {"$ref": "emission.schema.json"},
+    "duel": closed(DUEL),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),

@@ -1,7 +1,8 @@
-"""Where trials run: on this machine, or on the nodes of a Ray cluster.
+"""Where trials run, and the shards of an archive: on this machine, or on the nodes of a Ray cluster.
 
-`engine_of` is the entrance. The local engine is no object: a run without one judges with processes of this machine
-(`judge.terminal.pool`, or `judge.judge_run` for judges that only ask a service), and needs no Ray.
+`opened` is the entrance for trials. The local engine is no object: a run without one judges with processes of this machine
+(`judge.terminal.pool`, or `judge.judge_run` for judges that only ask a service), and needs no Ray. Shards of an archive run in
+`archive.workers` or in `engine.ray_shards`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,17 @@ from contextlib import contextmanager
 from assay.errors import BadInput, suggest
 from assay.judge.stations import ErrandEngine
 
-__all__ = ["ENGINES", "opened"]
+__all__ = ["ENGINES", "check_name", "opened"]
 
 ENGINES = ("local", "ray")
+
+
+def check_name(name: str, address: str | None) -> None:
+    """Refuse an engine that there is not, and the address of a cluster for one that needs none. Raises BadInput."""
+    if name not in ENGINES:
+        raise BadInput(f"there is no engine {name[:80]!r}", field="--engine", hint=suggest(name, ENGINES, "use local or ray"))
+    if name == "local" and address is not None:
+        raise BadInput("is of a Ray cluster", field="--address", hint="add --engine ray, or leave it out")
 
 
 @contextmanager
@@ -24,11 +33,8 @@ def opened(name: str = "local", address: str | None = None, most: int | None = N
     address: of a Ray cluster, as HOST:PORT; None: RAY_ADDRESS, or the one on this machine. most: cells at one time on all nodes
     together; None: as many as they can take. Raises BadInput for an unknown name, without Ray, and where no cluster is.
     """
-    if name not in ENGINES:
-        raise BadInput(f"there is no engine {name[:80]!r}", field="--engine", hint=suggest(name, ENGINES, "use local or ray"))
+    check_name(name, address)
     if name == "local":
-        if address is not None:
-            raise BadInput("is of a Ray cluster", field="--address", hint="add --engine ray, or leave it out")
         yield None
         return
     from assay.engine.ray_engine import RayEngine

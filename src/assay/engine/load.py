@@ -5,8 +5,8 @@ agent waits for a model; one that asked for none would crowd it. So an errand as
 
 - At first it asks for what the task allows.
 - Then it asks for the running mean of what errands of the same task used, at least `LEAST`, at most what the task allows.
-- While nodes that are full are less than `BUSY` busy, everything asks for a little less, down to a quarter; above `CROWDED` for a
-  little more. So what was not measured, such as copying files, is made up for.
+- While a node that is full is less than `BUSY` busy, everything asks it for a little less, down to a quarter; above `CROWDED` for
+  a little more. So what was not measured, such as copying files, is made up for; and a node that other programs use gets less.
 
 Memory is never shared out so: an errand asks for its whole limit, and a node gives it away once.
 """
@@ -38,24 +38,25 @@ class ErrandLoad:
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, float] = OrderedDict()
-        self.factor = 1.0
-        """What everything asks for is multiplied by it."""
+        self._factors: dict[str, float] = {}
+        """By node: what everything asks it for is multiplied by it."""
 
-    def cpus(self, key: str, needs: Needs) -> float:
-        """Cores that an errand asks for. key: errands with the same one use about the same."""
+    def cpus(self, key: str, needs: Needs, node: str = "") -> float:
+        """Cores that an errand asks a node for. key: errands with the same one use about the same."""
         used = self._used.get(key)
         if used is None:
             return max(LEAST, needs.cpus)
-        asked = math.ceil(max(LEAST, min(needs.cpus, used) * self.factor) * _STEPS) / _STEPS
+        asked = math.ceil(max(LEAST, min(needs.cpus, used) * self._factors.get(node, 1.0)) * _STEPS) / _STEPS
         return min(max(LEAST, needs.cpus), asked)
 
-    def saw(self, key: str, cores: float, busy: float | None = None) -> None:
+    def saw(self, key: str, cores: float, busy: float | None = None, node: str = "") -> None:
         """Note what an errand used on average. busy: how busy its node was meanwhile, if the node was full of ours."""
         before = self._used.pop(key, None)
         self._used[key] = cores if before is None else before + _FRESH * (cores - before)
         if len(self._used) > _KEYS:
             self._used.popitem(last=False)
+        factor = self._factors.get(node, 1.0)
         if busy is not None and busy < BUSY:
-            self.factor = max(_LEAST_FACTOR, self.factor * (1 - _STEP))
+            self._factors[node] = max(_LEAST_FACTOR, factor * (1 - _STEP))
         elif busy is not None and busy > CROWDED:
-            self.factor = min(1.0, self.factor * (1 + _STEP))
+            self._factors[node] = min(1.0, factor * (1 + _STEP))

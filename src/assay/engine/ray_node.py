@@ -6,20 +6,26 @@ Ray imports this module by its name on every node, so each must have the same As
 from __future__ import annotations
 
 import os
+import pickle
+import secrets
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import assay
 from assay.engine.parcels import ParcelShelf
 from assay.engine.station import Outcome, StationLost, Talk
 from assay.errors import AssayError, BadInput
-from assay.judge.stations import StationSpec
+from assay.judge.sandbox import cgroups
+from assay.judge.sandbox.scratch import Scratch
+from assay.judge.stations import Ticket, Turn
 
-__all__ = ["Answer", "Bucket", "carry_out"]
+__all__ = ["Answer", "Bucket", "Order", "carry_out", "clear", "gate_of"]
 
 ROOM_SECONDS = 60.0
 """Seconds that an errand waits until its memory is free on the host. Then another node gets it."""
@@ -28,12 +34,16 @@ _TICK = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says of an errand. lost: why another node should try. busy: 0 … 1, of the host's cores."""
+    """What a node says of an errand. lost: why another node should try. busy: 0 … 1, of the host's cores.
+
+    lacks: whether it did not have a parcel that was not sent along.
+    """
 
     node: str
     outcome: Outcome
     busy: float = 0.0
     lost: str = ""
+    lacks: bool = False
 
 
 @dataclass
@@ -48,48 +58,85 @@ _STATION: _OpenStation | None = None
 _SHELF: ParcelShelf | None = None
 
 
-def carry_out(
-    version: str,
-    run: str,
-    spec: StationSpec,
-    payload: Any,
-    parcels: Mapping[str, tuple[str, Any]],
-    seconds: float,
-    memory: int,
-    gate: Any,
-) -> Answer:
-    """Carry out one errand on this node. parcels: name → digest, and where the archive is in Ray's object store.
+class Order(NamedTuple):
+    """An errand on its way. version, run: of Assay at the driver; a station is kept for one run. payload: pickled.
 
-    version, run: of Assay at the driver; a station is kept for one run. It is closed if Ray interrupts this, so cancelled work
-    leaves nothing behind.
+    parcels: name → digest. It has nothing but texts, bytes and numbers, so that a node of another version can say that it is one.
     """
-    import ray
 
-    node = str(ray.get_runtime_context().get_node_id())
-    if version != assay.__version__:
-        what = f"the node {node[:8]} has Assay {assay.__version__}, and the run is of {version}: install the same on all nodes"
+    version: str
+    run: str
+    payload: bytes
+    parcels: Mapping[str, str]
+    seconds: float
+    memory: int
+
+
+def carry_out(order: bytes, spec: bytes, archives: Mapping[str, Any]) -> bytes:
+    """Carry out an `Order` on this node; an `Answer`. Both are pickled here, as Ray takes long for each argument.
+
+    spec: a pickled `StationSpec`. archives: digest → where in Ray's object store the archive of a parcel is, if it is sent along.
+    A station is closed if Ray interrupts this, so cancelled work leaves nothing behind.
+    """
+    return pickle.dumps(_answer(Order(*pickle.loads(order)), spec, archives))
+
+
+def _answer(order: Order, spec: bytes, archives: Mapping[str, Any]) -> Answer:
+    node = _node()
+    if order.version != assay.__version__:
+        what = (
+            f"the node {node[:8]} has Assay {assay.__version__}, and the run is of {order.version}: install the same on all nodes"
+        )
         return Answer(node, Outcome(trouble=what, final=True))
-    if not _has_room(memory):
+    _take_priority()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as whoever starts Ray in the background of a shell has it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or Ray could not interrupt what is cancelled
+    if not _has_room(order.memory):
         return Answer(node, Outcome(), lost="its memory was not free on the host")
     before = _times()
     try:
-        places = _places(parcels)
+        places = _places(order.parcels, archives)
+    except LookupError:
+        return Answer(node, Outcome(), lacks=True)
     except AssayError as error:
         return Answer(node, Outcome(), lost=str(error))
-    try:
-        outcome = _opened(run, spec).carry_out(payload, places, seconds, _RemoteGate(gate))
-    except StationLost:
-        _close()
-        return Answer(node, Outcome(), lost="the station's process ended")
-    except BaseException:  # Ray interrupts what is cancelled
-        _close()
-        raise
-    if outcome.refused:
-        _close()
+    with ExitStack() as unless_it_ends:  # Ray interrupts what is cancelled, with whatever exception
+        unless_it_ends.callback(_close)
+        try:
+            outcome = _opened(order.run, spec).carry_out(order.payload, places, order.seconds, _RemoteGate(order.run))
+        except StationLost:
+            return Answer(node, Outcome(), lost="the station's process ended")
+        if not outcome.refused:
+            unless_it_ends.pop_all()
     return Answer(node, outcome, _busy(before, _times()))
 
 
-def _opened(run: str, spec: StationSpec) -> Talk:
+@cache
+def _node() -> str:
+    """This node's id."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def clear() -> int:
+    """Remove what killed runs left on this machine: processes, folders of boxes, control groups. Returns how many."""
+    return Scratch().sweep() + cgroups.sweep()
+
+
+def _take_priority() -> None:
+    """Take Ray's own priority. Its workers have the lowest but a few, by which trials would take longer than elsewhere.
+
+    Only root may do that; for others, `RAY_worker_niceness=0` on the node does it.
+    """
+    priority = os.getpriority(os.PRIO_PROCESS, os.getppid())
+    if os.getpriority(os.PRIO_PROCESS, 0) > priority:
+        with suppress(OSError):
+            for thread in os.listdir("/proc/self/task"):
+                os.setpriority(os.PRIO_PROCESS, int(thread), priority)
+
+
+def _opened(run: str, spec: bytes) -> Talk:
     global _STATION  # noqa: PLW0603  (Ray's workers are reused, and so is what is slow to start)
     if _STATION is not None and _STATION.key != run:
         _close()
@@ -105,18 +152,18 @@ def _close() -> None:
         kept.talk.close()
 
 
-def _places(parcels: Mapping[str, tuple[str, Any]]) -> dict[str, Path]:
-    """Where the parcels are on this machine; raises AssayError."""
+def _places(parcels: Mapping[str, str], archives: Mapping[str, Any]) -> dict[str, Path]:
+    """Where the parcels are on this machine; raises LookupError if one is not here and was not sent, and AssayError."""
     global _SHELF  # noqa: PLW0603
     if _SHELF is None:
         _SHELF = ParcelShelf()
-    return {name: _SHELF.get(digest, partial(_archive, ref)) for name, (digest, ref) in parcels.items()}
+    return {name: _SHELF.get(digest, partial(_archive, digest, archives)) for name, digest in parcels.items()}
 
 
-def _archive(ref: Any) -> bytes:
+def _archive(digest: str, archives: Mapping[str, Any]) -> bytes:
     import ray
 
-    archive: bytes = ray.get(ref)
+    archive: bytes = ray.get(archives[digest])
     return archive
 
 
@@ -152,47 +199,62 @@ def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
 class Bucket:
     """One token bucket for all stations of a run, in an actor: so a service's rate limit holds for all nodes together.
 
+    A request is told its turn at once, and asks only once more, when that comes. A pause moves all turns that are still to come.
     rate: requests a minute; None: no limit but the pauses that the service asks for. clock: seconds.
     """
 
     def __init__(self, rate: int | None, clock: Any = time.monotonic) -> None:
         if rate is not None and rate < 1:
             raise BadInput(f"{rate} is not a number of requests a minute", field="rate", hint="from 1 up")
-        self._clock = clock
-        self._per_second = None if rate is None else rate / 60
-        self._most = 1.0 if rate is None else max(1.0, rate / 60)
-        self._tokens, self._at = self._most, clock()
-        self._not_before = self._at
+        self._clock, self._name = clock, secrets.token_hex(4)
+        self._gap = 0.0 if rate is None else 60 / rate
+        self._burst = 0.0 if rate is None else max(0.0, 1 - 60 / rate)
+        """Seconds by which turns may come early: as many at one time as a second has."""
+        self._next = self._not_before = float(clock())
+        """When all turns that were given out are over, if none came early; and before which none comes."""
+        self._moved = 0.0
+        """Seconds by which pauses moved all turns."""
 
-    def turn(self) -> float:
+    def turn(self, ticket: Ticket | None = None) -> Turn:
         """See `stations.Gate.turn`."""
-        now = self._clock()
-        if now < self._not_before:
-            return float(self._not_before - now)
-        if self._per_second is None:
-            return 0.0
-        self._tokens = min(self._most, self._tokens + (now - self._at) * self._per_second)
-        self._at = now
-        if self._tokens < 1:
-            return float((1 - self._tokens) / self._per_second)
-        self._tokens -= 1
-        return 0.0
+        now = float(self._clock())
+        if ticket is None or ticket[0] != self._name:  # another machine's bucket, which was lost with its clock, gave it
+            due = max(now, self._not_before, self._next - self._burst)
+            self._next = max(now, self._not_before, self._next) + self._gap
+            ticket = self._name, due - self._moved
+        return Turn(max(0.0, max(ticket[1] + self._moved, self._not_before) - now), ticket)
 
     def pause(self, seconds: float) -> None:
         """See `stations.Gate.pause`."""
-        self._not_before = max(self._not_before, self._clock() + max(0.0, seconds))
+        now = float(self._clock())
+        until = now + max(0.0, seconds)
+        moved = max(0.0, until - max(now, self._not_before))
+        self._moved, self._next = self._moved + moved, self._next + moved
+        self._not_before = max(self._not_before, until)
+
+
+def gate_of(run: str) -> str:
+    """The name of the actor that is a run's bucket."""
+    return f"gate of {run}"
 
 
 class _RemoteGate:
-    """A `stations.Gate`: the bucket's actor, wherever it is."""
+    """A `stations.Gate`: the bucket's actor, wherever it is. It is looked up when it is asked for the first time."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, run: str) -> None:
+        self._run = run
 
-    def turn(self) -> float:
+    @cached_property
+    def _actor(self) -> Any:
         import ray
 
-        return float(ray.get(self._actor.turn.remote()))
+        return ray.get_actor(gate_of(self._run))
+
+    def turn(self, ticket: Ticket | None = None) -> Turn:
+        import ray
+
+        turn: Turn = ray.get(self._actor.turn.remote(ticket))
+        return turn
 
     def pause(self, seconds: float) -> None:
         import ray

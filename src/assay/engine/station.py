@@ -19,9 +19,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -30,20 +30,24 @@ from typing import Any, NoReturn
 from assay.errors import AssayError, BadInput
 from assay.judge import tree
 from assay.judge.sandbox.scratch import Scratch
-from assay.judge.stations import Gate, Station, StationSpec, pack
+from assay.judge.stations import Gate, Station, StationSpec, Ticket, Turn, pack
 
 __all__ = ["Outcome", "Talk"]
 
 PATIENCE = 90.0
 """Seconds that a station has to clear up; its own worker has sixty of them."""
 _TICK = 0.2
+_NOW = Turn(0.0, ("", 0.0))
 _PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
 """Not -m: what is sent through the socket must be of this module, and not of one that is called __main__."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends."""
+    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends.
+
+    cleared: how many processes and folders of killed runs it found on its machine; it says so once.
+    """
 
     reply: Any = None
     files: bytes = b""
@@ -51,6 +55,7 @@ class Outcome:
     final: bool = False
     cores: float = 0.0
     refused: bool = False
+    cleared: int = 0
 
 
 class StationLost(Exception):
@@ -60,17 +65,18 @@ class StationLost(Exception):
 class Talk:
     """A station's process, as Ray's worker sees it. It must always be closed."""
 
-    def __init__(self, spec: StationSpec) -> None:
+    def __init__(self, spec: bytes) -> None:
+        """spec: a pickled `StationSpec`."""
         ours, theirs = socket.socketpair()
         with theirs:
             line = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
             launcher = subprocess.Popen(line, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True)
         launcher.wait()  # it forked: the station is nobody's child
         self._connection = Connection(ours.detach())
-        self._connection.send(spec)
+        self._connection.send_bytes(spec)
 
-    def carry_out(self, payload: Any, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
-        """Have one errand carried out. gate: answers the station's questions about its turn. Raises StationLost."""
+    def carry_out(self, payload: bytes, places: Mapping[str, Path], seconds: float, gate: Gate) -> Outcome:
+        """Have one errand carried out. payload: pickled. gate: answers the station's questions. Raises StationLost."""
         try:
             self._connection.send((payload, dict(places), seconds))
             until = time.monotonic() + seconds + PATIENCE
@@ -98,12 +104,12 @@ class Talk:
         self._connection.close()
 
 
-def _answered(gate: Gate, question: float | None) -> float:
-    """The gate's answer: None asks for a turn, a number of seconds for a pause."""
-    if question is None:
-        return gate.turn()
+def _answered(gate: Gate, question: float | Ticket | None) -> Turn:
+    """The gate's answer: a number of seconds asks for a pause, a ticket or None for a turn."""
+    if not isinstance(question, float):
+        return gate.turn(question)
     gate.pause(question)
-    return 0.0
+    return _NOW
 
 
 class StationStopped(BaseException):
@@ -116,13 +122,14 @@ class _Gate:
     def __init__(self, desk: _Desk) -> None:
         self._desk, self._lock = desk, threading.Lock()
 
-    def turn(self) -> float:
-        return float(self._ask(None))
+    def turn(self, ticket: Ticket | None = None) -> Turn:
+        turn: Turn = self._ask(ticket)
+        return turn
 
     def pause(self, seconds: float) -> None:
-        self._ask(seconds)
+        self._ask(float(seconds))
 
-    def _ask(self, question: float | None) -> Any:
+    def _ask(self, question: float | Ticket | None) -> Any:
         with self._lock:
             self._desk.connection.send(question)
             return self._desk.said.get()
@@ -141,21 +148,22 @@ class _Desk:
         with suppress(EOFError, OSError, pickle.UnpicklingError):
             while (said := self.connection.recv()) is not None:
                 self.said.put(said)
-        self.said.put(0.0)  # a thread that waits for its turn waits no longer
+        self.said.put(_NOW)  # a thread that waits for its turn waits no longer
         os.kill(os.getpid(), signal.SIGTERM)
 
     def serve(self) -> None:
         """Open the station, and carry errands out until the end of the talk."""
         scratch = Scratch()
+        cleared = 0
         with suppress(AssayError):
-            scratch.sweep()
+            cleared = scratch.sweep()
         try:
             with scratch.box() as home:
-                self._work(self.said.get(), home)
+                self._work(self.said.get(), home, cleared)
         finally:
             scratch.close()
 
-    def _work(self, spec: StationSpec, home: Path) -> None:
+    def _work(self, spec: StationSpec, home: Path, cleared: int) -> None:
         place = home / "station"
         place.mkdir()
         try:
@@ -167,21 +175,31 @@ class _Desk:
         try:
             while True:
                 payload, places, seconds = self.said.get()
-                self.connection.send(_carried_out(station, payload, places, seconds, home / "errand"))
+                with _folder(home / "errand") as folder:
+                    outcome = _carried_out(station, payload, places, seconds, folder)
+                    self.connection.send(replace(outcome, cleared=cleared) if cleared else outcome)
+                cleared = 0
         finally:
             station.close()
 
 
-def _carried_out(station: Station, payload: Any, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
-    folder.mkdir()
+def _carried_out(station: Station, payload: bytes, places: Mapping[str, Path], seconds: float, folder: Path) -> Outcome:
     began = time.monotonic()
     try:
-        done = station.carry_out(payload, places, folder, seconds)
+        done = station.carry_out(pickle.loads(payload), places, folder, seconds)
         return Outcome(done.reply, pack(folder), cores=done.cpu / max(0.001, time.monotonic() - began))
     except AssayError as error:
         return Outcome(trouble=str(error), final=isinstance(error, BadInput))
     except OSError as error:
         return Outcome(trouble=f"the host: {error.strerror or error}")
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[Path]:
+    """A new folder, which is removed after the block: whoever waits for what is in it has it by then."""
+    folder.mkdir()
+    try:
+        yield folder
     finally:
         tree.remove(folder)
 

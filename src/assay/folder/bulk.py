@@ -5,6 +5,8 @@
 The result equals that of the same records as JSON lines, to the bit. A record that is refused there is refused here. Groups in
 which a trial occurs twice, or a task is unknown, are read record by record: equal records count once, and of different records
 the first accepted one counts. Without a `seq` different records are refused.
+
+Where a task passes by all validators, sums are not enough: rows are read as those of other kinds (`assay.folder.rows`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from assay.folder.parquet import (
     opened_parquet,
     quoted,
 )
+from assay.folder.rows import tally as tally_rows
 from assay.records import Tests, record
 from assay.scheme.model import Scheme, TestsScore
 from assay.settle.inputs import Bools, Frame, Ints, Scored
@@ -102,7 +105,7 @@ def _select(files: ParquetFiles, table: str, batch: CompetitionBatch, part: str,
         f"{files.column('competition', quoted(''))} AS competition",
         "validator, participant, submission, CASE WHEN submission = '' THEN participant ELSE '' END AS own",
         f"task, {files.trial} AS trial, outcome, epoch, {files.instant} AS seen_at, {files.column('seq')} AS seq",
-        f"{files.column('image')} AS image",
+        f"{files.column('image')} AS image, {files.column('work')} AS work",
     ]
     return f"SELECT {', '.join(fields)}{extra} FROM {table} WHERE {batch.window} AND {part}"
 
@@ -112,7 +115,7 @@ def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exac
     rows = _select(files, files.rows_table, batch, part, ", filename, file_row_number")
     query = (
         "SELECT competition, filename, file_row_number, "
-        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq, image "
+        "epoch, validator, participant, submission, task, trial, outcome, seen_at, seq, image, work "
         f"FROM ({rows}) SEMI JOIN (SELECT * FROM keys WHERE NOT same) USING ({KEY}) ORDER BY 2, 3 LIMIT {EVIDENCE_RECORDS + 1}"
     )
     answer = files.connection.execute(query).fetchall()
@@ -132,7 +135,8 @@ def _gather(files: ParquetFiles, batch: CompetitionBatch, part: str, exact: Exac
 def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator[Tests]:
     """The records whose columns have one of the wanted values. Raises BadInput for more than `EVIDENCE_RECORDS`."""
     chosen = [f"{column} IN ({', '.join(map(quoted, values)) or 'NULL'})" for column, values in wanted.items()]
-    seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {files.column('seq')}, {files.column('image')}"
+    more = f"{files.column('seq')}, {files.column('image')}, {files.column('work')}"
+    seen = f"{files.trial} AS trial, outcome, {files.instant} AS seen_at, {more}"
     query = (
         f"SELECT filename, file_row_number, epoch, validator, participant, submission, task, {seen} FROM {files.rows_table} "
         f"WHERE {' AND '.join(chosen) or 'true'} "
@@ -147,7 +151,7 @@ def single(files: ParquetFiles, wanted: Mapping[str, Sequence[str]]) -> Iterator
 
 
 def _record(fields: list[Any], place: Place) -> Tests:
-    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq", "image")
+    names = ("epoch", "validator", "participant", "submission", "task", "trial", "outcome", "observed_at", "seq", "image", "work")
     content = dict(zip(names, fields, strict=True))
     seen_at = content["observed_at"]
     if not isinstance(seen_at, str):
@@ -415,6 +419,8 @@ def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
     A column `competition`, if there is one, must hold the scheme's name.
     """
     assert isinstance(scheme.score, TestsScore)
+    if scheme.score.scores_jointly():
+        return tally_rows(paths, axes, scheme)
     with opened_parquet(paths) as files:
         if "competition" in files.types:
             other = f"competition IS DISTINCT FROM {quoted(scheme.name)}"
@@ -431,6 +437,10 @@ def tally_many(paths: Sequence[Path], competitions: Mapping[str, tuple[Frame, Te
 
     Raises BadInput with file and row. SPEC 2.1.
     """
+    joint = next((name for name, (_, rules) in competitions.items() if rules.scores_jointly()), None)
+    if joint is not None:
+        hint = "put its evidence into files of its own"
+        raise BadInput(f'{joint!r} has passed_by = "all", which sums do not tell', field="score.passed_by", hint=hint)
     with opened_parquet(paths) as files:
         if "competition" not in files.types:
             raise BadInput("the column is missing", file=paths[0], field="competition", hint="name the competition in every row")

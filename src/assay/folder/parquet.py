@@ -61,6 +61,7 @@ OPTIONAL: Mapping[str, frozenset[str]] = {
     "kind": TEXT,
     "competition": TEXT,
     "image": TEXT,
+    "work": TEXT,
     "observed_at": TEXT | INSTANTS,
     "trial": WHOLE,
     "seq": WHOLE,
@@ -395,8 +396,9 @@ def look_over(files: ParquetFiles, names: Names | None = None) -> EvidenceExtent
         raise files.refuse(f"trial < 1 OR trial > {MOST}", "trial", "{} is not a trial", f"use 1 … {MOST}")
     if seq is not None and (seq < 0 or seqs > MOST):
         raise files.refuse(f"seq < 0 OR seq > {MOST}", "seq", "{} is out of range", f"use 0 … {MOST}")
-    if "image" in files.types and (files.rows("max(length(image))")[0][0] or 0) > LONGEST:
-        raise files.refuse(f"length(image) > {LONGEST}", "image", "has more than 256 characters", "write the digest of the image")
+    for name, what in (("image", "the image"), ("work", "the work")):
+        if name in files.types and (files.rows(f"max(length({name}))")[0][0] or 0) > LONGEST:
+            raise files.refuse(f"length({name}) > {LONGEST}", name, "has more than 256 characters", f"write the digest of {what}")
     if files.types.get("observed_at") == "VARCHAR":
         _check_times(files)
     return EvidenceExtent(records, (first, last), (trial or 1, trials or 1), known == records)

@@ -49,17 +49,24 @@ class Source:
     registry_place: Place
 
 
-def read(path: Path, *, epoch: int | None = None, previous: Path | None = None, evidence: EvidenceSource | None = None) -> Inputs:
+def read(
+    path: Path,
+    *,
+    epoch: int | None = None,
+    previous: Path | None = None,
+    evidence: EvidenceSource | None = None,
+    scheme: Scheme | None = None,
+) -> Inputs:
     """The inputs for an epoch (None: the highest with evidence) from a competition's folder and an earlier settlement.
 
-    evidence: reads it from elsewhere, instead of from the folder.
+    evidence: reads it from elsewhere, instead of from the folder. scheme: other rules, instead of the folder's.
 
     Raises BadInput for anything that SPEC refuses, with file, line and field, and CannotSettle if there is no evidence. SPEC 7.
     """
     if not path.is_dir():
         raise BadInput("no such folder", file=path, hint="`assay init --preset NAME DIR` makes a competition to start from")
     source = Source(
-        scheme=read_scheme(path / "scheme.toml"),
+        scheme=read_scheme(path / "scheme.toml") if scheme is None else scheme,
         tables={
             "participants": (csvs.read(path / "participants.csv", csvs.PARTICIPANTS), Place(path / "participants.csv")),
             "validators": (csvs.read(path / "validators.csv", csvs.VALIDATORS), Place(path / "validators.csv")),

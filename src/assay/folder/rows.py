@@ -283,7 +283,7 @@ class _Rows:
                 for at in [at for at, number in enumerate(found) if number < 0]:
                     right[at], value = _json(texts[at])
                     found[at] = words.get(value, -1) if isinstance(value, str) else -1
-            return np.array([*found, column.default], np.int64), np.array([*right, True], np.bool_)
+            return np.array([*found, column.default or 0], np.int64), np.array([*right, True], np.bool_)
         numbered = self.numbered[column.name]
         known = {"validator": self.registry.validators, "participant": self.registry.participants}.get(column.name)
         right = [

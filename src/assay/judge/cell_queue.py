@@ -48,8 +48,8 @@ class CellPool(Protocol[C, R]):
     def begin(self, attempt: Attempt[C]) -> None:
         """Begin a cell; what comes of it is heard later."""
 
-    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
-        """What ends within so many seconds."""
+    def listen(self, seconds: float) -> Iterator[Report[C, R] | None]:
+        """What ends within so many seconds. None: something ended, and a cell can begin while its report is made."""
 
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""
@@ -83,23 +83,25 @@ class CellQueue(Generic[C]):
         """The first that was not begun yet. The others are not made before it is their turn."""
         self._ready = deque[Attempt[C]]()
         self._later: list[tuple[float, int, Attempt[C]]] = []
+        self.held: dict[tuple[object, ...], Attempt[C]] = {}
+        """What another driver has, by key."""
         self._numbers = itertools.count()
         self.going: dict[C, Attempt[C]] = {}
 
     @property
     def left(self) -> bool:
         """Whether anything is not done yet."""
-        return bool(self._next is not None or self._ready or self._later or self.going)
+        return bool(self._next is not None or self._ready or self._later or self.held or self.going)
 
     def take(self) -> Attempt[C] | None:
-        """The next to begin; None if nothing can."""
+        """The next to begin; None if nothing can. What is due again comes first: it would make the end late, and fill memory."""
         while self._later and self._later[0][0] <= time.monotonic():
             self._ready.append(heapq.heappop(self._later)[2])
-        if self._next is not None:
+        if self._ready:
+            attempt = self._ready.popleft()
+        elif self._next is not None:
             attempt = Attempt(self._next)
             self._next = next(self._fresh, None)
-        elif self._ready:
-            attempt = self._ready.popleft()
         else:
             return None
         self.going[attempt.cell] = attempt
@@ -108,6 +110,11 @@ class CellQueue(Generic[C]):
     def put_off(self, attempt: Attempt[C], seconds: float) -> None:
         """Begin it after so many seconds."""
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
+
+    def free(self, held: Collection[tuple[object, ...]]) -> None:
+        """Have those begin that no other driver has any more. held: the keys of those that one still has."""
+        for key in [key for key in self.held if key not in held]:
+            self._ready.append(self.held.pop(key))
 
     def pause(self, longest: float) -> float:
         """Seconds until something is due, at most `longest`; what is due already waits for a worker, and not for a time."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+import time
 from collections import Counter
 from collections.abc import Awaitable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,7 @@ __all__ = ["HELD", "Attempt", "CellPool", "JudgeRun", "Report"]
 _TICK = 0.1
 """Seconds between two looks at whether somebody wants the end."""
 HELD = 5.0
-"""Seconds until a cell that another driver has is looked at again."""
+"""Seconds between two looks at which cells other drivers still have."""
 _FOLDER = "judging"
 """Holds the lock of a judge that has no other folder of its own."""
 
@@ -69,6 +70,7 @@ class JudgeRun(Generic[C, R]):
         self.summary = RunSummary(0, unit=self.unit, submission=self.submission)
         self.evidence_file = run_files.evidence_file(competition, validator)
         self.stop = Stop()
+        self._look_at = 0.0
         self.here: Sequence[Participant] = ()
         """Participants whose submission counts, and is here."""
 
@@ -206,11 +208,23 @@ class JudgeRun(Generic[C, R]):
 
     def _noted(self, record: Evidence) -> tuple[object, ...]:
         self.saw(record)
+        self.chose(record.key[2:], getattr(record, "outcome", ""))
         return record.key[2:]
+
+    def chose(self, key: tuple[object, ...], outcome: str) -> None:
+        """Tell the choice of the options what became of a cell."""
+        if self.options.choice is not None:
+            self.options.choice.saw(key, outcome)
+
+    @property
+    def enough(self) -> bool:
+        """Whether the choice of the options needs nothing more."""
+        return self.options.choice is not None and self.options.choice.enough
 
     def go(self, written: Written[tuple[object, ...]]) -> None:
         """Plan, and judge what is missing."""
-        if missing := self.plan(written):
+        missing = self.plan(written)
+        if missing and not self.enough:
             self.work(missing)
 
     def plan(self, written: Written[tuple[object, ...]]) -> Collection[C]:
@@ -220,6 +234,8 @@ class JudgeRun(Generic[C, R]):
         wanted = here if everybody else entries.drawn(self.seen, here, written.first, epoch)
         self.check(wanted, written.done)
         whole = self.cells(wanted)
+        if self.options.choice is not None:
+            whole = self.options.choice.chosen(whole)
         recovered = frozenset(self.recover(MissingCells(whole, written.done)))
         if recovered:
             self.tell(RunEvent("kept", count=len(recovered)))
@@ -236,23 +252,25 @@ class JudgeRun(Generic[C, R]):
 
     def work(self, cells: Collection[C]) -> None:
         """Judge these cells, until none is left or somebody wants the end."""
-        engine = self.options.engine
-        queue, pool = CellQueue(cells), self.workers(cells) if engine is None else _Elsewhere(self, engine.crew(self.station()))
+        engine, queue = self.options.engine, CellQueue(cells)
+        crew = None if engine is None else engine.crew(self.station())
+        pool = self.workers(cells) if crew is None else _Elsewhere(self, crew)
         try:
             pool.start(cells)
-            while queue.left and not self.stop.asked:
-                if self.options.leases is not None:
-                    self.options.leases.renew()
+            while queue.left and not self.stop.asked and not self.enough:
+                self._lease(queue)
                 self._give_out(queue, pool)
                 for report in pool.listen(queue.pause(_TICK)):
-                    if not self.stop.asked:
+                    if not self.stop.asked and not self.enough:
                         self._give_out(queue, pool)  # a worker goes on while what it found is flushed to the disk
-                    self._ended(queue, report)
+                    if report is not None:
+                        self._ended(queue, report)
         finally:
             if self.stop.asked:
                 self.stopped()
             pool.close(now=self.stop.asked > 1)
             self.tidy()
+        self.summary.remarks += () if crew is None else crew.remarks()
         self.summary.errors.sort(key=lambda row: [part.encode() for part in (*row[0].parts.values(), row[0].participant)])
 
     def stopped(self) -> None:
@@ -271,15 +289,25 @@ class JudgeRun(Generic[C, R]):
             self.tell(RunEvent("began", attempt.cell))
             pool.begin(attempt)
 
+    def _lease(self, queue: CellQueue[C]) -> None:
+        """Keep what this driver has, and now and then look at what others have."""
+        leases = self.options.leases
+        if leases is None:
+            return
+        leases.renew()
+        if queue.held and time.monotonic() >= self._look_at:
+            queue.free(leases.held(queue.held))
+            self._look_at = time.monotonic() + HELD
+
     def _claimed(self, queue: CellQueue[C], attempt: Attempt[C]) -> bool:
-        """Whether this driver may judge a cell now; what another driver has is looked at again later."""
+        """Whether this driver may judge a cell now; what another driver has waits until that one has it no more."""
         if self.options.leases is None:
             return True
         claim = self.options.leases.claim(attempt.cell.key)
         if claim != "ours":
             del queue.going[attempt.cell]
         if claim == "held":
-            queue.put_off(attempt, HELD)
+            queue.held[attempt.cell.key] = attempt
         elif claim == "done":
             self.summary.planned -= 1
             self.summary.in_ledger += 1
@@ -294,7 +322,7 @@ class JudgeRun(Generic[C, R]):
         cell, result, attempt = report.cell, report.result, queue.going.pop(report.cell)
         if self._lost(cell):
             self.discard(cell)
-            queue.put_off(attempt, HELD)
+            queue.held[cell.key] = attempt
             return
         if result.outcome != "error":
             try:
@@ -303,6 +331,7 @@ class JudgeRun(Generic[C, R]):
                 result = self.not_kept(cell, result, str(error))
             else:
                 self.summary.outcomes[result.outcome] += 1
+                self.chose(cell.key, result.outcome)
                 self.tell(RunEvent("ended", cell, record=result, folder=place))
                 return
         if self.retries and not report.final and attempt.number < self.options.attempts:
@@ -318,6 +347,7 @@ class JudgeRun(Generic[C, R]):
     def missing(self, cell: Cell, result: CellResult, place: Path | None = None) -> None:
         """Leave something without evidence, and say why."""
         self.summary.errors.append((cell, result.message))
+        self.chose(cell.key, "error")
         self.tell(RunEvent("ended", cell, record=result, folder=place))
 
 
@@ -402,13 +432,14 @@ class _Elsewhere(Generic[C, R]):
         self._going[number] = attempt
         self._crew.send(number, errand)
 
-    def listen(self, seconds: float) -> Iterator[Report[C, R]]:
+    def listen(self, seconds: float) -> Iterator[Report[C, R] | None]:
         while self._never:
             yield self._never.pop()
         for heard in self._crew.hear(seconds):
             attempt = self._going.pop(heard.number, None)
             if attempt is None:
                 continue
+            yield None
             try:
                 yield self._run.report(attempt, heard)
             except (OSError, AssayError) as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ __all__ = [
     "ATTEMPTS",
     "DELAY",
     "Cell",
+    "CellChoice",
     "CellResult",
     "Judged",
     "RunEvent",
@@ -128,6 +129,20 @@ def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float =
     return min(longest, delay * factor ** (attempt - 1))
 
 
+class CellChoice(Protocol):
+    """Which cells a run judges, in which order, and when it has enough. Without one, it judges all that have no evidence."""
+
+    def chosen(self, cells: Collection[Any]) -> Collection[Any]:
+        """Those of all cells that may be needed, in the order in which they are judged."""
+
+    def saw(self, key: tuple[object, ...], outcome: str) -> None:
+        """Note what is known of a cell, by its key: from evidence, from a result, or `error` where it is left missing."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing more need be judged."""
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a run is carried out, for every judge."""
@@ -149,6 +164,8 @@ class RunOptions:
     """Where it is judged, if not on this machine."""
     leases: Leases | None = None
     """Who judges what, where several machines judge for one validator and share a ledger."""
+    choice: CellChoice | None = None
+    """What is judged; None: all that has no evidence."""
     own: Any = field(default_factory=dict)
     """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 

@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from assay.errors import BadInput
 from assay.judge import tree
@@ -34,6 +35,8 @@ __all__ = [
     "Parcel",
     "Station",
     "StationSpec",
+    "Ticket",
+    "Turn",
 ]
 
 BOUNDS = tree.Bounds(64 << 30, 1_000_000)
@@ -81,6 +84,8 @@ class StationSpec:
     settings: Any
     rate: int | None = None
     """Most requests a minute of all stations together, of those that ask their `Gate`; None: as many as the service takes."""
+    asks: bool = True
+    """Whether its stations ask their `Gate`."""
 
     def open(self, home: Path, gate: Gate) -> Station:
         """The station. home: an empty folder for it alone. Raises AssayError."""
@@ -96,11 +101,24 @@ class ErrandDone:
     cpu: float = 0.0
 
 
+Ticket = tuple[str, float]
+"""Which bucket gave it, and for when."""
+
+
+class Turn(NamedTuple):
+    """Which turn a request has at a service."""
+
+    seconds: float
+    """Until then; 0: now."""
+    ticket: Ticket
+    """To be shown after the wait: the turn is booked, and only a pause moves it."""
+
+
 class Gate(Protocol):
     """The one door to a service for all stations of a run, on whichever machine: so its rate limit holds for all together."""
 
-    def turn(self) -> float:
-        """Seconds to wait before the next request; 0: go on. A request that waited asks again."""
+    def turn(self, ticket: Ticket | None = None) -> Turn:
+        """The turn of the next request. ticket: of a request that waited for its turn."""
 
     def pause(self, seconds: float) -> None:
         """The service asked for so many seconds without a request: it gets them from everybody."""
@@ -145,6 +163,9 @@ class Crew(Protocol):
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""
 
+    def remarks(self) -> Iterable[str]:
+        """Sentences on what happened beside the errands, after the end."""
+
 
 class ErrandEngine(Protocol):
     """Where the errands of runs are carried out. Without one a run uses this machine."""
@@ -162,6 +183,9 @@ class Leases(Protocol):
     def claim(self, key: tuple[object, ...]) -> Claim:
         """Take a cell, by its key: `held` if another driver has it now, `done` if the ledger has its record."""
 
+    def held(self, keys: Collection[tuple[object, ...]]) -> Collection[tuple[object, ...]]:
+        """Those of some cells that another driver still has: one look at all of them, which claims none."""
+
     def renew(self) -> None:
         """Keep what was claimed, when it is time."""
 
@@ -178,24 +202,68 @@ def pack(folder: Path) -> bytes:
     if not names:
         return b""
     file = io.BytesIO()
-    with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+    with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in names:
-            archive.add(path, path.name)
+            archive.add(path, path.name, filter=_anonymous)
     return file.getvalue()
 
 
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without its owner, whom nobody needs there, and whose name takes long to look up."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
 def unpack(archive: bytes, folder: Path) -> None:
-    """Put the content of an archive into an existing folder; nothing of it lands outside. Raises BadInput and OSError."""
+    """Put the content of an archive into an existing empty folder; nothing of it lands outside. Raises BadInput and OSError.
+
+    `tarfile` takes four times as long, since it resolves each path twice. Here no link exists until everything else is in place.
+    """
     if not archive:
         return
+    links: list[tarfile.TarInfo] = []
     try:
-        with tarfile.open(fileobj=io.BytesIO(archive), mode="r") as opened:
-            opened.extractall(folder, filter=_plain)
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as opened:
+            for member in opened:
+                place = folder / _inside(member.name)
+                if member.isdir():
+                    place.mkdir(mode=0o700)
+                elif member.isreg():
+                    _write(place, memoryview(archive)[member.offset_data :][: member.size], member.mode & 0o777)
+                elif member.issym() or member.islnk():
+                    links.append(member)
+                else:
+                    raise tarfile.TarError(f"{member.name!r} is no file, folder or link")
+            for member in links:
+                _link(folder, member)
+            for member in reversed(opened.getmembers()):
+                if member.isdir():
+                    (folder / member.name).chmod(member.mode & 0o777)
     except tarfile.TarError as error:
         raise BadInput(f"an archive from another machine cannot be unpacked: {error}", file=folder) from None
 
 
-def _plain(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    """Only what stays inside, and is a file, a folder or a link; with its own mode, as that is part of a digest."""
-    safe = tarfile.data_filter(member, folder)
-    return safe.replace(mode=member.mode & 0o777) if safe.isreg() or safe.isdir() else safe
+def _inside(name: str) -> str:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise tarfile.TarError(f"{name!r} would be outside of the folder")
+    return name
+
+
+def _write(place: Path, content: memoryview, mode: int) -> None:
+    number = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(number, "wb") as file:
+        file.write(content)
+        os.fchmod(number, mode)
+
+
+def _link(folder: Path, member: tarfile.TarInfo) -> None:
+    """Make a link, which must lead to something inside of the folder."""
+    place = folder / member.name
+    if member.islnk():
+        os.link(folder / _inside(member.linkname), place, follow_symlinks=False)
+        return
+    place.symlink_to(member.linkname)
+    if os.path.isabs(member.linkname) or not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder)):
+        place.unlink()
+        raise tarfile.TarError(f"{member.name!r} is a link to the outside of the folder")

@@ -44,7 +44,7 @@ from assay.ledger.log import Log, is_log
 from assay.ledger.store import CopiedTable, Damaged, Store, StoreError, View
 from assay.ledger.store.copying import STOP, digest_of
 
-__all__ = ["About", "Copied", "back_up", "copy", "restore"]
+__all__ = ["About", "LedgerCopy", "back_up", "copy", "restore"]
 
 _ABOUT, _DATABASE = "about.json", "ledger.db"
 _FORMAT, _TIME = "assay.backup/1", "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z"
@@ -145,7 +145,7 @@ def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: M
 
 
 @dataclass(frozen=True)
-class Copied:
+class LedgerCopy:
     """What was copied: each table's rows and digest, one digest over all (`store.copying`), and the log as the copy has it.
 
     log: how many receipts the last checkpoint covers, and its root; the log's tiles have the same root.
@@ -165,7 +165,7 @@ def copy(
     now: str,
     beside: MetaData = store.NO_TABLES,
     told: Callable[[str, int], None] = lambda *_: None,
-) -> Copied:
+) -> LedgerCopy:
     """Copy the ledger of a competition's folder or a subnet file to a new file, or to an empty PostgreSQL database.
 
     The copy is one snapshot, appears whole or not at all, and must be adopted before it signs. told: called with a table and how
@@ -187,7 +187,7 @@ def copy(
                     _check_free(Path(target + end), "give a new name: a copy never replaces another file")
                 with ledger.store.copied_whole(unfinished, now, beside, told, check) as tables:
                     _put(unfinished, Path(target))
-        return Copied(ledger.store.name, store.shown(target), digest_of(tables), tables, log)
+        return LedgerCopy(ledger.store.name, store.shown(target), digest_of(tables), tables, log)
 
 
 def _log_of(copied: View, ledger: Ledger) -> dict[str, int | str]:

@@ -115,9 +115,10 @@ def _canonical_line(kind: str) -> re.Pattern[bytes] | None:
         if column.name != "seq":
             pieces[column.name] = b'"%b":%b' % (column.name.encode(), _FORMS.get(column.form, rb'"[^"]*"'))
     optional = {column.name for column in rules.columns(None) if column.form == "note"}
-    *names, last = sorted(pieces)
-    before = [b"(?:%b,)?" % pieces[name] if name in optional else b"%b," % pieces[name] for name in names]
-    return re.compile(rb"\{%b%b\}" % (b"".join(before), pieces[last]))
+    last = max(pieces.keys() - optional)
+    before = [b"(?:%b,)?" % pieces[name] if name in optional else b"%b," % pieces[name] for name in sorted(pieces) if name < last]
+    after = [b"(?:,%b)?" % pieces[name] for name in sorted(pieces) if name > last]
+    return re.compile(rb"\{%b%b%b\}" % (b"".join(before), pieces[last], b"".join(after)))
 
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:

@@ -39,7 +39,9 @@ from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettl
 from assay.ledger.store.engine import RESTORE
 from assay.ledger.store.view import LATEST
 from assay.records import Evidence, record
+from assay.scheme.model import Scheme
 from assay.settle import Settlement, pipeline
+from assay.settle.inputs import Previous
 
 __all__ = [
     "Draft",
@@ -59,6 +61,7 @@ __all__ = [
     "rests",
     "settle",
     "shown",
+    "under",
 ]
 
 Json = dict[str, Any]
@@ -358,6 +361,11 @@ def compute(
     if held is not None:
         source = held.source(view)
         return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=source, previous=earlier))
+    return _from_records(view, document, epoch, earlier)
+
+
+def _from_records(view: View, document: Json, epoch: int, earlier: Previous | None) -> Settlement:
+    """The settlement of an epoch by the ledger's records, after an earlier one."""
     oldest = _oldest(view, document, epoch)
     records = ((seq, body) for seq, _, body in view.records(oldest, epoch))
     kind = find(document["scheme"]["score"]["kind"])
@@ -417,6 +425,21 @@ def replay(ledger: Ledger) -> Iterator[EpochResult]:
                     )
             last = receipt.epoch
             yield EpochResult(settlement, receipt, new=False)
+
+
+def under(ledger: Ledger, scheme: Scheme) -> Iterator[tuple[Settlement, Settlement]]:
+    """Every settled epoch as it was settled, and as other rules would have settled it, from the first epoch on. SPEC 4, 6.
+
+    Registry, submissions and evidence of each epoch are the ledger's; clocks of decay follow the other rules.
+    Raises BadInput if the evidence does not fit the other rules, and CannotSettle if an epoch is not what its receipt says.
+    """
+    with ledger.counted() as view:
+        earlier: Previous | None = None
+        for receipt in list(view.receipts()):
+            document = json.loads(stored_settlement(view, receipt.epoch)[1]) | {"scheme": scheme.document()}
+            other = _from_records(view, document, receipt.epoch, earlier)
+            earlier = other.handed_on
+            yield again(view, receipt), other
 
 
 def _inputs(place: Path, view: View, epoch: int) -> Json:

@@ -11,8 +11,8 @@ The next epoch reads these rows and the records that came since.
 - `last`: the largest seq of any record about it. If a new record has a lower one, it was accepted before some that counted when
   its epoch was still ahead; the row is made again from the records, which the index of slots finds.
 - `first`: the lowest epoch of any such record, and its seq.
-- `sums` (tests): for each validator what `Kind.counts` gives, added up. `kept` (other kinds): the seqs, as ranges, of the records
-  that `Kind.lasting` chose. These are read again.
+- `sums` (tests, if each validator has its score): for each validator what `Kind.counts` gives, added up. `kept` (all others): the
+  seqs, as ranges, of the records that `Kind.lasting` chose. These are read again.
 
 The row "" is a statement that the log's key signed. It names the receipt, the rules of counting, the validators who sent
 evidence, and a digest over all rows. Rows that differ from it are damage, since a row stands for evidence. Rows of another
@@ -125,6 +125,11 @@ class Scope:
     def kind(self) -> Kind:
         """The kind that the scheme scores."""
         return self.inputs.scheme.kind
+
+    @cached_property
+    def tallied(self) -> bool:
+        """Whether sums over records are enough for scores."""
+        return self.kind.tallied(self.inputs.scheme.score)
 
     @cached_property
     def tasks(self) -> frozenset[str]:
@@ -247,7 +252,7 @@ class StandingEvidence:
             return
         row.taken.add(key)
         row.bound.add(evidence.evidence_leaf(stored.seq, stored.digest))
-        if scope.kind.tallied:
+        if scope.tallied:
             counts = scope.kind.counts(value, scope.tasks, scope.inputs.scheme.score)
             sums = row.sums.setdefault(value["validator"], [0] * len(counts))
             for at, count in enumerate(counts):
@@ -265,7 +270,7 @@ class StandingEvidence:
     def _choose(self, view: CountedView) -> None:
         """Choose the records that may still decide a score."""
         kind = self.scope.kind
-        if kind.tallied:
+        if self.scope.tallied:
             return
         for row in self.rows.values():
             if not row.changed:
@@ -279,7 +284,7 @@ class StandingEvidence:
 
     def source(self, view: View) -> EvidenceSource:
         """What the settlement reads instead of all records."""
-        if self.scope.kind.tallied:
+        if self.scope.tallied:
             return lambda _: self._scored()
         kept = ((row.seq, row.body) for row in runs.of_seqs(view, self._ranges()))
         return lambda known: eligible.gathered(kept, known)
@@ -315,7 +320,7 @@ class StandingEvidence:
 
     def documents(self) -> dict[str, bytes]:
         """The rows as they are stored, without the signed one."""
-        tallied = self.scope.kind.tallied
+        tallied = self.scope.tallied
         spoilt = plain_json(sorted(map(list, self.spoilt))).encode()
         return {about: row.document(tallied=tallied) for about, row in self.rows.items()} | {SPOILT: spoilt}
 

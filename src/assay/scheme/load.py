@@ -95,6 +95,11 @@ def warnings(scheme: Scheme) -> list[str]:
         )
     if scheme.epoch is not None and (late := clock.waits_too_long(scheme.epoch)):
         warned.append(late)
+    if scheme.score.scores_jointly():
+        warned.append(
+            'score.passed_by = "all": each counting validator can fail any task for everybody; all of them have one score, so '
+            "no outlier can be found"
+        )
     warned += scheme.kind.remarks(scheme.score)
     if scheme.decay is not None and scheme.decay.curve != "none" and scheme.decay.rate == 0:
         warned.append("decay.rate is 0, so nothing ever decays")

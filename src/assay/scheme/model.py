@@ -1,8 +1,8 @@
 """The rules of a competition as validated data. SPEC 7 lists the fields; SPEC 2–5 give their meaning.
 
 Fractions are kept as nanos, amounts as integers, and all values are frozen. A scheme has only the sections that apply: `score`
-has the fields of its kind (`assay.kind`), `decay` belongs to weights, `payout` to payouts; a ranking has neither. The published
-schemas contain the docstrings of the sections, so these do not change.
+has the fields of its kind (`assay.scheme.score`), `decay` belongs to weights, `payout` to payouts; a ranking has neither. The
+published schemas contain the docstrings of the sections, so these do not change.
 """
 
 from __future__ import annotations
@@ -17,13 +17,28 @@ from pydantic_core import PydanticCustomError
 
 from assay import kind as kinds
 from assay.exact import BPS, NANO, digest
-from assay.scheme.fields import Bps, Count, Duration, Instant, Key, Nanos, Rao, Section, Share, Text, Wei
+from assay.scheme.fields import Bps, Count, Duration, Instant, Key, Nanos, Rao, Section, Share, Wei
+from assay.scheme.score import (
+    Check,
+    GivenScore,
+    Penalties,
+    PointsScore,
+    Positive,
+    RubricScore,
+    ScoreRules,
+    TestsScore,
+    Weights,
+    WorkflowScore,
+)
 
 __all__ = [
+    "AuditRules",
     "Check",
     "Consensus",
     "Decay",
+    "Duel",
     "EpochClock",
+    "EvidenceRules",
     "GivenScore",
     "JudgeChoice",
     "Name",
@@ -44,148 +59,12 @@ __all__ = [
     "WorkflowScore",
 ]
 
-Positive = Annotated[int, Field(ge=1, le=10**9)]
-Repository = Annotated[str, Field(min_length=3, max_length=256, pattern=r"^[^/\s]+/[^/\s]+$")]
-
 
 class Name(Section):
     """`[scheme]`: what the rules are called."""
 
     name: Key
     version: Key = "1.0.0"
-
-
-class ScoreRules(Section):
-    """The section `[score]` of some kind: its fields are the kind's, each with its default. SPEC 2."""
-
-    if TYPE_CHECKING:
-        kind: str
-
-    def whole_share_from(self) -> int | None:
-        """In how many tasks a participant must have been seen for its whole share; None if there is no such rule. SPEC 2.2."""
-        return None
-
-
-class TestsScore(ScoreRules):
-    """`[score] kind = "tests"`: the share of tasks passed. SPEC 2.1."""
-
-    __test__ = False
-    kind: Literal["tests"]
-    agent_timeout: Literal["fail", "verify"] = "fail"
-    trials: Annotated[int, Field(ge=1, le=10_000)] = 1
-    fresh_boxes: Literal[True] | None = None
-    """If true, a validator may not reuse the folder of an earlier box."""
-
-
-class Weights(Section):
-    """The four parts of a workflow's score; they sum to 1. SPEC 2.2."""
-
-    success: Share = NANO // 2
-    cost: Share = NANO // 4
-    latency: Share = 3 * NANO // 20
-    reliability: Share = NANO // 10
-
-    @model_validator(mode="after")
-    def _sums_to_one(self) -> Self:
-        if self.success + self.cost + self.latency + self.reliability != NANO:
-            raise PydanticCustomError("assay", "the four weights do not sum to 1; change one of them")
-        return self
-
-
-class Penalties(Section):
-    """What each kind of trouble takes from a workflow's reliability. SPEC 2.2."""
-
-    unplanned_retry: Nanos = NANO // 10
-    timeout: Nanos = NANO // 5
-    hard_failure: Nanos = NANO // 2
-
-
-class WorkflowScore(ScoreRules):
-    """`[score] kind = "workflow"`: success, cost, latency and reliability over a rolling window of tasks. SPEC 2.2."""
-
-    kind: Literal["workflow"]
-    weights: Weights = Weights()
-    gate: Share = 7 * NANO // 10
-    penalties: Penalties = Penalties()
-    window: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    fresh_boxes: Literal[True] | None = None
-    max_retries_per_step: Annotated[int, Field(ge=0, le=1000)] = 5
-    warm_up: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """In how many tasks a participant must have been seen for its whole share; with fewer, a part burns. None: no such rule."""
-
-    @model_validator(mode="after")
-    def _can_be_warm(self) -> Self:
-        if self.warm_up is not None and self.warm_up > self.window:
-            raise PydanticCustomError(
-                "assay",
-                "warm_up is {warm_up}, and no more than the window's {window} tasks are ever seen; make it smaller",
-                {"warm_up": self.warm_up, "window": self.window},
-            )
-        return self
-
-    def whole_share_from(self) -> int | None:
-        """`warm_up`. SPEC 2.2."""
-        return self.warm_up
-
-
-class Check(Section):
-    """A question of a rubric, its weight in BPS, and whether an answer NO caps the result. SPEC 2.3."""
-
-    id: Key
-    label: Text = ""
-    description: Text = ""
-    weight: Annotated[int, Field(ge=1, le=BPS)]
-    skippable: bool = True
-
-    @model_validator(mode="before")
-    @classmethod
-    def _either_spelling(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "unskippable" in value:
-            if "skippable" in value:
-                raise PydanticCustomError("assay", "has both skippable and unskippable; keep one of them")
-            value = dict(value)
-            said = value.pop("unskippable")
-            value["skippable"] = not said if isinstance(said, bool) else said
-        return value
-
-
-class RubricScore(ScoreRules):
-    """`[score] kind = "rubric"`: a baseline gate, weighted checks and a verdict. SPEC 2.3."""
-
-    kind: Literal["rubric"]
-    checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=1000)]
-    injection: Literal["unjudged"] | None = None
-    """How a judgement counts whose solution seems to speak to the judge; None: it counts, and the suspicion is noted."""
-
-    @model_validator(mode="after")
-    def _whole_and_unique(self) -> Self:
-        ids = [check.id for check in self.checks]
-        twice = sorted({name for name in ids if ids.count(name) > 1})
-        if twice:
-            raise PydanticCustomError("assay", "two checks are called {id}; give each its own id", {"id": repr(twice[0])})
-        total = sum(check.weight for check in self.checks)
-        if total != BPS:
-            raise PydanticCustomError(
-                "assay", "the weights of the checks sum to {total}; they must sum to 10000", {"total": total}
-            )
-        return self
-
-
-class PointsScore(ScoreRules):
-    """`[score] kind = "points"`: points for valid issues and starred repositories. SPEC 2.4."""
-
-    kind: Literal["points"]
-    repositories: Annotated[dict[Repository, Nanos], Field(min_length=1, max_length=10_000)]
-    star_points: Nanos = NANO // 4
-    star_max: Nanos = 5 * NANO // 4
-    full_points: Positive = 100
-    window_epochs: Positive | None = None
-
-
-class GivenScore(ScoreRules):
-    """`[score] kind = "given"`: the score arrives already computed. SPEC 2.5."""
-
-    kind: Literal["given"]
 
 
 def _of_its_kind(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -231,6 +110,28 @@ class Release(Section):
     """The participant at once, everybody once the epoch is settled, or nobody."""
 
 
+class EvidenceRules(Section):
+    """`[evidence]`: what validators keep of a trial beside its logs, so that others can judge it again. SPEC 7."""
+
+    keep: Literal["nothing", "work"] = "nothing"
+    """work: the agent's finished work, compressed; its digest is in the record. Tasks of the mode separate only."""
+    most_mb: Annotated[int, Field(ge=1, le=4096)] = 64
+    """MiB of one trial's work, compressed; a larger one is not kept."""
+    epochs: Positive | None = None
+    """After how many epochs work is removed whose submission does not count any more; None: never."""
+
+
+class AuditRules(Section):
+    """`[audit]`: what an audit of trials confirms, and at which risk. docs/auditing.md."""
+
+    risk: Annotated[Share, Field(ge=NANO // 1000, le=NANO // 2)] = NANO // 20
+    """The largest chance with which a wrong outcome is confirmed."""
+    places: Positive | None = None
+    """How many places are confirmed, each in its order; None: all that are paid."""
+    delay: Duration = 600
+    """Seconds between a receipt's cosignature and the public randomness of its draw."""
+
+
 class EpochClock(Section):
     """`[epoch]`: when an epoch ends, by the clock or by a chain's blocks. SPEC 6, 7."""
 
@@ -253,6 +154,17 @@ class EpochClock(Section):
         if (self.every is None) != (self.start is None):
             raise PydanticCustomError("assay", "every and start go together; add the one that is missing, or remove the other")
         return self
+
+
+class Duel(Section):
+    """`[duel]`: when a challenger is better than a king, and how certain that must be. SPEC 7."""
+
+    margin: Annotated[Share, Field(lt=NANO)] = 0
+    """By how much the challenger's share of trials passed must exceed the king's."""
+    alpha: Annotated[Share, Field(ge=1, lt=NANO)] = NANO // 20
+    """The largest chance that a challenger wins that is not better; several challengers of one king share it."""
+    order: Literal["receipt"] = "receipt"
+    """What the order of the pairs is drawn from."""
 
 
 class Outliers(Section):
@@ -406,6 +318,9 @@ class Scheme(Section):
     submission: SkipJsonSchema[SubmissionRules | None] = None
     release: SkipJsonSchema[Release | None] = None
     epoch: SkipJsonSchema[EpochClock | None] = None
+    evidence: SkipJsonSchema[EvidenceRules | None] = None
+    audit: SkipJsonSchema[AuditRules | None] = None
+    duel: SkipJsonSchema[Duel | None] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -420,6 +335,17 @@ class Scheme(Section):
             raise PydanticCustomError(
                 "assay", 'scale = "noise" needs scores that are a share of trials; use it with [score] kind = "tests"'
             )
+        if (self.work_bytes or self.audit is not None) and self.kind.trials(self.score) is None:
+            raise PydanticCustomError(
+                "assay", 'only trials are kept and audited; remove [evidence] and [audit], or use [score] kind = "tests"'
+            )
+        if self.consensus.outliers.scale is not None and self.score.scores_jointly():
+            raise PydanticCustomError(
+                "assay",
+                'with passed_by = "all" all validators have one score, so scale = "noise" does nothing; remove one of them',
+            )
+        if self.duel is not None and self.kind.trials(self.score) is None:
+            raise PydanticCustomError("assay", 'a duel needs trials that both sides have; use it with [score] kind = "tests"')
         if self.reward.kind == "ranking":
             if self.decay is not None:
                 raise PydanticCustomError("assay", "a ranking does not decay; remove the section [decay]")
@@ -445,6 +371,11 @@ class Scheme(Section):
     def kind(self) -> kinds.Kind:
         """The kind that `score.kind` names: records, scorer and words of this competition."""
         return kinds.find(self.score.kind)
+
+    @property
+    def work_bytes(self) -> int:
+        """Bytes that the finished work of a trial may have when it is kept; 0: it is not kept."""
+        return self.evidence.most_mb << 20 if self.evidence is not None and self.evidence.keep == "work" else 0
 
     @property
     def stakes(self) -> bool:

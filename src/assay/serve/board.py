@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from assay.exact import BPS, NANO, nanos
+from assay.ledger.audit_log import false_claims, kept, summary
 from assay.records import Participant
 from assay.serve.bounty import has_bounty, money_of, payout_heading, verdict, verdict_bars
 from assay.serve.draw import NARROW, fraction, percent, share, short, spark
@@ -18,7 +19,7 @@ from assay.serve.ranking import AT_ONCE, Asked, matches, select
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["board", "csv_rows", "lede", "outliers", "waiting"]
+__all__ = ["audited", "board", "csv_rows", "lede", "outliers", "waiting"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -359,9 +360,24 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
             "The bar is what the answered checks add up to. Its stronger end is what the verdict gave back; the hatched end is "
             "what the verdict, or a required check that was missed, took away. The line is the threshold."
         )
-    elif (why := season.scheme.kind.doubts()) is not None and rows:
+    elif (why := season.scheme.kind.doubts(season.scheme.score)) is not None and rows:
         yield f"No intervals: {why}."
     yield from season.scheme.kind.notes(season.settlement, season.folder)
+    yield from audited(season)
+
+
+def audited(season: Season) -> Iterator[str]:
+    """What audits of the epoch came to, and whose claims were false how often."""
+    if season.proof is None:
+        return
+    for audit in kept(season.folder):
+        stated = audit.predicate
+        if stated["settlement"] != season.document["digest"]:
+            continue
+        yield summary(stated)
+        for key, (false, judged) in false_claims(stated).items():
+            called = season.called.get(key, key)
+            yield f"{called} was wrong in {false} of {plural(judged, 'trial')} of its own that were judged again."
 
 
 def outliers(season: Season) -> list[str]:

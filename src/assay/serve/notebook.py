@@ -50,7 +50,7 @@ from assay.ledger.store import DatabaseUnreachable, transaction
 from assay.ledger.store.engine import LOCK, make_engine, shown
 from assay.scheme.fields import instant_text
 
-__all__ = ["TABLES", "TURN", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "TrialLogs", "Upload"]
+__all__ = ["EVERY_TABLE", "TABLES", "TURN", "Heartbeat", "Invitation", "Notebook", "SubmissionCommitment", "TrialLogs", "Upload"]
 
 Json = dict[str, Any]
 CACHE_KIB = 4096
@@ -144,6 +144,7 @@ _logs = Table(
     Column("body", LargeBinary, nullable=False),
     Column("files", LargeBinary, nullable=False),
 )
+EVERY_TABLE = (*TABLES.sorted_tables, *_SHORT_LIVED.sorted_tables)
 
 
 @dataclass(frozen=True, slots=True)

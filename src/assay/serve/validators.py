@@ -10,6 +10,7 @@ from itertools import combinations
 
 from assay.exact import NANO, half_even
 from assay.scheme.fields import instant_text
+from assay.serve.board import audited
 from assay.serve.draw import NARROW, fraction, share, when
 from assay.serve.links import participant_page, task_page
 from assay.serve.season import Json, Season
@@ -43,6 +44,7 @@ def validators(season: Season) -> Json:
         "disagreed": [*_disagreed(season, seen)],
         "grid": _grid(season),
         "outliers": [*_outliers(season)],
+        "audited": [*audited(season)],
         "rule": _rule(season),
         "over_epochs": _over_epochs(season),
         "late": _late(season, times),

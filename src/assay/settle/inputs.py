@@ -123,6 +123,9 @@ class Scored:
     """workflow: had tasks, but all of them were left out because of service errors."""
     missing: Ints | None = None
     """tests: how many trials are missing."""
+    passes: NDArray[np.uint8] | None = None
+    """tests, where a task passes by all validators: a bit for each task, [validators, participants, ⌈tasks / 8⌉]: whether the
+    validator saw every trial of it pass."""
     work: Mapping[str, NDArray[np.int64] | NDArray[np.bool_] | NDArray[np.object_]] = field(default_factory=dict)
     """How the score came about: arrays by name, as in the settlement's `work` (points in nanos)."""
     left_out: frozenset[tuple[str, int, str]] = frozenset()

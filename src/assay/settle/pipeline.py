@@ -17,9 +17,10 @@ from assay.errors import BadInput
 from assay.records import Participant
 from assay.scheme.model import Consensus
 from assay.settle.consensus import Votes, agree, may_count
-from assay.settle.inputs import Frame, Inputs, Scored, frame
+from assay.settle.inputs import Bools, Frame, Inputs, Scored, frame
 from assay.settle.rewarding import rewarded
 from assay.settle.score import score
+from assay.settle.score.trials import jointly
 from assay.settle.settlement import Seats, Settlement
 
 RANDOMNESS_BYTES = 32
@@ -73,6 +74,8 @@ def settle(inputs: Inputs) -> Settlement:
     evidence = inputs.evidence
     scored = evidence if isinstance(evidence, Scored) else score(evidence, axes, scheme.score)
     seats = _seats(inputs, axes, scored)
+    if scheme.score.scores_jointly():
+        scored = jointly(scored, scored.counting & _seated(seats, axes), len(axes.tasks))
     agreement = agree(_votes(inputs, seats, axes, scored), scheme.consensus, bps=scheme.kind.in_bps)
     reward = rewarded(inputs, axes, scored, agreement)
     return Settlement(
@@ -117,11 +120,15 @@ def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant
     return drawn(participant, epoch, axes.validators, eligible, inputs.scheme.consensus, inputs.randomness)
 
 
-def _votes(inputs: Inputs, seats: Seats, axes: Frame, scored: Scored) -> Votes:
-    """The scores that enter consensus: by validators that may count and are assigned, of submissions that are no duplicates."""
+def _seated(seats: Seats, axes: Frame) -> Bools:
+    """Who may count for whom: validators with stake that are assigned, for submissions that are no duplicates."""
     seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & axes.unique[None, :]
-    if seats.drawn is not None:
-        seated &= seats.drawn
+    return seated if seats.drawn is None else seated & seats.drawn
+
+
+def _votes(inputs: Inputs, seats: Seats, axes: Frame, scored: Scored) -> Votes:
+    """The scores that enter consensus."""
+    seated = _seated(seats, axes)
     trials = inputs.scheme.kind.trials(inputs.scheme.score)
     return Votes(
         scores=scored.scores,

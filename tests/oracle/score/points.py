@@ -22,22 +22,26 @@ def verdict(records: list[Doc], rules: Doc, epoch: int) -> Verdict:
     table = rules["repositories"]
     first = 0 if window is None else epoch - window + 1
     valid = invalid = starred = counted = 0
-    points = Fraction(0)
+    points = taken = Fraction(0)
     for repository, worth in table.items():
         here = [record for record in records if record["repository"] == repository]
         recent = [record for record in here if record["epoch"] >= first]
         counted += len(recent)
         valid_here = total(recent, "valid")
         valid += valid_here
-        invalid += total(recent, "invalid")
+        invalid_here = total(recent, "invalid")
+        invalid += invalid_here
+        taken += fraction(worth) * invalid_here
         points += fraction(worth) * valid_here
         if here and max(here, key=lambda record: int(record["epoch"]))["starred"]:
             starred += 1
     if not counted:
         return Verdict()
-    if valid >= 1:
+    if valid >= 1 or rules.get("stars_alone", False):
         points += min(fraction(rules["star_max"]), fraction(rules["star_points"]) * starred)
-    if invalid > valid:
+    if rules.get("invalid", "gate") == "subtract":
+        points = max(Fraction(0), points - taken)
+    elif invalid > valid:
         points = Fraction(0)
     score = nanos(min(points / fraction(rules["full_points"]), Fraction(1)))
     return Verdict(score, {"valid": valid, "invalid": invalid, "starred": starred, "points": show(points)})

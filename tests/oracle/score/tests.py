@@ -27,4 +27,6 @@ def verdict(records: list[Doc], tasks: list[str], trials: int) -> Verdict:
         per_task.append(Fraction(passed_here, trials))
     if missing:
         return Verdict(why_not="incomplete", missing=missing)
-    return Verdict(nanos(sum(per_task, Fraction(0)) / len(tasks)), {"passed": passed, "trials": len(tasks) * trials})
+    work = {"passed": passed, "trials": len(tasks) * trials}
+    whole = {task for task, share in zip(tasks, per_task, strict=True) if share == 1}
+    return Verdict(nanos(sum(per_task, Fraction(0)) / len(tasks)), work, whole=whole)

@@ -17,3 +17,5 @@ class Verdict:
     work: dict[str, Any] = field(default_factory=dict)
     why_not: str | None = None
     missing: int = 0
+    whole: set[str] = field(default_factory=set)
+    """tests: the tasks of which every trial passed."""

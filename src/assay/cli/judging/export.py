@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.archive import export_archive
+from assay.cli.exports import export_cose, export_erc8004, export_scitt
 from assay.cli.ledger.epochs import export_emission, export_epoch
 from assay.cli.output import AsJson, emit
 
@@ -18,6 +19,9 @@ app = typer.Typer(name="export", help=HELP, no_args_is_help=True, rich_markup_mo
 app.command("epoch")(export_epoch)
 app.command("emission")(export_emission)
 app.command("archive")(export_archive)
+app.command("cose")(export_cose)
+app.command("scitt")(export_scitt)
+app.command("erc8004")(export_erc8004)
 
 
 @app.callback()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from assay.judge.stations import ErrandEngine
     from assay.kind import Kind, Option
 
-__all__ = ["COMMAND", "late_values", "run", "settings_of"]
+__all__ = ["COMMAND", "engine_of", "judge_of", "late_values", "run", "settings_of"]
 
 MISSING, STOPPED = 1, 130
 _OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
@@ -49,7 +49,7 @@ _AsJson = Annotated[bool, typer.Option("--json", help="What came of it as one li
 
 
 class _RunCommand(TyperCommand):
-    """`assay run` with the options of kinds beside those of every judge."""
+    """`assay run`, and others that judge, with the options of kinds beside those of every judge."""
 
     late = True
     """Further options are known when the competition is: see `assay.cli.configuration`."""
@@ -172,11 +172,11 @@ def run(
     from assay.cli.judging.live import LiveRun
     from assay.judge.running import RunOptions
 
-    kind, judge = _judge_of(folder)
+    kind, judge = judge_of(folder)
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
-    with _engine(context, jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live, ExitStack() as stack:
+    with engine_of(context, jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live, ExitStack() as stack:
         shared = None if signing is None or engine is None else stack.enter_context(signing.shared(epoch))
         options = RunOptions(
             jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
@@ -186,7 +186,7 @@ def run(
     _conclude(folder, summary, signing, epoch, as_json=as_json)
 
 
-def _engine(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
+def engine_of(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
     """Where trials are judged, as the options of kinds say; None is this machine."""
     from assay.engine import opened
     from assay.judge.kind_options import where_judged
@@ -194,7 +194,7 @@ def _engine(context: typer.Context, jobs: int | None) -> AbstractContextManager[
     return opened(*where_judged(late_values(context)), most=jobs)
 
 
-def _judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:
+def judge_of(folder: Path) -> tuple[Kind, JudgeFunction]:
     """The kind of a competition, and its judge. Raises BadInput."""
     from assay.judge import judges
     from assay.scheme.load import read

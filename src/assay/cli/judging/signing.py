@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from assay.judge.running import RunEvent, Tell
     from assay.ledger.batch import Batch
+    from assay.ledger.config import Config
     from assay.ledger.leases import CellLeases
+    from assay.ledger.signing import Late
     from assay.ledger.store import Elsewhere, NotALedger, Submission
 
 __all__ = ["SharedRun", "Signing"]
@@ -37,7 +39,7 @@ class Signing:
         from assay.cli.errors import warn
         from assay.cli.ledger.keys import asking
         from assay.ledger import config, intake, keys, signing
-        from assay.ledger.access import open_store
+        from assay.ledger.leases import patiently
         from assay.ledger.store import NotALedger
 
         said = config.read(folder)
@@ -57,9 +59,7 @@ class Signing:
         replaced: list[Submission] = []
         self.away: Elsewhere | NotALedger | None = None
         try:
-            with open_store(said) as database, database.reading() as view:
-                self.settled, self.away = view.settled_epoch(), database.elsewhere()
-                replaced = intake.replaced(view, folder)
+            self.settled, self.away, replaced = patiently(lambda: _standing(said, self.validator))
         except NotALedger as error:
             if error.file is None or Path(error.file).exists():
                 raise
@@ -84,28 +84,32 @@ class Signing:
         far as that is known. What the ledger has is not known.
         """
         from assay.cli.show import sentence
-        from assay.ledger import config, intake, signing
-        from assay.ledger.access import open_store
+        from assay.ledger import signing
+        from assay.ledger.leases import patiently
 
         if self.away is not None:
             batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
             first = (0 if self.settled is None else self.settled + 1) if epoch is None else epoch
             return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first], said=epoch is not None)
-        new, late = 0, None
-        if self._written():
-            known = intake.intake_rules(self.folder)
-            with open_store(config.read(self.folder)) as database:
-                with database.reading() as view:
-                    late = signing.late_in(view, database.meta.key)
-                    batches = signing.sign_folder(self.folder, self.signer, late=late)
-                for batch in batches:
-                    new += intake.accept(database, batch, known).new
+        new, late = patiently(self._accepted) if self._written() else (0, None)
         said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
         if late is not None and late.chosen:
             said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
         if late is not None and late.outdated:
             said += f"; {late.outdated} of an epoch that was settled before are of another task set, and count no more"
         return sentence(f"{said}.")
+
+    def _accepted(self) -> tuple[int, Late | None]:
+        """Sign what is written, and have the ledger take it; how many records were new, and what came too late."""
+        from assay.ledger import config, intake, signing
+        from assay.ledger.access import open_store
+
+        known = intake.intake_rules(self.folder)
+        with open_store(config.read(self.folder)) as database:
+            with database.reading() as view:
+                late = signing.late_in(view, database.meta.key)
+                batches = signing.sign_folder(self.folder, self.signer, late=late)
+            return sum(intake.accept(database, batch, known).new for batch in batches), late
 
     @contextmanager
     def shared(self, epoch: int | None = None) -> Iterator[SharedRun | None]:
@@ -114,9 +118,10 @@ class Signing:
             yield None
             return
         from assay.ledger import config
-        from assay.ledger.leases import CellLeases
+        from assay.ledger.leases import CellLeases, patiently
 
-        with CellLeases(config.read(self.folder), self.validator, _holder(self.folder, self.validator)) as leases:
+        holder = _holder(self.folder, self.validator)
+        with patiently(lambda: CellLeases(config.read(self.folder), self.validator, holder)) as leases:
             yield SharedRun(leases, lambda: self.add(epoch))
             self.add(epoch)  # before the leases go
 
@@ -162,6 +167,19 @@ class SharedRun:
                 self._next = time.monotonic() + max(_EVERY, _PART * (time.monotonic() - began))
 
         return told
+
+
+def _standing(settings: Config, validator: str) -> tuple[int | None, Elsewhere | None, list[Submission]]:
+    """The epoch settled last, why the ledger is not here, and the submissions that the folder has an older version of.
+
+    Raises Forbidden for a database whose user may add evidence of another validator only.
+    """
+    from assay.ledger import intake
+    from assay.ledger.access import open_store
+
+    with open_store(settings) as database, database.reading() as view:
+        database.check_author(validator)
+        return view.settled_epoch(), database.elsewhere(), intake.replaced(view, settings.folder)
 
 
 def _holder(folder: Path, validator: str) -> str:

@@ -1,4 +1,4 @@
-"""The commands `assay ledger init|check|rebuild|replay|consistency|lost|migrate`; those for backup and rights are in `upkeep`."""
+"""The commands `assay ledger init|check|rebuild|replay|consistency|lost|migrate`; others are in `upkeep` and `rights`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
-from assay.cli.ledger.upkeep import Folder, adopt, backup, copy, grant, restore
+from assay.cli.ledger.rights import grant, grants
+from assay.cli.ledger.upkeep import Folder, adopt, backup, copy, restore
 from assay.cli.ledger.witnesses import fork, witness
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
@@ -21,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (backup, restore, copy, adopt, grant, witness, fork):
+for command in (backup, restore, copy, adopt, grant, grants, witness, fork):
     app.command()(command)
 
 

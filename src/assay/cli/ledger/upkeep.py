@@ -1,4 +1,4 @@
-"""The commands `assay ledger backup|restore|copy|adopt|grant`: what an operator does with a ledger's database as a whole."""
+"""The commands `assay ledger backup|restore|copy|adopt`: what an operator does with a ledger's database as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from assay.errors import BadInput
 if TYPE_CHECKING:
     from assay.ledger.backup import About
 
-__all__ = ["Folder", "adopt", "backup", "copy", "grant", "restore"]
+__all__ = ["Folder", "adopt", "backup", "copy", "restore"]
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR|SUBNET.toml", help="The competition's folder, or a subnet file.", show_default=False)
@@ -192,55 +192,3 @@ def adopt(
         return
     here = "The ledger lives here already; nothing was changed." if why is None else "The ledger lives here from now on."
     show(sentence(f"{here} {unseen}"))
-
-
-_LIMITS = (
-    "no time limit was set for {0}: the owner of the tables may not do it, so {0} can keep other writers waiting; let the"
-    " administrator of the server run: ALTER ROLE (owner) CREATEROLE, then grant again"
-)
-_SESSIONS = (
-    "{0} of the sessions of {1} continue, because the owner of the tables may not end them; let the administrator"
-    " of the server run: GRANT pg_signal_backend TO (owner), then revoke again"
-)
-
-
-def grant(
-    folder: Folder,
-    role: Annotated[str, typer.Argument(metavar="USER", help="A user of the PostgreSQL server.", show_default=False)],
-    revoke: Annotated[bool, typer.Option("--revoke", help="Take all rights in the ledger from the user instead.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Let a validator's user read the ledger in a shared PostgreSQL and add evidence to it, and nothing else.
-
-    The user gets SELECT on all tables, INSERT on the tables of evidence, and a turn among the writers. All its other rights on
-    these tables are taken away, and so are the rights of PUBLIC. Only the operator may use the owner of the tables, which can do
-    everything and runs this command. Make a user for each validator.
-
-    A user who writes keeps the others waiting until its transaction ends. Time limits of the server end a transaction that hangs:
-    2 minutes without a statement, 10 minutes for one statement. --revoke waits for nobody, and ends the user's sessions.
-
-    \b
-    Examples:
-      createuser --pwprompt val-1
-      assay ledger grant my-competition val-1
-      assay ledger grant my-competition val-1 --revoke
-    """
-    from assay.cli.errors import warn
-    from assay.cli.show import sentence, show
-    from assay.ledger import config
-    from assay.ledger.access import open_store
-    from assay.settle.story.telling import plural
-
-    with open_store(config.read(folder)) as database:
-        if revoke:
-            ended, left = database.revoke(role)
-            warn([_SESSIONS.format(left, role)] if left else [])
-        else:
-            ended = 0
-            warn([] if database.grant(role) else [_LIMITS.format(role)])
-    if as_json:
-        emit({"user": role, "rights": "none" if revoke else "evidence"})
-        return
-    what = "has no rights in the ledger any more" if revoke else "may read the ledger and add evidence, and nothing else"
-    also = f"; {plural(ended, 'session')} ended" if ended else ""
-    show(sentence(f"{role} {what}{also}."))

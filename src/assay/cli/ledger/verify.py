@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assay.cli.archive import Engine, Memory, Workers, check_alone, shard_engine, verify_archive
+from assay.cli.archive import Address, Engine, Memory, Workers, check_alone, shard_engine, verify_archive
 
 if TYPE_CHECKING:
     from assay.ledger.verify import Verified
@@ -22,6 +22,8 @@ _KEYS = "The log's public key, or a file with it, such as ledger.toml; for a sub
 _Keys = Annotated[list[str] | None, typer.Option(metavar="KEY", help=_KEYS)]
 _SUBNET = "A subnet file that a signed split must follow."
 _Subnet = Annotated[Path | None, typer.Option(metavar="FILE", help=_SUBNET, show_default=False)]
+_DUEL = "What `assay duel` wrote: the duel is computed again from the bundle's evidence."
+_Duel = Annotated[Path | None, typer.Option(metavar="FILE", help=_DUEL, show_default=False)]
 _POLICY = "Witnesses (C2SP tlog-policy): a quorum must have cosigned."
 _Policy = Annotated[Path | None, typer.Option(metavar="FILE", help=_POLICY, show_default=False)]
 
@@ -35,8 +37,10 @@ def verify(
     log: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the log's tiles.")] = None,
     subnet: _Subnet = None,
     policy: _Policy = None,
+    duel: _Duel = None,
     everything: Annotated[bool, typer.Option("--all", help="Verify every epoch of every competition in an archive.")] = False,
     engine: Engine = "local",
+    address: Address = None,
     workers: Workers = 0,
     memory: Memory = 4.0,
     as_json: Annotated[bool, typer.Option("--json", help="As canonical JSON.")] = False,
@@ -57,6 +61,7 @@ def verify(
       assay verify epoch-12 --key "example.org/my-competition+1a2b3c4d+Ab…"
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
       assay verify miner-7-epoch-12.proof --key log.vkey --policy witnesses.policy
+      assay verify epoch-12 --key log.vkey --duel duels/11-0f3a5b6c7d8e.json
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
       assay verify --all s3://my-bucket/archive --key log-1.vkey --key log-2.vkey
     """
@@ -67,9 +72,10 @@ def verify(
 
     keys = [log_key(text) for text in key or ()]
     files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
+    files["duel"] = duel
     if everything:
         check_alone({f"--{name}": path is not None for name, path in files.items()}, "--all")
-        verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory), as_json=as_json)
+        verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory, address), as_json=as_json)
         return
     try:
         with Working(f"verifying {receipt}"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import proofs, rewards, stages, witnesses
+from assay.conformance.kinds import duels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -35,6 +35,7 @@ KINDS: Mapping[str, CaseKind] = {
         rewards.payout,
         stages.settle,
         stages.emission,
+        duels.duel,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,

@@ -310,17 +310,22 @@ def rubric(given: _Rubric) -> Json:
 class _Points(Section):
     score: PointsScore
     valid: dict[Key, Count]
-    invalid: Count
+    invalid: Count | dict[Key, Count]
     starred: Count
 
 
 @kind(_Points)
 def points(given: _Points) -> Json:
-    """Valid issues by repository, invalid ones, starred repositories, by the [score] section: points and score. SPEC 2.4."""
-    unknown = sorted(given.valid.keys() - given.score.repositories.keys())
-    if unknown:
-        raise BadInput(f"{unknown[0]!r} is not in the table", field="valid", hint="issues elsewhere are not counted")
-    found = by_points.points(given.valid, given.invalid, given.starred, given.score)
+    """Valid issues by repository, invalid ones, starred repositories, by the [score] section: points and score. Invalid issues
+    are one number; or a number for each repository, as `invalid = "subtract"` needs it. SPEC 2.4."""
+    invalid = given.invalid if isinstance(given.invalid, dict) else {next(iter(given.score.repositories)): given.invalid}
+    if given.score.invalid == "subtract" and not isinstance(given.invalid, dict):
+        raise BadInput("they are not by repository", field="invalid", hint="give a number for each repository")
+    for field, counts in (("valid", given.valid), ("invalid", invalid)):
+        unknown = sorted(counts.keys() - given.score.repositories.keys())
+        if unknown:
+            raise BadInput(f"{unknown[0]!r} is not in the table", field=field, hint="issues elsewhere are not counted")
+    found = by_points.points(given.valid, invalid, given.starred, given.score)
     return {"valid": found.valid, "points": text(found.points), "score": text(found.score)}
 
 

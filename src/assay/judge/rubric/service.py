@@ -36,7 +36,7 @@ from assay.judge.rubric.asking import Models
 from assay.judge.rubric.conversation import AskedQuestion, ServiceFailure
 from assay.judge.rubric.judgement import BODY_BYTES, NAME_CHARACTERS, WORDS_CHARACTERS, JudgeLimits, Spent, TokenUsage
 from assay.judge.rubric.reply import Reply
-from assay.judge.stations import Gate
+from assay.judge.stations import Gate, Ticket
 from assay.peers import NoAnswer, Overrun, Packed, Silent, peer, retry_after
 
 if TYPE_CHECKING:
@@ -242,7 +242,11 @@ class ModelService:
     async def _turn(self) -> None:
         while (left := self._not_before - time.monotonic()) > 0:
             await asyncio.sleep(left)
-        while self._gate is not None and (left := await asyncio.to_thread(self._gate.turn)) > 0:
+        ticket: Ticket | None = None
+        while self._gate is not None:
+            left, ticket = await asyncio.to_thread(self._gate.turn, ticket)
+            if left <= 0:
+                return
             await asyncio.sleep(left)
 
     async def _once(self, asked: AskedQuestion, spent: Spent) -> Reply | ServiceFailure:

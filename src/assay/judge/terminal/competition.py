@@ -92,6 +92,11 @@ def read_manifest(path: Path) -> Manifest:
     return Manifest(tuple(_pin(row) for row, _ in rows))
 
 
+def pins_of(rows: Iterable[str]) -> dict[str, str | None]:
+    """Task → the digest of its folder, from the lines of a manifest; None if the line pins nothing."""
+    return {pin.id: pin.digest for pin in map(_pin, rows)}
+
+
 def _pin(row: str) -> Pin:
     name, *rest = row.split()
     digest = next((word for word in rest if word.startswith("sha256:")), None)

@@ -29,7 +29,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -191,6 +191,8 @@ class Digests(Section):
     agent: DigestText
     image: DigestText | None = None
     work: DigestText | None = None
+    kept_work: DigestText | None = None
+    """The SHA-256 of work.tar.gz, if the finished work is kept and the tests ran on it."""
 
 
 class ModelUse(Section):
@@ -258,6 +260,7 @@ class TrialRecord(Section):
             outcome=self.outcome,
             trial=self.trial,
             image=self.digests.image,
+            work=self.digests.kept_work,
         )
 
 
@@ -378,6 +381,17 @@ class TrialStore:
         run_files.append(self.evidence, canonical(evidence.document()) + b"\n")
         return True
 
+    def drop_work(self, before: int, current: Collection[str]) -> int:
+        """Removes the kept work of trials of epochs before this one, except of submissions that still count; returns how many."""
+        dropped = 0
+        for file in sorted(self.root.glob(f"[!.]*/*/*/{WORK_FILE}")):
+            with suppress(BadInput, OSError):
+                record = read_record(file.parent / FILE)
+                if record.epoch < before and record.submission not in current:
+                    file.unlink()
+                    dropped += 1
+        return dropped
+
     def repair(self) -> bool:
         """Mends the end of the evidence file: a whole record without a line end gets one, half a record is removed."""
         return run_files.mend(self.evidence)
@@ -390,10 +404,12 @@ class TrialStore:
             return None
 
 
+WORK_FILE = "work.tar.gz"
+"""The agent's finished work, where the scheme keeps it: see `kept_work`."""
 PRINTED = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
 """The files of a trial with what its agent and its tests printed."""
-WORK = ("tests/ctrf.json", "agent/logs", "artifacts")
-"""What else is kept of a trial: the tests' own report, and what the agent left in /logs/agent and /logs/artifacts."""
+WORK = ("tests/ctrf.json", "agent/logs", "artifacts", WORK_FILE)
+"""What else is kept of a trial: the tests' own report, what the agent left in /logs/agent and /logs/artifacts, and its work."""
 
 
 def kept(competition: Path, record: Tests) -> dict[str, Path]:

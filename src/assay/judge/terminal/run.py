@@ -90,13 +90,16 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
     def _recovered(self, cell: TrialCell) -> bool:
         kept = self.store.result(cell.participant, cell.submission, cell.task, cell.trial)
-        return (
+        found = (
             kept is not None
             and kept.outcome != "error"
             and (kept.validator, kept.submission, kept.task, kept.trial) == (self.validator, *cell.key)
             and kept.digests.task == self.contest.tasks[cell.task].digest
             and self.store.append(kept)
         )
+        if found and kept is not None:
+            self.chose(cell.key, kept.outcome)
+        return found
 
     def workers(self, cells: Collection[TrialCell]) -> _TrialPool:
         return _TrialPool(self, min(self.options.jobs, len(cells)))
@@ -114,10 +117,11 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             runtime=own.runtime,
             times=own.calibrate,
             reuse=own.reuse,
+            keep_work=self.contest.scheme.work_bytes,
         )
 
     def station(self) -> StationSpec:
-        return StationSpec("assay.judge.terminal.station:TrialStation", self.settings)
+        return StationSpec("assay.judge.terminal.station:TrialStation", self.settings, asks=False)
 
     def errand(self, attempt: Attempt[TrialCell]) -> Errand:
         cell = attempt.cell
@@ -172,7 +176,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         record, folder = validate(TrialRecord, heard.reply["record"]), Path(self.jobs[attempt.cell].folder)
         unpack(heard.files, folder)
         if record.outcome != "error":
-            write_record(folder, record)  # once more: now it is on this machine's disk
+            write_record(folder, record)
         return Report(attempt.cell, record, final=heard.reply["final"])
 
     def failed(self, cell: TrialCell, why: str) -> TrialRecord:
@@ -241,6 +245,9 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
     def tidy(self) -> None:
         with suppress(OSError, tree.TreeError):
             self.store.clean()
+            if (kept := self.contest.scheme.evidence) is not None and kept.epochs is not None:
+                current = {participant.submission for participant in self.contest.participants}
+                self.store.drop_work(self.summary.epoch - kept.epochs, current)
         with suppress(InfrastructureError):
             self.sandbox.sweep()
 

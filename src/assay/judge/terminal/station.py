@@ -36,7 +36,7 @@ class TrialStation:
     def carry_out(self, payload: Job, places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """See `Station.carry_out`. The reply is what the worker said: its record, or its calibration."""
         agent = str(places["agent"]) if "agent" in places else payload.agent
-        job = replace(payload, task=str(places["task"]), agent=agent, folder=str(folder))
+        job = replace(payload, task=str(places["task"]), agent=agent, folder=str(folder), flush=False)
         worker = self._pool.idle()
         assert worker is not None  # a station carries out one errand at a time
         before = _cpu(worker.process.pid)

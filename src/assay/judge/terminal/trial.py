@@ -40,6 +40,7 @@ from assay.judge.terminal.agent import (
     VERIFIER_LOGS,
     Agent,
 )
+from assay.judge.terminal.kept_work import WORK_FILE, OtherWork, pack_work, unpack_work
 from assay.judge.terminal.model_requests import LIMITS, ModelTraffic, ProxyLimits
 from assay.judge.terminal.record import (
     REWARD_BYTES,
@@ -93,6 +94,8 @@ class TrialSetup:
     env: Mapping[str, str] = field(default_factory=dict)
     """The variables that agents may get."""
     keeping: Keeping = KEEPING
+    keep_work: int = 0
+    """Bytes that the agent's finished work may have when it is kept, compressed; 0: it is not kept."""
 
 
 @dataclass
@@ -108,6 +111,7 @@ class TrialResult:
     reward: str | None = None
     image: str | None = None
     work: str | None = None
+    kept_work: str | None = None
     model: ModelTraffic | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -164,6 +168,32 @@ def run_trial(
     return result
 
 
+def run_tests_again(setup: TrialSetup, task: Task, image: Image, work: tuple[Path, str], folder: Path) -> TrialResult:
+    """Runs only the tests of a trial, in a new box, on kept work: its file, and the digest that its record names.
+
+    folder: as for `run_trial`, and so are errors: an infrastructure error becomes the verdict `error`. Raises OtherWork if the
+    work is missing or another; BadInput for a task that is not in `separate` mode, and as `run_trial`.
+    """
+    if task.mode != "separate":
+        what = f"runs its tests in {task.mode} mode, in which no work is kept"
+        raise BadInput(what, file=task.folder, hint="only trials of the mode separate can be judged again")
+    now = datetime.now(UTC)
+    result = TrialResult(now, now, image=image.digest)
+    try:
+        with _scratch(folder) as scratch:
+            trial = _TrialRun(setup, task, agents.BUILT_IN["noop"], image, folder, result, lambda _phase: None, scratch)
+            with unpack_work(*work, scratch / "work", trial.most) as place:
+                trial.test_again(place)
+    except OtherWork:
+        raise
+    except (InfrastructureError, tree.TreeError) as error:
+        result.verdict, result.message = ERROR, str(error)
+    except OSError as error:
+        result.verdict, result.message = ERROR, f"the host: {error.strerror or error}"
+    result.finished_at = datetime.now(UTC)
+    return result
+
+
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     """A folder inside the trial's folder, so whatever removes that folder removes this one too."""
@@ -206,6 +236,8 @@ class _TrialRun:
                         frozen = later.enter_context(self.setup.sandbox.freeze(box))
                     except tree.TooMuch as error:
                         verdict = self.too_large("what the agent left", error)
+                elif verdict is None:
+                    self.keep_work()
             if verdict is None:
                 start = frozen if self.task.mode == "snapshot" else self.image
                 with self.setup.sandbox.open(start, self.limits("tests")) as box:
@@ -213,6 +245,15 @@ class _TrialRun:
                         self.carry_in(box)
                     verdict = self.verify(box)
         self.result.verdict = verdict
+
+    def test_again(self, place: Path) -> None:
+        """Runs the tests in a new box on kept work, unpacked at `place`."""
+        for number in range(len(self.kept)):
+            with suppress(FileNotFoundError):
+                (place / str(number)).rename(self.scratch / f"kept-{number}")
+        with self.setup.sandbox.open(self.image, self.limits("tests")) as box:
+            self.carry_in(box)
+            self.result.verdict = self.verify(box)
 
     def limits(self, whose: Literal["agent", "tests"]) -> Limits:
         settings = self.task.settings
@@ -325,6 +366,16 @@ class _TrialRun:
         except tree.TooMuch as error:
             return self.too_large("what the tests are given", error)
         return None
+
+    def keep_work(self) -> None:
+        """Keeps what the tests get, if it is to be kept; what is too large is left out, with a note."""
+        most = self.setup.keep_work
+        if most:
+            sources = [self.scratch / f"kept-{number}" for number in range(len(self.kept))]
+            try:
+                self.result.kept_work = pack_work(sources, self.folder / WORK_FILE, most)
+            except tree.TreeError as error:
+                self.result.notes.append(f"the finished work was not kept: {error.what}")
 
     @property
     def most(self) -> tree.Bounds:

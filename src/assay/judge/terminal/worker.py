@@ -51,6 +51,8 @@ class WorkerSettings:
     times: int = 1
     """How often a calibration tries the solution, and doing nothing."""
     reuse: bool = False
+    keep_work: int = 0
+    """As in `TrialSetup`."""
 
     def to_json(self) -> bytes:
         """The settings as one line."""
@@ -84,6 +86,8 @@ class Job:
     epoch: int
     attempt: int = 1
     earlier: tuple[str, ...] = ()
+    flush: bool = True
+    """Whether the record is written to the disk here, before anybody hears of it."""
     calibrate: bool = False
     """Whether the task is only calibrated, without a trial of an agent."""
 
@@ -130,7 +134,14 @@ class _Worker:
     def __init__(self, settings: WorkerSettings, out: BinaryIO) -> None:
         self.out = out
         self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
-        self.setup = TrialSetup(self.sandbox, settings.agent_timeout, settings.model, env=settings.env, keeping=settings.keeping)
+        self.setup = TrialSetup(
+            self.sandbox,
+            settings.agent_timeout,
+            settings.model,
+            env=settings.env,
+            keeping=settings.keeping,
+            keep_work=settings.keep_work,
+        )
         self.times = settings.times
         self.images: dict[str, Image] = {}
         self.calibrated: dict[tuple[str, str], tuple[Calibration, bool]] = {}
@@ -160,7 +171,7 @@ class _Worker:
         except BadInput as error:
             result, names, final = TrialResult.failed(str(error)), ("?", "?", "separate"), True
         record = record_of(job, names, self.sandbox.name, result)
-        if record.outcome != "error":
+        if record.outcome != "error" and job.flush:
             try:
                 records.write_record(Path(job.folder), record)  # here and not in the run, so that no other worker waits for it
             except BadInput as error:
@@ -230,7 +241,9 @@ def record_of(job: Job, names: tuple[str, str, Mode], sandbox: str, tried: Trial
         agent=None if tried.agent is None else records.command(tried.agent),
         tests=None if tried.tests is None else records.command(tried.tests),
         reward=tried.reward,
-        digests=records.Digests(task=job.task_digest, agent=job.submission, image=tried.image, work=tried.work),
+        digests=records.Digests(
+            task=job.task_digest, agent=job.submission, image=tried.image, work=tried.work, kept_work=tried.kept_work
+        ),
         model=None if tried.model is None else records.ModelUse(**tried.model.document()),
         notes=tuple(map(records.message, tried.notes)),
         earlier=tuple(map(records.message, job.earlier)),

@@ -75,8 +75,10 @@ class PlanStation:
 
     def carry_out(self, payload: tuple[str, str], places: Mapping[str, Path], folder: Path, seconds: float) -> ErrandDone:
         """See `Station.carry_out`. payload: the task's id, and the planner's name. The reply: as `judged_fields` returns it."""
-        while (left := self._gate.turn()) > 0:
+        left, ticket = self._gate.turn()
+        while left > 0:
             time.sleep(left)
+            left, ticket = self._gate.turn(ticket)
         for name, spec in self._settings.services.services.items():
             if isinstance(spec, CommandSpec) and spec.folder is not None:
                 _lead(self._services / spec.folder, places[f"service {name}"])

@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import builtins
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, inspect
+from sqlalchemy import Connection, Engine, MetaData, Table, inspect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from assay.errors import AssayError, BadInput
 from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
-from assay.ledger.store import copying, schema
+from assay.ledger.store import copying, rights, schema
 from assay.ledger.store.copying import CopiedTable
 from assay.ledger.store.engine import (
     CACHE_KIB,
@@ -97,6 +98,8 @@ __all__ = [
 
 NO_TABLES = MetaData()
 """No tables but the ledger's."""
+PAUSE = 0.5
+"""Seconds in which others go on before a migration tries again."""
 
 
 class Store:
@@ -112,10 +115,10 @@ class Store:
     def writing(self) -> Iterator[Writer]:
         """One transaction, exclusive among writers; if it raises StoreError, nothing of the block is stored.
 
-        Raises Elsewhere for a database that is not where the ledger lives.
+        Raises Elsewhere for a database that is not where the ledger lives, and OtherVersion if it was migrated meanwhile.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
-            schema.check_home(connection)
+            schema.check_usable(connection, self.name)
             yield Writer(connection)
 
     @contextmanager
@@ -210,24 +213,41 @@ class Store:
         with transaction(self._engine, self.name, writing=True) as connection:
             schema.forget_home(connection, when)
 
-    def grant(self, role: str) -> bool:
-        """Let a user of the PostgreSQL server read all and add evidence; raises BadInput, StoreError.
+    def grant(self, user: str, role: str = "evidence", validator: str | None = None, beside: Sequence[Table] = ()) -> bool:
+        """Give a user of the PostgreSQL server a role, one of `rights.ROLES`; raises BadInput, StoreError.
 
-        Returns whether its time limits were set too: `schema.LIMITS`.
+        validator: whose evidence alone it may add, for the role `validator`. beside: the tables of the service. Returns whether
+        its time limits were set too: `rights.LIMITS`.
         """
         with transaction(self._engine, self.name, writing=True) as connection:
-            return schema.grant(connection, role)
+            return rights.grant(connection, user, role, validator, beside)
 
-    def revoke(self, role: str) -> tuple[int, int]:
+    def granted(self, beside: Sequence[Table] = ()) -> list[rights.Granted]:
+        """Who may do what; raises BadInput, StoreError."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            return rights.granted(connection, beside)
+
+    def check_author(self, validator: str) -> None:
+        """Raise Forbidden if the user of this store may add evidence of another validator only."""
+        with transaction(self._engine, self.name, writing=False) as connection:
+            rights.check_author(connection, validator)
+
+    def revoke(self, user: str, beside: Sequence[Table] = ()) -> tuple[int, int]:
         """Take every right from a user, and end its sessions; raises BadInput, StoreError.
 
         Does not wait for its turn to write, since the user may hold that. Returns how many sessions were ended, and how many we
-        may not end.
+        may not end. Its policies stay if somebody uses the tables; they bind nobody without rights.
         """
         with transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection:
-            schema.revoke(connection, role)
+            rights.revoke(connection, user, beside)
         with transaction(self._engine, self.name, writing=False) as connection:
-            return schema.end_sessions(connection, role)
+            ended = rights.end_sessions(connection, user)
+        with (
+            suppress(DatabaseBusy),
+            transaction(self._engine, self.name, writing=False, isolation="READ COMMITTED") as connection,
+        ):
+            rights.unbind(connection, user)
+        return ended
 
     def copy_to(self, path: Path, beside: MetaData = NO_TABLES) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError.
@@ -263,11 +283,13 @@ class Store:
         if somebody wrote meanwhile, and Damaged for a copy that differs.
         """
         target, name = make_engine(place, create=True), shown(place)
-        with transaction(self._engine, self.name, writing=False) as source, ExitStack() as turn:
-            schema.check_home(source)
+        with transaction(self._engine, self.name, writing=False) as source:
+            schema.check_usable(source, self.name)
+        with ExitStack() as turn:
             try:
                 with transaction(target, name, writing=True) as copy:
-                    copied = copying.copy_tables(source, copy, name, beside, told=told)
+                    with transaction(self._engine, self.name, writing=False) as source, translated(name):
+                        copied = copying.copy_tables(source, copy, name, beside, told=told)
                     copying.check_same(copy, name, beside, copied, told)
                     schema.forget_home(copy, when)
                     check(View(copy))
@@ -386,13 +408,25 @@ def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB) -> St
     return Store(database, name, meta)
 
 
-def migrate(place: str | Path) -> tuple[int, int]:
-    """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does."""
-    name, database = shown(place), make_engine(place)
+def migrate(place: str | Path, *, wait: float = WAIT) -> tuple[int, int]:
+    """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does.
+
+    Others may use the ledger meanwhile. Whoever writes takes turns with the migration. On PostgreSQL, a migration that changes a
+    table needs a moment in which nobody reads it: it tries again for `wait` seconds, and gives the turn back in between.
+    """
+    name, database = shown(place), make_engine(place, wait=wait)
+    until = monotonic() + wait
     try:
         _there(database, name)
-        with transaction(database, name, writing=True) as connection:
-            return schema.migrate_tables(connection, name)
+        while True:
+            try:
+                with transaction(database, name, writing=True) as connection:
+                    return schema.migrate_tables(connection, name)
+            except DatabaseBusy as error:
+                if monotonic() > until:
+                    hint = "nothing was changed: end what reads or writes for long (a backup, a copy), then migrate again"
+                    raise DatabaseBusy(error.what, file=error.file, hint=hint) from None
+            sleep(PAUSE)
     finally:
         database.dispose()
 

@@ -15,7 +15,8 @@ left out: it differs wherever a ledger is copied to.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -92,8 +93,9 @@ def copy_tables(
         table.create(target, checkfirst=False)
         digest = _Digest(table, told)
         columns = table.columns.keys()
-        for piece in _pieces(digest.each(_rows(source, table))):
-            target.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in piece])
+        with closing(_rows(source, table)) as rows:  # an error's traceback would keep the cursor open
+            for piece in _pieces(digest.each(rows)):
+                target.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in piece])
         copied[table.name] = digest.result()
         numbered = table.autoincrement_column
         if numbered is not None and target.dialect.name == "postgresql":  # new rows get numbers after those that were copied
@@ -110,8 +112,9 @@ def digest_tables(connection: Connection, tables: Iterable[Table], told: Told = 
     digests = {}
     for table in tables:
         digest = _Digest(table, told)
-        for _ in digest.each(_rows(connection, table)):
-            pass
+        with closing(_rows(connection, table)) as rows:
+            for _ in digest.each(rows):
+                pass
         digests[table.name] = digest.result()
     return digests
 
@@ -147,7 +150,7 @@ def check_unchanged(source: Connection, beside: MetaData, copied: dict[str, Copi
             raise StoreError(what, hint=STOP)
 
 
-def _rows(connection: Connection, table: Table) -> Iterator[Row]:
+def _rows(connection: Connection, table: Table) -> Generator[Row]:
     """The rows of a table in the order of its primary key, read in pieces."""
     order = [
         column.collate("C") if isinstance(column.type, Text) and connection.dialect.name == "postgresql" else column
@@ -156,8 +159,9 @@ def _rows(connection: Connection, table: Table) -> Iterator[Row]:
     at_once = READ_DOCUMENTS if "document" in table.columns else READ_ROWS
     url = connection.engine.url
     name = str(url.database) if connection.dialect.name == "sqlite" else shown(url.render_as_string(hide_password=False))
-    with translated(name):  # two databases are at work: name the one that failed
-        yield from connection.execute(select(table).order_by(*order).execution_options(yield_per=at_once))
+    query = select(table).order_by(*order).execution_options(yield_per=at_once)
+    with translated(name), connection.execute(query) as found:  # two databases are at work: name the one that failed
+        yield from found
 
 
 def _pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:

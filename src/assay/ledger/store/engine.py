@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, ExceptionContext, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -97,9 +97,15 @@ _SQLITE: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("SQLITE_PERM", Forbidden, "access is refused", "check its permissions"),
 )
 """Beginning of SQLite's name for an error → our error, what is wrong, what to do."""
+OTHERS_ROWS = (
+    "this user of the database may write only its own validator's evidence and leases",
+    "use the user that the operator made for this validator, or send the batches: `assay evidence sign`",
+)
+"""What is wrong, and what to do, where the policy of a validator's user refuses a row: see `assay.ledger.store.rights`."""
 _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("28", Forbidden, "the server does not accept this user and password", "correct the URL, or PGPASSWORD or ~/.pgpass"),
     ("3D000", NotALedger, "there is no such database", "make it with `createdb`"),
+    ("42501 assay_only", Forbidden, *OTHERS_ROWS),
     (
         "42501",
         Forbidden,
@@ -151,6 +157,8 @@ def _ours(error: DBAPIError, name: str) -> AssayError:
         if not code:
             code = "28" if any(part in message for part in _PASSWORD) else "3D000" if message.endswith("does not exist") else ""
             code = "53300" if any(part in message for part in _NO_SLOT) else code
+        if code == "42501" and "assay_only_" in message:  # the name of the policy, in any language
+            code = "42501 assay_only"
     if code.startswith("SQLITE_CANTOPEN") and Path(name).is_file() and not os.access(Path(name).parent, os.W_OK):
         code = "SQLITE_READONLY"  # even a reader writes files beside it
     for begin, kind, what, hint in table:
@@ -290,6 +298,11 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
                 connection.exec_driver_sql("LOCK TABLE assay_turn IN EXCLUSIVE MODE")
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+
+    @event.listens_for(engine, "handle_error")
+    def _failed(context: ExceptionContext) -> None:
+        if context.is_disconnect and context.execution_context is not None:
+            context.execution_context.cursor.close()  # SQLAlchemy leaves it to the garbage collector
 
     return engine
 

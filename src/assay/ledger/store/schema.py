@@ -1,4 +1,4 @@
-"""Manage a ledger's database beside its rows: where the ledger lives, who may write to it, and the version of its tables.
+"""Manage a ledger's database beside its rows: where the ledger lives, whose turn it is to write, and the version of its tables.
 
 **Home.** `meta` says under the key `home` where the ledger lives, so that a copy can be recognised:
 
@@ -12,14 +12,10 @@
 
 A database that is not at home accepts and signs nothing, until the operator says that it is the only one (`settle_in`).
 
-**Rights in a shared PostgreSQL.** The owner may do everything; a validator's user may read everything and add evidence; others
-may do nothing. Writers take turns by locking the table `assay_turn`, which has no columns and no rows. PostgreSQL lets only those
-lock it who may change it, so a user who may not write cannot delay the others. Any role may take an advisory lock; a database
-without the table is written under one, until `grant` or a migration makes the table.
-
-A validator's user can hold its turn as long as its transaction lasts. `grant` sets time limits for the user in this database,
-which end a transaction that hangs. A session can change its own limits, so against a hostile user there is `revoke`: it does not
-wait for a turn, and then ends the user's sessions.
+**Turns.** Writers of a shared PostgreSQL take turns by locking the table `assay_turn`, which has no columns and no rows. The
+server lets only those lock it who may change it, so a user who may not write cannot delay the others. Any role may take an
+advisory lock; a database without the table is written under one, until `grant` or a migration makes the table. Who may what: see
+`rights`.
 
 **Version.** The tables are made, checked on opening, and migrated. A database of another version is refused by name.
 """
@@ -33,10 +29,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, bindparam, delete, func, inspect, select, text, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, delete, func, inspect, select, update
 
-from assay.errors import BadInput, brief
+from assay.errors import BadInput
 from assay.ledger.store.engine import RESTORE, Damaged, Elsewhere, NotALedger, OtherVersion
 from assay.ledger.store.tables import (
     SCHEMA,
@@ -182,60 +177,12 @@ def _home_words(home: Home, now: Home) -> str:
 
 
 TURN = "assay_turn"
-EVIDENCE = (batches, records)
-"""The tables of evidence, which a validator's user may insert into."""
-LIMITS = {"idle_in_transaction_session_timeout": "2min", "statement_timeout": "10min"}
-"""PostgreSQL's time limits for a validator's user: for an idle transaction, and for one statement."""
-_REFUSED = "42501"
-"""PostgreSQL's SQLSTATE for a missing right."""
-_ROLE = text(
-    "SELECT r.rolsuper, pg_has_role(r.rolname, c.relowner, 'MEMBER') FROM pg_roles r, pg_class c"
-    " WHERE r.rolname = :role AND c.oid = to_regclass('batches')"
-).bindparams(bindparam("role"))
-_OWNER = text("SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c WHERE c.oid = to_regclass('batches')")
 
 
 def make_turn(connection: Connection) -> None:
     """Make the table by which writers take turns, if it is missing."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"CREATE TABLE IF NOT EXISTS {TURN} ()")
-
-
-def grant(connection: Connection, role: str) -> bool:
-    """Let a user of the server read the ledger and add evidence, and nothing else; raises BadInput.
-
-    Returns whether its time limits were set: that needs a superuser, or an owner with CREATEROLE.
-    """
-    name = _checked_role(connection, role)
-    _run(connection, _revoking(connection, name))
-    make_turn(connection)
-    database, schema = (_quoted(connection, identifier) for identifier in _database_names(connection))
-    _run(
-        connection,
-        (
-            f"GRANT CONNECT ON DATABASE {database} TO {name}",
-            f"GRANT USAGE ON SCHEMA {schema} TO {name}",
-            f"GRANT SELECT ON {_listed(SCHEMA.tables)} TO {name}",
-            f"GRANT INSERT ON {_listed(table.name for table in EVIDENCE)} TO {name}",
-            f"GRANT UPDATE ON {TURN} TO {name}",
-        ),
-    )
-    return _permitted(connection, _limits(connection, name, [f"SET {setting} = '{value}'" for setting, value in LIMITS.items()]))
-
-
-def revoke(connection: Connection, role: str) -> None:
-    """Take every right in the ledger from a user of the server; raises BadInput. Its sessions continue: see `end_sessions`."""
-    name = _checked_role(connection, role)
-    _run(connection, _revoking(connection, name))
-    _permitted(connection, _limits(connection, name, [f"RESET {setting}" for setting in LIMITS]))
-
-
-def end_sessions(connection: Connection, role: str) -> tuple[int, int]:
-    """End a user's sessions in this database; returns how many were ended, and how many we may not end."""
-    query = text("SELECT pid FROM pg_stat_activity WHERE usename = :role AND datname = current_database()")
-    sessions = connection.scalars(query, {"role": role}).all()
-    ended = sum(_permitted(connection, [f"SELECT pg_terminate_backend({pid}, 5000)"]) for pid in sessions)
-    return ended, len(sessions) - ended
 
 
 def turn_holder(connection: Connection) -> str | None:
@@ -254,70 +201,6 @@ def may_read(connection: Connection, table: str) -> bool:
     if connection.dialect.name != "postgresql":
         return True
     return bool(connection.exec_driver_sql("SELECT has_table_privilege(%s, 'SELECT')", (table,)).scalar())
-
-
-def _limits(connection: Connection, name: str, settings: Iterable[str]) -> list[str]:
-    """The statements that change a user's settings in this database."""
-    database = _quoted(connection, _database_names(connection)[0])
-    return [f"ALTER ROLE {name} IN DATABASE {database} {setting}" for setting in settings]
-
-
-def _permitted(connection: Connection, statements: Iterable[str]) -> bool:
-    """Run statements, all or none; False if we lack the right."""
-    try:
-        with connection.begin_nested():
-            _run(connection, statements)
-    except DBAPIError as error:
-        if getattr(error.orig, "sqlstate", None) == _REFUSED:
-            return False
-        raise
-    return True
-
-
-def _checked_role(connection: Connection, role: str) -> str:
-    """The quoted name of an existing user who is bound by rights; raises BadInput."""
-    if connection.dialect.name != "postgresql":
-        what = "the ledger is a file, which has no users"
-        raise BadInput(what, hint="whoever may write the file may do everything; let others send batches: assay evidence sign")
-    if not connection.scalar(_OWNER):
-        raise BadInput(
-            "somebody else owns the tables", hint="grant as their owner: the user that `database` names in ledger.toml"
-        )
-    flags = connection.execute(_ROLE, {"role": role}).first()
-    if flags is None:
-        raise BadInput(f"there is no user {brief(role)} on the server", hint="make one: createuser --pwprompt NAME")
-    if any(flags):
-        status = "a superuser" if flags[0] else "the owner, or may act as the owner"
-        what = f"the user {brief(role)} is {status}, so rights do not bind it"
-        raise BadInput(what, hint="make a user for each validator: createuser --pwprompt NAME")
-    return _quoted(connection, role)
-
-
-def _revoking(connection: Connection, name: str) -> Iterable[str]:
-    """The statements that take all rights from a user, and from PUBLIC."""
-    _, schema = (_quoted(connection, identifier) for identifier in _database_names(connection))
-    has_turn = connection.exec_driver_sql(f"SELECT to_regclass('{TURN}') IS NOT NULL").scalar()
-    tables = _listed([*SCHEMA.tables, *([TURN] if has_turn else [])])
-    yield f"REVOKE ALL ON {tables} FROM PUBLIC, {name}"
-    yield f"REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC, {name}"
-
-
-def _database_names(connection: Connection) -> tuple[str, str]:
-    database, schema = connection.exec_driver_sql("SELECT current_database(), current_schema()").one()
-    return str(database), str(schema)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
-def _quoted(connection: Connection, name: str) -> str:
-    return str(connection.dialect.identifier_preparer.quote_identifier(name))
-
-
-def _run(connection: Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        connection.exec_driver_sql(statement)
 
 
 UNNAMED = "unnamed_batches"
@@ -391,6 +274,8 @@ MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _with_standing,
 )
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
+LOCK_MS = 500
+"""Milliseconds that a migration waits at once for those who read a table."""
 
 
 def schema_version() -> int:
@@ -447,9 +332,23 @@ def check_version(version: int, name: str) -> None:
         )
 
 
+def check_usable(connection: Connection, name: str) -> None:
+    """Raise OtherVersion for a database that was migrated since it was opened, and Elsewhere for one that does not live here."""
+    version = connection.scalar(select(meta.c.value).where(meta.c.key == "schema_version"))
+    if version != str(schema_version()):
+        check_version(read_meta(connection, name)[0], name)
+    check_home(connection)
+
+
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:
-    """Migrate a database to this program's version, within the transaction; returns the versions before and after."""
+    """Migrate a database to this program's version, within the transaction; returns the versions before and after.
+
+    Raises DatabaseBusy if a table is read for longer than `LOCK_MS`. A reader that comes meanwhile waits behind us, so we do not
+    wait long, and less than PostgreSQL's `deadlock_timeout`, which would end a reader's transaction instead of ours.
+    """
     before, _ = read_meta(connection, name)
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_MS}ms'")
     for step in MIGRATIONS[before - 1 :]:
         step(connection)
     if before < schema_version():

@@ -145,6 +145,17 @@ witnessed = Table(
 
 standing = Table("standing", SCHEMA, Column("about", Text, primary_key=True), Column("document", LargeBinary, nullable=False))
 
+LEASES = MetaData()
+"""Beside the ledger: no number rests on them, and no backup has them. See `assay.ledger.leases`."""
+leases = Table(
+    "run_leases",
+    LEASES,
+    Column("validator", Text, primary_key=True),
+    Column("cell", Text, primary_key=True),
+    Column("holder", Text, nullable=False, index=True),
+    Column("until", _Number, nullable=False),
+)
+
 APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked, witnessed)
 _SAME = {
     "batches": "id = NEW.id",

@@ -19,6 +19,10 @@ log. Then all stages run for each competition, with the key that the split names
 
 emission      the split is computed again from these settlements, compared field by field
 
+For a duel that is given beside a bundle, a last stage:
+
+duel          the duel is computed again from the bundle's evidence, compared field by field
+
 The first fault is raised as `assay.Refused`: its stage, its participant, what was expected and what was found. The files may come
 from a stranger; whatever is in them, nothing else is raised. A missing file is BadInput.
 """
@@ -32,7 +36,7 @@ from assay.errors import BadInput, Refused
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
-from assay.ledger.verify import claims, recompute, subnet_bundle, witnesses
+from assay.ledger.verify import claims, duels, recompute, subnet_bundle, witnesses
 from assay.ledger.verify.report import STAGES, Material, StageResult, Verified, gather_material, several
 
 __all__ = [
@@ -59,6 +63,7 @@ def verify(
     log: Path | str | None = None,
     subnet: Path | str | None = None,
     policy: Path | str | None = None,
+    duel: Path | str | None = None,
 ) -> Verified:
     """Check a receipt, a participant's proof, or the bundle of an epoch or of a subnet, as far as the given files allow.
 
@@ -66,17 +71,19 @@ def verify(
     (vkey); for a subnet, the key of its own log, and perhaps those of its competitions. Without a key, signatures are checked
     with the key that the receipt itself names. checkpoint: one that was seen before. log: the folder of the log's tiles, if it is
     not in the bundle. subnet: a subnet file that a signed split must follow. policy: a policy file (C2SP tlog-policy); a quorum
-    of its witnesses must have cosigned the checkpoint of the receipt, or the one given as `checkpoint`.
+    of its witnesses must have cosigned the checkpoint of the receipt, or the one given as `checkpoint`. duel: what `assay duel`
+    wrote; it is computed again from the evidence in the bundle.
 
     Raises Refused at the first stage that fails, and BadInput for wrong arguments. SPEC 6.
     """
     keys = list(dict.fromkeys(_key(text) for text in ([key] if isinstance(key, str) else key or ())))
     place, into = Path(receipt), Verified()
     given = (("checkpoint", checkpoint), ("log", log), ("policy", policy))
+    contest = None if duel is None else Path(duel)
     paths = {name: None if path is None else Path(path) for name, path in given}
     if subnet_bundle.is_joint(place):
-        if (evidence, scheme) != (None, None):
-            what = "is of a subnet, but --evidence and --scheme are of a competition"
+        if (evidence, scheme, duel) != (None, None, None):
+            what = "is of a subnet, but --evidence, --scheme and --duel are of a competition"
             raise BadInput(what, file=place, hint="verify one of its competitions by itself")
         announced = None if subnet is None else Path(subnet)
         subnet_bundle.verified(
@@ -89,7 +96,7 @@ def verify(
     if len(keys) > 1:
         raise BadInput(f"is of one log, but {len(keys)} keys were given", file=place, hint="give only the key of its log")
     files = {name: None if path is None else Path(path) for name, path in (("evidence", evidence), ("scheme", scheme))}
-    return _of_one(place, keys[0] if keys else None, into, **paths, **files)
+    return _of_one(place, keys[0] if keys else None, into, **paths, **files, duel=contest)
 
 
 def _of_one(
@@ -102,6 +109,7 @@ def _of_one(
     checkpoint: Path | None = None,
     log: Path | None = None,
     policy: Path | None = None,
+    duel: Path | None = None,
 ) -> Verified:
     """`verify` for one competition; known: its log's key."""
     given = gather_material(receipt, evidence)
@@ -121,7 +129,9 @@ def _of_one(
         claims.consistency(checkpoint, used, now, tiles, into)
     witnesses.verify_witnesses(policy, checkpoint, used, checked.proof.checkpoint, into)
     if not recompute.is_participant_proof(given.data):
-        _rest(given, checked, used, now, into)
+        _rest(given, checked, used, now, into, duel)
+    elif duel is not None:
+        into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
     if scheme is not None:
         recompute.same_scheme(scheme, checked.predicate, into)
     return into
@@ -132,11 +142,13 @@ def _key(text: str) -> LogKey:
         return LogKey.parse(text.strip())
 
 
-def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
+def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None) -> None:
     """The stages after `log`, as far as there are files for them."""
     if given.root is not None:
-        whole(given, checked, key, now, into)
+        whole(given, checked, key, now, into, duel)
         return
+    if duel is not None:
+        into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
     if given.alone is not None:
         previous = checked.predicate["previous"]
         records = claims.check_bound(given.alone, checked, 0 if previous is None else previous["epoch"] + 1)
@@ -146,10 +158,15 @@ def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Check
     into.not_looked_at("settlement", "it was not computed again: that takes the bundle that `assay export epoch` writes")
 
 
-def whole(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified) -> None:
+def whole(
+    given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None = None
+) -> None:
     """The stages from `chain` on, for a checked receipt and its bundle; raises Refused."""
     recompute.check_kind(given, checked.predicate)
     before = claims.check_chain(given, checked, key, now, into)
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, into)
+    if duel is not None:
+        bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
+        duels.verify_duel(duel, into.settlement.inputs, before.receipts, bodies, into)

@@ -101,7 +101,7 @@ def settlement(given: Material, before: ReceiptChain, judged: Sequence[BatchTask
         _compare(again.document, given.root / bundle.SETTLEMENT)
         _same(again.digest, predicate["settlement"], "settlement", "the receipt is of another settlement", given.path)
         into.right("settlement", f"computed again to the bit: {again.digest}")
-    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
+    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
     first = before.receipts[-1].version == 1
     into.left_out = gone = frozenset(without.tolist())
     rows = statements.results(again.document, None if first else eligible.bind_results(held, inputs, again.document, gone))
@@ -113,16 +113,22 @@ def settlement(given: Material, before: ReceiptChain, judged: Sequence[BatchTask
 
 def records_about(bundle_: Path, report: Verified, participant: str) -> list[Evidence]:
     """The records that a participant's result rests on, with their seq, from a verified bundle."""
+    return [about for name, about in records_behind(bundle_, report) if name == participant]
+
+
+def records_behind(bundle_: Path, report: Verified) -> Iterator[tuple[str, Evidence]]:
+    """(participant, record) of each record that a result rests on, with its seq, from a verified bundle."""
     assert report.settlement is not None
     paths = list(gather_material(bundle_, None).evidence.values())
-    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in _in_order(paths))
+    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
     rows = eligible.records_behind_results(
         held, read_document(bundle_ / bundle.INPUTS), report.settlement.document, report.left_out
     )
-    return [record(json.loads(stored.body) | {"seq": stored.seq}) for name, _, stored in rows if name == participant]
+    for name, _, stored in rows:
+        yield name, record(json.loads(stored.body) | {"seq": stored.seq})
 
 
-def _in_order(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
+def in_order(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
     """The records of all files in order of acceptance; each file is in this order, but epochs may overlap."""
     return heapq.merge(*map(_records, paths), key=itemgetter(0))
 

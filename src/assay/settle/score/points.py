@@ -1,8 +1,8 @@
 """The scorers of two kinds: points for valid issues and starred repositories, and scores that arrive computed. SPEC 2.4, 2.5.
 
 - points: valid and invalid issues are summed for each repository of the table, less what was revoked later, at least 0.
-- points = worth × valid, and 0.25 for each starred repository (at most 1.25) if there is a valid issue. With more invalid than
-  valid issues it is 0.
+- points = worth × valid, and 0.25 for each starred repository (at most 1.25) if there is a valid issue (`stars_alone`: always).
+  With more invalid than valid issues it is 0; or (`invalid = "subtract"`) less worth × invalid, at least 0.
 - score = points / 100, at most 1. Nine valid issues of 5 points and one star → 45.25 points → 0.4525.
 - given: the score of the latest epoch counts.
 """
@@ -60,15 +60,17 @@ class Tally:
     score: int
 
 
-def points(valid: Mapping[str, int], invalid: int, starred: int, rules: PointsScore) -> Tally:
-    """Points and score of valid issues by repository, invalid issues, and starred repositories. SPEC 2.4."""
-    total = sum(valid.values())
+def points(valid: Mapping[str, int], invalid: Mapping[str, int], starred: int, rules: PointsScore) -> Tally:
+    """Points and score of valid and invalid issues by repository, and of starred repositories. SPEC 2.4."""
+    right, wrong = sum(valid.values()), sum(invalid.values())
     worth = sum(rules.repositories[repository] * count for repository, count in valid.items())
-    if total:
+    if right or rules.stars_alone:
         worth += min(rules.star_max, rules.star_points * starred)
-    if invalid > total:
+    if rules.invalid == "subtract":
+        worth = max(0, worth - sum(rules.repositories[repository] * count for repository, count in invalid.items()))
+    elif wrong > right:
         worth = 0
-    return Tally(total, invalid, starred, worth, min(NANO, half_even(worth, rules.full_points)))
+    return Tally(right, wrong, starred, worth, min(NANO, half_even(worth, rules.full_points)))
 
 
 def counted(standing: StandingRecords, frame: Frame, rules: PointsScore) -> Scored:
@@ -101,8 +103,8 @@ def counted(standing: StandingRecords, frame: Frame, rules: PointsScore) -> Scor
     for begin, end in itertools.pairwise(bounds.tolist()):
         cell = of_cell[begin]
         if counting[cell]:
-            by_name = {names[repository[at]]: valid[at] for at in range(begin, end)}
-            tally = points(by_name, sum(invalid[begin:end]), sum(stars[begin:end]), rules)
+            right, wrong = ({names[repository[at]]: counts[at] for at in range(begin, end)} for counts in (valid, invalid))
+            tally = points(right, wrong, sum(stars[begin:end]), rules)
             for name, array in arrays.items():
                 array[cell] = getattr(tally, name)
     scores = arrays.pop("score").astype(np.int64).reshape(frame.shape)

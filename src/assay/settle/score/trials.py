@@ -4,13 +4,17 @@
 - The scheme says which tasks and how many trials there are. A validator that misses a trial is incomplete: it has no score, and
   the settlement says how many trials are missing.
 - 73 of 91 → 0.802197802.
+- `passed_by = "all"`: a task counts as passed only where every counting validator saw every trial of it pass. Which validators
+  count is known later (stake, assignment), so `counted` keeps a bit for each task, and `jointly` makes the one score of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import BadInput
 from assay.exact import NANO, half_even
@@ -18,7 +22,7 @@ from assay.scheme.model import TestsScore
 from assay.settle.columns import COMMON, RecordColumn, StandingRecords, count, key
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 
-__all__ = ["COLUMNS", "counted", "score_of", "tally"]
+__all__ = ["COLUMNS", "counted", "jointly", "score_of", "tally"]
 
 
 def score_of(passed: int, trials: int) -> int:
@@ -32,6 +36,7 @@ COLUMNS = (
     RecordColumn("outcome", "word", words=("pass", "fail", "timeout", "error")),
     count("trial", 1, least=1),
     RecordColumn("image", "note", most=256),
+    RecordColumn("work", "note", most=256),
 )
 """The columns of a record. SPEC 7."""
 PASS, ERROR = 0, 3
@@ -40,17 +45,39 @@ PASS, ERROR = 0, 3
 def counted(standing: StandingRecords, frame: Frame, rules: TestsScore) -> Scored:
     """Each validator's pass rate of each participant's submission; raises BadInput as `tally` does. SPEC 2.1."""
     columns, (rows, cols) = standing.counting()
-    width, tasks = frame.shape[1], dict.fromkeys(frame.tasks, 0)
-    cells = rows * width + cols
-    known = (columns.lookup("task", tasks) == 0) & (columns["trial"] <= rules.trials)
-    ran = known & (columns["outcome"] != ERROR)
+    width, tasks = frame.shape[1], {task: at for at, task in enumerate(frame.tasks)}
+    cells, task = rows * width + cols, columns.lookup("task", tasks)
+    known = (task >= 0) & (columns["trial"] <= rules.trials)
+    ran, passes = known & (columns["outcome"] != ERROR), known & (columns["outcome"] == PASS)
 
     def counts(of: Ints) -> Ints:
         return np.bincount(of, minlength=frame.shape[0] * width).reshape(frame.shape)
 
     missing = len(tasks) * rules.trials - counts(cells[ran])
-    passed = counts(cells[known & (columns["outcome"] == PASS)])
-    return tally(passed, missing, counts(cells) > 0, frame, rules, standing.first)
+    scored = tally(counts(cells[passes]), missing, counts(cells) > 0, frame, rules, standing.first)
+    return replace(scored, passes=_bits(cells[passes], task[passes], frame, rules)) if rules.scores_jointly() else scored
+
+
+def _bits(cells: Ints, task: Ints, frame: Frame, rules: TestsScore) -> NDArray[np.uint8]:
+    """As `Scored.passes`, of the trials that passed: the cell and the task of each."""
+    width = -(-len(frame.tasks) // 8)
+    pairs, times = np.unique(cells * len(frame.tasks) + task, return_counts=True)
+    cell, task = np.divmod(pairs[times == rules.trials], len(frame.tasks))
+    bits = np.zeros(frame.shape[0] * frame.shape[1] * width, np.uint8)
+    np.bitwise_or.at(bits, cell * width + task // 8, (128 >> task % 8).astype(np.uint8))
+    return bits.reshape(*frame.shape, width)
+
+
+def jointly(scored: Scored, counting: Bools, tasks: int) -> Scored:
+    """The scores where `counting` (validators that count, [validators, participants]) as the one score of all. SPEC 3.0.
+
+    It is the share of the tasks of which every one of them saw every trial pass.
+    """
+    assert scored.passes is not None
+    bits = np.bitwise_and.reduce(np.where(counting[:, :, None], scored.passes, np.uint8(255)), axis=0)
+    passed = np.unpackbits(bits, axis=1, count=tasks).sum(axis=1)
+    share = np.array([score_of(int(count), tasks) for count in passed], np.int64)
+    return replace(scored, scores=np.where(counting, share, scored.scores))
 
 
 def tally(passed: Ints, missing: Ints, seen: Bools, frame: Frame, rules: TestsScore, first: Mapping[str, int]) -> Scored:

@@ -193,7 +193,11 @@ def _evidence(subject: Subject) -> Chapter:
     return Chapter(
         name="evidence",
         title=f"What the {subject.judge}s saw",
-        text=(f"{said}.", *([f"{more} evidence about it that does not count."] if others else [])),
+        text=(
+            f"{said}.",
+            *subject.chosen_rules(),
+            *([f"{more} evidence about it that does not count."] if others else []),
+        ),
         facts={"submission": subject.row["submission"], "validators": _facts(subject, votes), "not_counted": others},
         table=Table((subject.judge, *stake, "saw", "score", *(heading if has_z else ()), "counts"), tuple(rows)),
     )

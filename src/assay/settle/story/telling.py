@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,6 +185,14 @@ class Subject:
     def shown_score(self) -> str:
         """The agreed score for people: "0.8", or "8000 BPS" if the score is of a rubric."""
         return str(self.row["score"]) if self.row["bps"] is None else f"{self.row['bps']} BPS"
+
+    def chosen_rules(self) -> Iterator[str]:
+        """Sentences about rules of the score that the scheme reads in another way than the seeds."""
+        yield from self.scheme.score.choices()
+        if self.scheme.score.scores_jointly() and self.row["validators"]:
+            score = self.row["validators"][0]["score"]
+            passed = f"{half_even(nanos(score) * self.tasks, NANO)} of {plural(self.tasks, 'task')}"
+            yield f"In {passed} every one of them saw all trials pass; only these count as passed. So all have the score {score}."
 
     @property
     def weight(self) -> Json:

@@ -313,7 +313,11 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
 
 
 def trials_enough(subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
-    """How many trials passed give this score (nanos), of the kind tests. SPEC 2.1."""
+    """How many trials passed (or tasks, where all validators must see them pass) give this score (nanos). SPEC 2.1, 3.0."""
+    if subject.scheme.score.scores_jointly():
+        passed = _passed(value, subject.tasks)
+        said = f"It is enough if every {subject.judge} sees all trials of {passed} of {plural(subject.tasks, 'task')} pass."
+        return (said,), {"tasks_passed": passed, "tasks": subject.tasks}
     trials = subject.tasks * (subject.scheme.kind.trials(subject.scheme.score) or 1)
     passed = _passed(value, trials)
     are = "is" if passed == 1 else "are"

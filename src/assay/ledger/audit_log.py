@@ -1,0 +1,159 @@
+"""Keep signed audits in a log of their own, and check one from its file. docs/auditing.md.
+
+    DIR/audits/log/                        checkpoint and tiles, for any web server
+    DIR/audits/epoch-12-1a2b3c4d.audit     assay.audit/1: the signed statement, and the proof that it is in the log
+
+A file is on the disk before the log has its entry. If a crash came between, the next audit first brings the log up to the file.
+So the log's key never signs two trees of one size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadInput, Refused
+from assay.exact import canonical, nanos, text
+from assay.folder.files import alone, load, write_bytes
+from assay.ledger import check, log
+from assay.ledger.auditing import PREDICATE
+from assay.ledger.check import CheckError, Envelope, LogKey, LogProof, leaf_hash
+from assay.ledger.keys import PrivateKey, as_bad_input, sign_envelope
+from assay.ledger.log import Log
+from assay.ledger.merkle import Tree
+
+__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "false_claims", "kept", "read_audit", "summary"]
+
+AUDITS, FORMAT = "audits", "assay.audit/1"
+STAGE = "audit"
+_SHAPE = {"schema": FORMAT.replace(".", "[.]"), "envelope": object, "proof": check.WORD}
+
+
+@dataclass(frozen=True)
+class SignedAudit:
+    """A checked audit: the auditor's log, where the audit is in it, and the signed payload."""
+
+    path: Path
+    key: LogKey
+    index: int
+    size: int
+    payload: bytes
+
+    @property
+    def predicate(self) -> dict[str, Any]:
+        """What the statement says; it does not follow from the evidence until `auditing.check_statement` has made it again."""
+        stated: dict[str, Any] = json.loads(self.payload)["predicate"]
+        return stated
+
+
+def append(folder: Path, origin: str, signer: PrivateKey, payload: bytes) -> Path:
+    """Sign a statement into the log of a folder, which is made if it is not there, and return the file of the audit.
+
+    The same statement again changes nothing. Raises BadInput for a log of another key or name, and for a folder that cannot be
+    written.
+    """
+    key = log.log_key(origin, signer.public)
+    tiles = folder / "log"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", file=folder, hint="give another folder") from None
+    with alone(folder):
+        if not log.is_log(tiles):
+            Log.create(tiles, key, log.sign_checkpoint(0, check.EMPTY_ROOT, key, signer))
+        audits = Log(tiles, key)
+        _bring_up(folder, audits)
+        entries, entry = list(audits.entries()), sha256(payload).digest()
+        epoch = json.loads(payload)["predicate"]["epoch"]
+        path = folder / f"epoch-{epoch}-{entry.hex()[:8]}.audit"
+        if entry in entries:
+            return path
+        note = log.sign_checkpoint(audits.size + 1, audits.root_with([entry]), key, signer)
+        proof = Tree([leaf_hash(other) for other in (*entries, entry)]).inclusion(audits.size, audits.size + 1)
+        envelope = sign_envelope(payload, signer)
+        document = {"schema": FORMAT, "envelope": envelope, "proof": log.proof_text(proof, note)}
+        write_bytes(path, canonical(document) + b"\n")
+        audits.publish(note, audits.size, [entry])
+    return path
+
+
+def _bring_up(folder: Path, audits: Log) -> None:
+    """Add to the log the entry of a file that a crash kept out of it."""
+    for path in folder.glob("*.audit"):
+        with suppress(Refused):
+            there = read_audit(path, audits.key)
+            if there.index == audits.size:
+                note = LogProof.parse(json.loads(path.read_bytes())["proof"]).checkpoint
+                audits.publish(note, there.index, [sha256(there.payload).digest()])
+
+
+def read_audit(path: Path, key: LogKey | None = None) -> SignedAudit:
+    """The audit in a file: signed by the auditor's key, and in its log. key: None: the one that the file names itself.
+
+    Raises Refused for the first fault, and BadInput if the file cannot be read.
+    """
+    data = load(path, check.RECEIPT_BYTES, hint="give the file that `assay audit run` wrote")
+    try:
+        document = check.parse_json(data, STAGE, check.RECEIPT_BYTES)
+        if bad := check.misfit(document, _SHAPE):
+            raise CheckError(STAGE, f"it does not have the format {FORMAT}: {bad} does not fit")
+        envelope, proof = Envelope.parse(document["envelope"], STAGE), LogProof.parse(document["proof"], STAGE)
+        known = key or _named(envelope, proof)
+        check.check_envelope(envelope, [known], STAGE)
+        now = check.check_checkpoint(proof.checkpoint, [known], STAGE)
+        leaf = leaf_hash(sha256(envelope.payload).digest())
+        check.check_inclusion(now.root, now.size, proof.index, leaf, proof.hashes, STAGE)
+        statement = check.parse_json(envelope.payload, STAGE)
+        if not isinstance(statement, dict) or statement.get("predicateType") != PREDICATE:
+            raise CheckError(STAGE, f"it is not a statement {PREDICATE}")
+    except CheckError as refused:
+        raise Refused(refused.stage, refused.what, expected=refused.expected, found=refused.found, file=path) from None
+    return SignedAudit(path, known, proof.index, now.size, envelope.payload)
+
+
+def _named(envelope: Envelope, proof: LogProof) -> LogKey:
+    """The key that the file itself names; anybody can make one."""
+    name, digits = proof.checkpoint.partition(b"\n")[0].decode(), envelope.signatures[0][0].removeprefix("ed25519:")
+    try:
+        return LogKey(bytes.fromhex(digits), name)
+    except ValueError:
+        raise CheckError(STAGE, "it does not name the key that signed it", "ed25519:…", digits[:100]) from None
+
+
+def summary(predicate: dict[str, Any]) -> str:
+    """An audit in one sentence: `Audited at 5 % risk: 73 of 400 trials judged again; the outcome is confirmed.`"""
+    what = {
+        "confirmed": "the outcome is confirmed",
+        "recounted": "these are all that could overstate it, and it stands",
+        "refused": "the outcome is not confirmed",
+    }[predicate["verdict"]]
+    judged, counted, risk = len(predicate["judged"]), predicate["trials"]["counted"], text(nanos(predicate["risk"]) * 100)
+    return f"Audited at {risk} % risk: {judged} of {counted} trials judged again; {what}."
+
+
+def false_claims(predicate: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Validator → how many of its claims were false, of how many that were judged again; only those with a false one."""
+    judged = Counter(row["validator"] for row in predicate["judged"])
+    false = Counter(row["validator"] for row in predicate["judged"] if row["state"] == "false")
+    return {name: (count, judged[name]) for name, count in sorted(false.items())}
+
+
+def kept(folder: Path) -> Iterator[SignedAudit]:
+    """The audits in a folder's audits/ that its own log has, by epoch, oldest first; files of another key are passed over."""
+    place = folder / AUDITS
+    if not log.is_log(place / "log"):
+        return
+    with as_bad_input("bring it back from a copy", file=place / "log"):
+        found = []
+        for path in sorted(place.glob("*.audit")):
+            with suppress(Refused, BadInput):
+                found.append(read_audit(path))
+    keys = {audit.key for audit in found}
+    if len(keys) == 1:
+        yield from sorted(found, key=lambda audit: audit.index)

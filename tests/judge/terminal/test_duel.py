@@ -1,0 +1,195 @@
+"""A duel judges pair by pair, in its order, no longer than needed; errors delay it, kills change nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import ledger_kit
+from assay.judge.judge_run import JudgeRun
+from assay.judge.running import Judged, RunOptions
+from assay.judge.sandbox import InfrastructureError
+from assay.judge.terminal.competition import EveryTrial, TrialCell
+from assay.judge.terminal.duel import DuelTrials
+from assay.ledger import settling
+from assay.records import Participant
+from assay.rules.duel import Contest, Side
+from assay.scheme.load import parse
+from cli_kit import output, refused, run
+from depth import depth
+from run_kit import competition, outcomes
+
+SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "tests"\ntrials = {trials}\n[duel]\n'
+TASKS = tuple(f"t{number}" for number in range(10))
+RECEIPT = (1, "sha256:" + "42" * 32)
+Json = dict[str, Any]
+
+
+def contest(trials: int = 5) -> Contest:
+    scheme = parse(SCHEME.format(trials=trials))
+    sides = Side("ann", "first"), Side("bob", "second")
+    return Contest(scheme, 2, "val-1", *sides, RECEIPT, TASKS, "sha256:" + "0" * 64)
+
+
+class Scripted(JudgeRun[TrialCell, Judged]):
+    """Ann passes four of five trials, bob one of five; keeps what it was asked for."""
+
+    def __init__(self, *args: Any, seconds: float = 0.0, broken: Collection[TrialCell] = ()) -> None:
+        super().__init__(*args)
+        self.seconds, self.broken = seconds, broken
+        self.asked: list[TrialCell] = []
+
+    def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
+        return EveryTrial(wanted, TASKS, self.seen.scheme.score.trials)  # type: ignore[attr-defined]
+
+    def judge(self, cell: TrialCell) -> Judged:
+        self.asked.append(cell)
+        time.sleep(self.seconds)
+        if cell in self.broken:
+            raise InfrastructureError("the disk is full")
+        rate = {"ann": 0.8, "bob": 0.2}[cell.participant]
+        passes = Random(str(cell.key)).random() < rate
+        own = {"task": cell.task, "trial": cell.trial, "outcome": "pass" if passes else "fail"}
+        return Judged(str(own["outcome"]), evidence=self.evidence(cell, cell.submission, **own))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "scheme.toml").write_text(SCHEME.format(trials=5))
+    (tmp_path / "participants.csv").write_text("key,submission\nann,first\nbob,second\ncat,third\n")
+    (tmp_path / "validators.csv").write_text("key,stake\nval-1,1\n")
+    (tmp_path / "tasks.txt").write_text("".join(f"{task}\n" for task in TASKS))
+    return tmp_path
+
+
+def judged(folder: Path, jobs: int = 1, **more: Any) -> tuple[DuelTrials, Scripted]:
+    trials = DuelTrials(contest())
+    options = RunOptions(jobs, epoch=2, delay=0.001, participants=("ann", "bob"), choice=trials)
+    carried = Scripted(folder, "val-1", options, **more)
+    carried.carry_out()
+    return trials, carried
+
+
+def test_pairs_are_judged_in_the_duels_order_until_it_is_decided(folder: Path) -> None:
+    trials, carried = judged(folder)
+    steps = len(trials.course.steps)
+    assert trials.course.winner == "challenger"
+    assert 0 < steps < 50
+    wanted = [(side, *pair) for pair in trials.along[:steps] for side in ("first", "second")]
+    assert [cell.key for cell in carried.asked] == wanted
+    assert carried.summary.judged == 2 * steps
+    assert len(carried.evidence_file.read_text().splitlines()) == 2 * steps
+    again, nothing = judged(folder)
+    assert nothing.asked == []
+    assert again.contest.fought(*again.passed.values()) == trials.contest.fought(*trials.passed.values())
+
+
+def test_more_jobs_judge_a_little_beyond_and_decide_alike(folder: Path) -> None:
+    trials, carried = judged(folder, jobs=4)
+    document = trials.contest.fought(*trials.passed.values())
+    assert document["winner"] == "challenger"
+    assert len(carried.asked) <= 2 * len(document["path"]) + 8
+    for file in (folder / "evidence").iterdir():
+        file.unlink()
+    other, _ = judged(folder)
+    assert other.contest.fought(*other.passed.values()) == document
+
+
+def test_an_error_delays_and_never_decides(folder: Path) -> None:
+    third = DuelTrials(contest()).along[2]
+    trials, carried = judged(folder, broken=[TrialCell("bob", "second", *third)])
+    assert trials.course.winner is None
+    assert trials.blocked
+    assert trials.enough
+    document = trials.contest.fought(*trials.passed.values())
+    assert document["waits_for"] == {"task": third[0], "trial": third[1]}
+    assert len(document["path"]) == 2
+    assert [why for _, why in carried.summary.errors] == ["the disk is full"]
+    whole, _ = judged(folder)
+    assert whole.course.winner == "challenger"
+    assert [step.sum for step in whole.course.steps[:2]] == [row["sum"] for row in document["path"]]
+
+
+def test_evidence_of_others_says_nothing() -> None:
+    trials = DuelTrials(contest())
+    trials.saw(("third", "t1", 1), "pass")
+    trials.saw(("first", "t1", "x"), "pass")
+    assert not any(trials.passed.values())
+
+
+def test_a_duel_that_is_killed_again_and_again_ends_alike(folder: Path) -> None:
+    """Killed 10 times in short, 100 times in full; then it is decided as one that nobody disturbs."""
+    r, kills, before = Random(5), depth(10, 100), list[int]()
+    for _ in range(kills):
+        child = os.fork()
+        if child == 0:
+            judged(folder, seconds=0.02)
+            os._exit(0)
+        time.sleep(r.random() * 0.03)  # about one trial
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        before.append(evidence(folder))
+    killed, _ = judged(folder)
+    document = killed.contest.fought(*killed.passed.values())
+    assert document["winner"] == "challenger"
+    assert sum(lines < 2 * len(document["path"]) for lines in before) >= min(kills, 20), "killed before it was decided"
+    for file in (folder / "evidence").iterdir():
+        file.unlink()
+    calm, _ = judged(folder)
+    assert calm.contest.fought(*calm.passed.values()) == document
+
+
+def evidence(folder: Path) -> int:
+    """How many trials have evidence."""
+    return sum(file.read_bytes().count(b"\n") for file in (folder / "evidence").glob("*.jsonl"))
+
+
+def receipt(place: Path) -> Path:
+    """The file of a receipt of epoch 3, of some ledger."""
+    made = ledger_kit.made(place)
+    ledger_kit.add(made, ledger_kit.records())
+    with ledger_kit.opened(made) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+    file = place / "epoch-3.receipt"
+    file.write_text(output("receipt", made, "3"))
+    return file
+
+
+def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "season", tasks=3, trials=2)
+    file, asked = receipt(tmp_path / "other"), ("ann", "bob", "--validator", "val-1", "--quiet")
+    assert "there is no section [duel]" in refused("duel", folder, *asked)
+    with (folder / "scheme.toml").open("a") as scheme:
+        scheme.write("[duel]\n")
+    assert "there is no receipt here" in refused("duel", folder, *asked)
+    assert "'ann' cannot challenge itself" in refused("duel", folder, "ann", "ann", "--validator", "val-1", "--receipt", file)
+    assert "'none' has no submission that counts" in refused("duel", folder, "none", "bob", "--validator", "val-1")
+    people = (folder / "participants.csv").read_text()
+    for epoch, said in ((4, "the submission of 'ann' was accepted in epoch 4, when the receipt of epoch 3 was known"), (3, "")):
+        lines = [f"{line},{epoch}" for line in people.splitlines()]
+        (folder / "participants.csv").write_text("\n".join(["key,uid,submission,submitted_at,accepted_epoch", *lines[1:], ""]))
+        if said:
+            assert said in refused("duel", folder, *asked, "--receipt", file)
+    shown = run("duel", folder, *asked, "--receipt", file)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stderr == ""
+    said = " ".join(shown.stdout.split())
+    assert "The challenger is better: no outcome of the others can change that. 4 trials of 12 need not be judged." in said
+    (written,) = (folder / "duels").iterdir()
+    document = json.loads(written.read_text())
+    assert (document["winner"], document["by"], len(document["path"]), document["epoch"]) == ("challenger", "certainty", 4, 4)
+    assert set(outcomes(folder)) == {(who, row["task"], row["trial"]) for row in document["path"] for who in ("ann", "bob")}
+    assert json.loads(output("duel", folder, *asked, "--receipt", file, "--json")) == document
+    turned = ("bob", "ann", *asked[2:])
+    (folder / "participants.csv").write_text(people)
+    assert "nothing says when the submission of 'bob' was accepted" in run("duel", folder, *asked, "--receipt", file).stderr
+    back = json.loads(output("duel", folder, *turned, "--receipt", file, "--output", "-"))
+    assert (back["winner"], back["challenger"]["participant"]) == ("king", "bob")
