@@ -64,63 +64,15 @@ LONGEST = (
 )
 """They take 20 seconds and more, and begin first: one that begins last keeps all other workers waiting."""
 
-UNTRACED = (
-    "ground/test_reports.py::test_a_failure_that_pytest_cannot_show_keeps_its_name",
-    "ledger/test_ledger_attacks.py::test_an_operator_signs_another_settlement",
-    "ledger/test_ledger_backup.py::test_a_backup_beside_busy_writers_is_of_one_moment",
-    "ledger/test_ledger_backup.py::test_a_backup_is_put_back_read_and_adopted",
-    "ledger/test_ledger_bundle.py::test_a_stranger_needs_no_database_to_verify",
-    "ledger/test_ledger_bundle.py::test_every_kind_goes_round",
-    "ledger/test_ledger_bundle.py::test_what_an_import_flags_follows_the_order_of_acceptance",
-    "ledger/test_ledger_cli.py::test_settle_keeps_a_receipt_and_says_so",
-    "ledger/test_ledger_closing.py::test_a_terminal_is_asked_once_more",
-    "ledger/test_ledger_closing.py::test_what_is_shown_without_an_epoch_is_the_last_settled",
-    "ledger/test_ledger_closing.py::test_who_has_nothing_new_is_named_where_scores_stand",
-    "ledger/test_ledger_closing.py::test_whose_score_is_missing_for_want_of_reports_is_said",
-    "ledger/test_ledger_commands.py::test_a_conflict_of_another_kind",
-    "ledger/test_ledger_commands.py::test_init_on_postgresql",
-    "ledger/test_ledger_conflicts.py::test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts",
-    "ledger/test_ledger_faults.py::test_a_restart_in_mid_transaction",
-    "ledger/test_ledger_faults.py::test_a_server_that_only_reads",
-    "ledger/test_ledger_joint.py::test_a_stranger_verifies_all_of_it",
-    "ledger/test_ledger_joint.py::test_the_split_is_of_the_last_epoch_that_all_have_settled_and_names_the_receipts",
-    "ledger/test_ledger_proof.py::test_proofs_of_every_kind_are_whole",
-    "ledger/test_ledger_run.py::test_what_is_judged_and_not_signed_is_not_said_to_count",
-    "ledger/test_ledger_settling.py::test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed",
-    "ledger/test_ledger_settling.py::test_evidence_of_another_task_set_does_not_count",
-    "ledger/test_ledger_settling.py::test_many_records_by_way_of_parquet_settle_to_the_same_bits",
-    "ledger/test_ledger_settling.py::test_of_those_who_settle_at_once_one_wins_and_all_report_the_same",
-    "ledger/test_ledger_settling.py::test_the_ledger_settles_as_the_folder_does_epoch_after_epoch",
-    "ledger/test_ledger_shuffle.py::test_the_order_of_arrival_does_not_matter",
-    "ledger/test_ledger_store.py::test_postgresql_refuses_to_empty_a_table",
-    "ledger/test_ledger_store.py::test_the_database_itself_refuses_any_change",
-    "ledger/test_ledger_tamper.py::test_inputs",
-    "ledger/test_ledger_tamper.py::test_the_settlement_before",
-    "ledger/test_ledger_tamper.py::test_the_whole_bundle_is_right",
-    "ledger/test_ledger_tamper_log.py::test_every_hash_and_entry_of_the_log",
-    "ledger/test_ledger_versions.py::test_the_last_version_is_written_as_it_was",
-    "ledger/test_ledger_versions.py::test_what_version_3_or_4_wrote_is_read",
-    "settle/test_assign.py::test_the_k_lowest_digests_of_those_that_may_count",
-    "settle/test_ranking.py::test_the_oracle_ranks_alike",
-    "settle/test_same_bits.py::test_a_difference_is_found",
-    "settle/test_same_bits.py::test_two_pythons_read_folders_alike",
-    "settle/test_same_bits.py::test_two_pythons_settle_to_the_same_bytes",
-    "settle/test_settle.py::test_one_settlement",
-)
-"""Tests of the pure part and the ledger. Every branch that they reach is reached by at least two others. Coverage skips them,
-because tracing nearly doubles their time. A file of such tests alone has the marker `no_cover` itself."""
-
 
 @pytest.hookimpl(tryfirst=True)  # before those are left out that are marked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make full` alone runs on the other database, and what coverage does not trace; put the longest first."""
+    """Mark what `make full` alone runs on the other database, and put the longest first."""
     for item in items:
         call = getattr(item, "callspec", None)
         elsewhere = call is not None and call.params.get("database") == "postgresql"
         if elsewhere and not item.nodeid.removeprefix("tests/").startswith(BOTH_DATABASES):
             item.add_marker("full")
-        if item.nodeid.removeprefix("tests/").partition("[")[0] in UNTRACED:
-            item.add_marker("no_cover")
     leave_to_the_full_run(items)
     items.sort(key=lambda item: item.nodeid.removeprefix("tests/") not in LONGEST)
 

@@ -98,7 +98,7 @@ SAID_OTHERWISE = {"no settlement", "nothing of a receipt", "a receipt", "no evid
 """Where a bundle cannot be the same: no log can be made without the receipt, and the first file that is missing is another."""
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", TAMPERED)
 def test_the_first_fault_is_that_of_the_bundle(what: str, place: Path, tmp_path: Path) -> None:
     small = place / "lines" / "subnet-1" / "small"

@@ -87,6 +87,7 @@ def test_a_validator_that_lies_about_two_trials_is_found(judged: Path, tmp_path:
     assert "beyond the tree" in refused("audit", "verify", whole, tmp_path / "epoch-1", code=1)
 
 
+@pytest.mark.full
 def test_an_honest_epoch_is_confirmed_and_faults_blame_nobody(
     judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_an_honest_epoch_is_confirmed_and_faults_blame_nobody(
     assert "judged again" in output("audit", "run", place, *GIVEN, "--tasks", tmp_path / "tasks")
 
 
+@pytest.mark.full
 def test_drand_decides_once_the_epoch_is_witnessed(judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = signed(judged, tmp_path / "c", set(), monkeypatch)
     assert "no round of drand is fixed" in refused("audit", "draw", place)

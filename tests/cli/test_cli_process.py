@@ -71,6 +71,7 @@ def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
     assert found.stderr == b""
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("columns", ["0", "-5", "wide"])
 def test_a_width_that_is_none_hides_nothing(competition: Path, columns: str) -> None:
     found = program("settle", competition, env={"COLUMNS": columns})
@@ -86,6 +87,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(competition: Path) -> Non
     assert (found.returncode, found.stderr) == (141, b"")
 
 
+@pytest.mark.full
 def test_a_terminal_without_unicode_gets_what_it_can_show(competition: Path) -> None:
     found = program("settle", competition, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})
     assert found.returncode == 0

@@ -66,6 +66,7 @@ def test_where_there_is_no_dstack(tmp_path: Path, socket: Path) -> None:
         get(socket, lambda dstack: dstack.quote(b"short"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("endpoint", ["http://10.0.0.1:8090", "https://example.org", "ftp://127.0.0.1", "http://[::", "http://"])
 def test_keys_come_from_this_machine_alone(endpoint: str) -> None:
     with pytest.raises(BadInput, match="is not dstack on this machine"):

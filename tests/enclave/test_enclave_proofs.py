@@ -155,6 +155,7 @@ def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: AnvilChain) 
     assert said("explain", sealed, P1)["attestation"] == {"digest": names[0], "files": [file], "why": None}
 
 
+@pytest.mark.full
 def test_another_submissions_attestation_is_neither_published_nor_shown(sealed: Path, chain: AnvilChain) -> None:
     """Two judged by one enclave: the one's record names the other's judgement, the quote of which is genuine."""
     opened(sealed, chain)

@@ -108,6 +108,7 @@ def road(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("road")
 @given(
     records=evidence(),
@@ -224,6 +225,7 @@ WRONG: list[tuple[str, Record, str]] = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("change", "message"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG])
 def test_a_wrong_record_is_named_by_file_and_row(tmp_path: Path, change: Record, message: str) -> None:
     place = small_folder.make(tmp_path, evidence=None)

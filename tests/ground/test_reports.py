@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parents[1]
 PLUGIN = """
 import ast, pytest, _pytest._code.source
@@ -21,6 +23,7 @@ def test_wrong() -> None:
 """
 
 
+@pytest.mark.no_cover
 def test_a_failure_that_pytest_cannot_show_keeps_its_name(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(PLUGIN, encoding="utf-8")
     (tmp_path / "test_it.py").write_text(FAILING, encoding="utf-8")

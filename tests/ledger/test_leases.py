@@ -46,6 +46,7 @@ def test_one_driver_has_a_cell(place: Path) -> None:
         assert three.claim(CELL) == "ours"
 
 
+@pytest.mark.no_cover
 def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     with driver(place, "one") as one, driver(place, "two") as two:

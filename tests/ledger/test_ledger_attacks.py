@@ -77,6 +77,7 @@ def forged(honest: Path, wished: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["lines", "columns"])
 def test_an_operator_signs_another_settlement(kind: str, honest: Path, wished: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused) as refused:

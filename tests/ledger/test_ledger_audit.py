@@ -156,6 +156,7 @@ def test_a_change_of_a_receipt_is_found(folder: Path, change: str) -> None:
         assert error.value.file == str(folder / "ledger.db")
 
 
+@pytest.mark.no_cover
 def test_a_damaged_tile_is_named(folder: Path) -> None:
     (folder / "log/tile/0/000.p/2").write_bytes(bytes(64))
     with pytest.raises(BadInput, match=r"tile/0/000.p/2"), ledger_kit.opened(folder) as ledger:

@@ -56,6 +56,7 @@ def room(request: pytest.FixtureRequest) -> Callable[[Path], None]:
     return lambda place: free(place, lambda: request.getfixturevalue("postgresql"))
 
 
+@pytest.mark.no_cover
 def test_a_backup_is_put_back_read_and_adopted(place: Path, room: Callable[[Path], None], tmp_path: Path) -> None:
     file = tmp_path / "backup.zip"
     about = back_up(place, file, now=NOW)
@@ -78,6 +79,7 @@ def test_a_backup_is_put_back_read_and_adopted(place: Path, room: Callable[[Path
         tx._connection.exec_driver_sql("DELETE FROM records")
 
 
+@pytest.mark.no_cover
 def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     done, added = threading.Event(), list[int]()
@@ -301,6 +303,7 @@ def test_a_full_disk_leaves_no_half_of_a_backup(taken: tuple[Path, Path], tmp_pa
         assert os.listdir(disk) == []
 
 
+@pytest.mark.no_cover
 def test_the_commands(taken: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("log", SIGNER)

@@ -30,6 +30,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.mark.no_cover
 def test_settle_keeps_a_receipt_and_says_so(place: Path) -> None:
     assert "--key NAME" in refused("settle", place)
     assert "no such file" in refused("settle", place, "--key", "nobody")
@@ -152,6 +153,7 @@ def test_on_a_terminal_a_receipt_is_told_not_printed(place: Path, monkeypatch: p
     assert json.loads(output("receipt", place, "-o", "-"))["schema"] == "assay.receipt/1"
 
 
+@pytest.mark.no_cover
 def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:
     run("settle", place, "--key", "small-log")
     epoch = tmp_path / "epoch-3"
@@ -184,6 +186,7 @@ def test_a_refusal_is_a_short_sentence_and_whole_in_json(place: Path, tmp_path: 
     assert errors.cut_digests(alike) == alike  # cut, they would look the same
 
 
+@pytest.mark.no_cover
 def test_the_proof_between_two_checkpoints(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What `check.py --consistency` is given."""
     for epoch in ("3", "4", "5"):

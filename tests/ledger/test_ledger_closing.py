@@ -158,6 +158,7 @@ def test_the_next_epoch_is_settled_where_none_is_named(tmp_path: Path) -> None:
     assert settle(place, 4).new
 
 
+@pytest.mark.no_cover
 def test_a_batch_that_is_set_aside_is_no_evidence_of_its_epoch(tmp_path: Path) -> None:
     place = made(tmp_path, 1, 2)
     settle(place)
@@ -175,6 +176,7 @@ def test_a_batch_that_is_set_aside_is_no_evidence_of_its_epoch(tmp_path: Path) -
     assert (made_again.settlement.epoch, made_again.new) == (2, False)
 
 
+@pytest.mark.no_cover
 def test_what_is_shown_without_an_epoch_is_the_last_settled(tmp_path: Path) -> None:
     place = made(tmp_path, 1, 2, scheme_toml=DECAYING)
     competition = assay.open(place)
@@ -200,6 +202,7 @@ def test_before_the_first_settlement_the_next_is_shown(tmp_path: Path) -> None:
     assert assay.open(place).settle().epoch == 3
 
 
+@pytest.mark.no_cover
 def test_a_terminal_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = made(tmp_path, 1, 2)
     settle(place)
@@ -220,6 +223,7 @@ def test_the_words_say_nothing_without_a_ledger(tmp_path: Path) -> None:
         assert f"{option}: there is no ledger" in refused("settle", place, option)
 
 
+@pytest.mark.no_cover
 def test_who_has_nothing_new_is_named_where_scores_stand(tmp_path: Path) -> None:
     place = made(tmp_path, 1, 2)
     said = " ".join(output("settle", place, "--dry-run").split())
@@ -239,6 +243,7 @@ def resubmitted(tmp_path: Path, *validators: str) -> Path:
     return place
 
 
+@pytest.mark.no_cover
 def test_whose_score_is_missing_for_want_of_reports_is_said(tmp_path: Path) -> None:
     place = resubmitted(tmp_path, V1, V2)
     missing = f"{V3[:6]}…{V3[-4:]} has not reported: without it, m2 has no agreed score in epoch 3."
@@ -276,6 +281,7 @@ def test_a_score_that_no_report_could_bring_is_not_laid_at_their_door(tmp_path: 
     assert "without it" not in said
 
 
+@pytest.mark.no_cover
 def test_errors_are_of_the_right_kind(tmp_path: Path) -> None:
     place = made(tmp_path, 1, 2)
     settle(place)

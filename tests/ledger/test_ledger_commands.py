@@ -64,6 +64,7 @@ def test_init_makes_database_log_and_file(folder: Path) -> None:
     )
 
 
+@pytest.mark.no_cover
 def test_init_on_postgresql(folder: Path, postgresql: postgres.Cluster) -> None:
     url = postgresql.database()
     said = init(folder, "--database", url, "--log", "public/log")
@@ -178,6 +179,7 @@ def test_a_name_is_needed_by_nobody(folder: Path) -> None:
 # add, list, check
 
 
+@pytest.mark.no_cover
 def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     init(folder)
     paths = files(tmp_path, *ledger_kit.records(epoch=3), *ledger_kit.records(epoch=4, trial=2))
@@ -214,6 +216,7 @@ def test_records_that_are_not_signed_are_not_added(folder: Path) -> None:
     assert result.stdout == "0 records added by 0 batches; 1 refused.\n"
 
 
+@pytest.mark.no_cover
 def test_records_are_listed_as_a_folder_takes_them(folder: Path, tmp_path: Path) -> None:
     init(folder)
     run("evidence", "add", folder, *files(tmp_path, *ledger_kit.records(epoch=3), *ledger_kit.records(epoch=4, trial=2)))
@@ -227,6 +230,7 @@ def test_records_are_listed_as_a_folder_takes_them(folder: Path, tmp_path: Path)
     assert "epoch 4" in output("settle", other)
 
 
+@pytest.mark.no_cover
 def test_conflicts_are_listed(folder: Path, tmp_path: Path) -> None:
     init(folder)
     assert output("evidence", "list", folder, "--conflicts") == "No record contradicts an earlier one.\n"
@@ -243,6 +247,7 @@ def test_conflicts_are_listed(folder: Path, tmp_path: Path) -> None:
     assert output(*none, "--json") == ""
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("kind", "about"), [("points", "o/r"), ("given", "epoch 3"), ("rubric", "epoch 3")])
 def test_a_conflict_of_another_kind(tmp_path: Path, kind: str, about: str) -> None:
     folder = small_folder.make(tmp_path / "c", kind, validators_csv=NAMES, evidence=None)

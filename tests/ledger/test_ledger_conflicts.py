@@ -162,6 +162,7 @@ def test_the_records_of_a_run_stand_together() -> None:
     assert len({slot_of(record(kit.one(task=f"t{task}"))) for task in range(20)}) == 20
 
 
+@pytest.mark.no_cover
 def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
     digests = []
     for name, more in (("plain", []), ("contested", ledger_kit.records(outcome="fail"))):
@@ -174,6 +175,7 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
+@pytest.mark.no_cover
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:

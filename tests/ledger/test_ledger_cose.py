@@ -70,6 +70,7 @@ def checked(receipt: bytes, entry: bytes) -> dict[int, Any]:
     return headers
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("epoch", EPOCHS)
 def test_a_cose_receipt_proves_the_entry_to_another_library(place: Path, epoch: int) -> None:
     with opened(place) as ledger:

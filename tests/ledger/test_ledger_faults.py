@@ -208,6 +208,8 @@ def server() -> Iterator[postgres.Cluster]:
         yield made
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
 def test_a_restart_in_mid_transaction(server: postgres.Cluster, number: int) -> None:
     place = server.database()
@@ -228,6 +230,7 @@ def _write_while(ledger: Store, happens: Callable[[], None]) -> None:
         happens()
 
 
+@pytest.mark.no_cover
 def test_a_server_that_is_gone(server: postgres.Cluster) -> None:
     place = server.database()
     with store.create(place, kit.META) as ledger:
@@ -326,6 +329,8 @@ def test_who_may_only_read(postgresql: postgres.Cluster) -> None:
         postgresql.sql(place, "DROP OWNED BY reader; DROP ROLE reader")
 
 
+@pytest.mark.full
+@pytest.mark.no_cover
 def test_a_server_that_only_reads(server: postgres.Cluster) -> None:
     place = server.database()
     with store.create(place, kit.META) as ledger:

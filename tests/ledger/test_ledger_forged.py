@@ -61,6 +61,7 @@ def lied(source: Path, **changes: Any) -> Refused:
     return refused.value
 
 
+@pytest.mark.no_cover
 def test_an_operator_who_signs_another_settlement(forged: Path) -> None:
     document = json.loads((forged / "settlement.json").read_bytes())
     document["weights"][1]["u16"] += 1

@@ -260,6 +260,7 @@ def test_one_competition_does_not_stand_for_another(place: Path, exported: Path,
         verify(exported, key=KEY)
 
 
+@pytest.mark.no_cover
 def test_who_holds_one_log_cannot_forge_another(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIGNERS, "two", SIGNER)
     forged = competition(tmp_path / "two", "given", EPOCH)

@@ -90,6 +90,7 @@ def test_a_bundle_is_whole() -> None:
 # Appending and proving
 
 
+@pytest.mark.no_cover
 @settings(max_examples=10)
 @given(st.lists(st.sampled_from([1, 2, 100, 255, 256, 257, 400]), min_size=1, max_size=4))
 def test_a_log_is_laid_out_as_c2sp_says(tmp_path_factory: pytest.TempPathFactory, steps: list[int]) -> None:
@@ -201,6 +202,7 @@ def test_a_tile_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path: Path, 
             Log.create(tmp_path / "other", KEY, signed(0))
 
 
+@pytest.mark.no_cover
 def test_who_is_later_does_not_take_the_log_back(tmp_path: Path) -> None:
     made(tmp_path)
 

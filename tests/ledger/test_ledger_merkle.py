@@ -11,6 +11,7 @@ from oracle import trees
 LEAVES = [trees.leaf(bytes([number])) for number in range(200)]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("size", range(35))
 def test_the_root_is_that_of_the_definition(size: int) -> None:
     assert merkle.root(LEAVES[:size]) == trees.tree_of(LEAVES[:size])

@@ -51,6 +51,7 @@ def test_a_kind_that_is_not_installed_here_is_missing_and_not_wrong(site: Path, 
     )
 
 
+@pytest.mark.no_cover
 def test_a_kind_that_was_written_into_the_inputs_is_wrong(tmp_path: Path) -> None:
     source = exported(tmp_path, GIVEN)
     file = source / bundle.INPUTS

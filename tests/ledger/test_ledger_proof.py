@@ -48,6 +48,7 @@ def written(proof: Json, target: Path) -> Path:
     return target
 
 
+@pytest.mark.no_cover
 def test_without_the_records_that_failed_it_is_refused(place: Path, tmp_path: Path) -> None:
     proof = proof_of(place)
     assert proof["schema"] == "assay.proof/2"
@@ -76,6 +77,8 @@ def test_each_record_left_out_or_in_another_place_is_refused(place: Path, tmp_pa
         verify(written(proof | {"records": [], "result": fewer}, tmp_path / "a.proof"), key=str(KEY))
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", list(small_folder.FIELDS))
 def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", kind)
@@ -92,6 +95,7 @@ def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:
     assert verify(tmp_path / "epoch-4", key=str(KEY)).recomputed
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("age", ["", "max_age_epochs = 0\n"])
 def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(age: str, tmp_path: Path) -> None:
     scheme = f"{small_folder.SCHEME}[consensus]\n{age}"

@@ -64,6 +64,7 @@ def exported(place: Path, epoch: int = 3) -> Path:
     return place / f"epoch-{epoch}"
 
 
+@pytest.mark.no_cover
 def test_the_receipt_says_of_which_block_the_registry_is(place: Path) -> None:
     block = pull(place)
     made = settle(place)
@@ -82,6 +83,7 @@ def test_the_receipt_says_of_which_block_the_registry_is(place: Path) -> None:
     assert not settle(place).new
 
 
+@pytest.mark.no_cover
 def test_without_it_nothing_is_said_and_no_digest_changes(place: Path, tmp_path: Path) -> None:
     made = settle(place)
     assert made.receipt is not None
@@ -116,6 +118,7 @@ def test_other_uids_or_stakes_than_were_pulled_are_not_settled(place: Path, file
     assert settle(place).new
 
 
+@pytest.mark.no_cover
 def test_names_submissions_and_who_waits_are_free(place: Path) -> None:
     pull(place)
     text = (place / "participants.csv").read_text().replace("m1,1,,s1", "m1,1,Ann,s9") + "waiting,,,,,,\n"
@@ -123,6 +126,7 @@ def test_names_submissions_and_who_waits_are_free(place: Path) -> None:
     assert settle(place).new
 
 
+@pytest.mark.no_cover
 def test_a_receipt_of_another_block_than_its_inputs_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = pull(place)
     honest = statements.receipt_statement
@@ -137,6 +141,7 @@ def test_a_receipt_of_another_block_than_its_inputs_is_refused(place: Path, monk
         audit.audit_receipts(ledger)
 
 
+@pytest.mark.no_cover
 def test_a_registry_that_its_rows_are_not_of_is_refused_in_a_bundle_too(place: Path) -> None:
     pull(place)
     settle(place)
@@ -166,6 +171,7 @@ def test_the_checks_that_stand_alone_know_its_shape(change: Any, why: str) -> No
         parsed(file_of(2, 5, wrong))
 
 
+@pytest.mark.no_cover
 def test_the_command_that_stands_alone_tells_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pull(place)
     settle(place)

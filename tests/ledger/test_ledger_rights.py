@@ -88,6 +88,7 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
         store.open(of(url, "val-1")).close()
 
 
+@pytest.mark.no_cover
 def test_what_a_validators_user_writes_in_anothers_name_never_counts(server: postgres.Cluster, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=server.database())
     url = config.read(place).place

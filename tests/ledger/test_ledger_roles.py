@@ -66,6 +66,7 @@ def denied(url: str, *statements: str) -> list[str]:
     return states
 
 
+@pytest.mark.no_cover
 def test_a_validators_user_adds_the_evidence_of_that_validator_alone(place: Path, tmp_path: Path) -> None:
     url = config.read(place).place
     said = output("ledger", "grant", place, "val-1", "--validator", "val-1")
@@ -110,6 +111,7 @@ def _rows_of_another(url: str, second: Batch) -> None:
             connection.execute(into["records"], record_rows(mine, last, body=b"\xff")[0])
 
 
+@pytest.mark.no_cover
 def test_records_in_the_batch_of_another_are_refused(place: Path) -> None:
     url = config.read(place).place
     output("ledger", "grant", place, "val-1", "--validator", V1)
@@ -158,6 +160,7 @@ def test_a_run_or_an_addition_for_another_validator_gets_one_sentence(
     assert f"{ONLY}: {V1}, not {V2}; use the user that the operator made for this validator" in said
 
 
+@pytest.mark.no_cover
 def test_the_owner_works_where_row_level_security_is_forced(server: postgres.Cluster, place: Path) -> None:
     output("ledger", "grant", place, "val-1", "--validator", V1)
     url = config.read(place).place
@@ -304,6 +307,7 @@ def test_a_table_in_use_is_not_waited_for_long(place: Path) -> None:
         assert reader.execute("SELECT FROM pg_policy WHERE polname LIKE 'assay\\_only%'").rowcount == 0
 
 
+@pytest.mark.no_cover
 def test_a_migration_keeps_the_policies(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = config.read(place).place
     output("ledger", "grant", place, "val-1", "--validator", V1)

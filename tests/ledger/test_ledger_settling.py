@@ -47,6 +47,7 @@ def as_folder(place: Path, target: Path, epoch: int, previous: Path | None = Non
     return assay.open(target).settle(epoch, previous=previous).document
 
 
+@pytest.mark.no_cover
 def test_the_ledger_settles_as_the_folder_does_epoch_after_epoch(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     previous, digests = None, []
@@ -97,6 +98,7 @@ def test_without_evidence_there_is_no_epoch(tmp_path: Path) -> None:
         ledger.receipt(4)
 
 
+@pytest.mark.no_cover
 def test_an_epoch_that_was_passed_is_not_settled_any_more(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=5))
@@ -113,6 +115,7 @@ def test_only_the_logs_key_signs(tmp_path: Path) -> None:
         settling.settle(ledger, ledger_kit.VALIDATORS[V1])
 
 
+@pytest.mark.no_cover
 def test_the_competition_settles_by_its_ledger_and_keeps_nothing(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
@@ -137,6 +140,7 @@ def _settle_in_process(place: Path, start: Any, found: Any) -> None:
         found.put((made.new, made.settlement.digest, None if made.receipt is None else made.receipt.digest))
 
 
+@pytest.mark.no_cover
 def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
@@ -162,6 +166,7 @@ def _hold_in_process(place: Path, held: Any) -> None:
         time.sleep(3600)  # until it is killed
 
 
+@pytest.mark.no_cover
 def test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
@@ -308,6 +313,7 @@ def test_those_who_left_do_not_count_and_stand_in_nobodys_way(
     assert replayed(place) == [before.settlement.digest, made.settlement.digest]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("many", [False, True])
 def test_evidence_of_another_task_set_does_not_count(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eligible, "MANY", 0 if many else 10**6)
@@ -335,6 +341,7 @@ def test_records_in_batches_of_both_task_sets_count() -> None:
     assert eligible.left_out(judged[:1], "new").tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.no_cover
 def test_records_of_a_kind_that_the_scheme_does_not_score_any_more(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path, "given")
     ledger_kit.add(place, ledger_kit.records("given"))
@@ -345,6 +352,8 @@ def test_records_of_a_kind_that_the_scheme_does_not_score_any_more(tmp_path: Pat
     assert len(replayed(place)) == 2
 
 
+@pytest.mark.sampled(1)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_many_records_by_way_of_parquet_settle_to_the_same_bits(
     epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -399,6 +408,7 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
             replayed(place)
 
 
+@pytest.mark.no_cover
 def test_what_a_crash_left_out_of_the_log_is_made_up_for(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small")
     whole = []

@@ -135,6 +135,7 @@ def test_a_batch_that_came_after_its_epoch_was_settled(place: Path, tmp_path: Pa
     assert verify(tmp_path / "bundle", key=str(KEY)).recomputed
 
 
+@pytest.mark.no_cover
 def test_a_signature_is_checked_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, seen = batch.check_envelope, list[bytes]()
 
@@ -235,6 +236,7 @@ def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) ->
         assert len(list(view.records(0, 3))) == view.count(0, 3) == 12
 
 
+@pytest.mark.no_cover
 def test_a_record_that_was_put_there_first_as_of_another_epoch_is_kept_once_more(place: Path) -> None:
     own = saying(trial=2)
     payload = own.payload.replace(b'"epoch":3', b'"epoch":9')
@@ -348,6 +350,7 @@ def test_a_receipt_that_was_signed_over_a_forged_batch_is_named(place: Path, mon
         settling.settle(ledger, SIGNER)
 
 
+@pytest.mark.no_cover
 def test_a_record_that_an_honest_batch_has_too_counts(tmp_path: Path) -> None:
     """Somebody puts records in a validator's name there that it hands in itself afterwards."""
     place, clean = ledger_kit.made(tmp_path / "small"), ledger_kit.made(tmp_path / "clean")

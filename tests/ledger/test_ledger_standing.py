@@ -211,6 +211,7 @@ class TestRows:
             with pytest.raises(Damaged, match="what is stored about 's:s2' does not follow from the evidence of epochs up to 4"):
                 audit_standing(ledger)
 
+    @pytest.mark.no_cover
     def test_rows_of_another_receipt_are_passed_over(self, two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ledger_kit.add(two, ledger_kit.records(epoch=5))
         before = rows_of(two)
@@ -241,6 +242,7 @@ class TestRows:
             assert settling.rebuild(ledger, SIGNER) is None
             assert audit_standing(ledger) is None
 
+    @pytest.mark.no_cover
     def test_an_epoch_reads_what_is_new_and_explaining_reads_one_participant(
         self, two: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -280,6 +282,7 @@ def test_what_does_not_count_takes_no_place(two: Path, database: str) -> None:
         check(two)
 
 
+@pytest.mark.no_cover
 def test_the_first_accepted_counts_though_its_epoch_came_later(two: Path) -> None:
     for epoch, outcome in ((6, "pass"), (5, "fail")):
         ledger_kit.add(

@@ -221,6 +221,7 @@ def test_settled_epochs(ledger: Store) -> None:
         assert [tx.settled_epochs(first) for first in (0, 4, 5, 8)] == [[3, 4, 7], [4, 7], [7], []]
 
 
+@pytest.mark.no_cover
 def test_the_database_itself_refuses_any_change(ledger: Store, sql: Sql) -> None:
     kit.fill(ledger)
     ledger.close()
@@ -236,6 +237,7 @@ def test_the_database_itself_refuses_any_change(ledger: Store, sql: Sql) -> None
     assert sql("SELECT count(*), max(seq) FROM records") == before
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("table", tables.APPEND_ONLY, ids=str)
 def test_postgresql_refuses_to_empty_a_table(postgresql: postgres.Cluster, table: object) -> None:
     place = postgresql.database()
@@ -250,6 +252,7 @@ def test_postgresql_refuses_to_empty_a_table(postgresql: postgres.Cluster, table
     assert kit.sql(place, "SELECT count(*) FROM records", postgresql) == "6\n"
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("table", tables.APPEND_ONLY, ids=str)
 def test_sqlite_does_not_replace_a_row_either(tmp_path: Path, table: object) -> None:
     """REPLACE removes rows, and asks no trigger of removals."""

@@ -124,6 +124,7 @@ def test_where_the_ledger_cannot_be_written_nothing_is_changed(tmp_path: Path, m
     assert handed_in(place) == {}
 
 
+@pytest.mark.no_cover
 def test_the_epoch_of_acceptance_draws_the_validators(tmp_path: Path) -> None:
     """Of what participants.csv has too, the ledger says since when; not of what only participants.csv has."""
     scheme = small_folder.SCHEME + "[consensus]\nassign = 3\n"

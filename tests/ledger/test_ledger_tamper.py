@@ -22,6 +22,7 @@ from tamper_kit import KEY, Change, all_refused, as_json, changes, flipped, leav
 exported = pytest.fixture(scope="module")(tamper_kit.exported)
 
 
+@pytest.mark.no_cover
 def test_the_whole_bundle_is_right(exported: Path) -> None:
     for name in ("bundle", "columns"):
         found = verify(exported / name, key=KEY)
@@ -31,11 +32,15 @@ def test_the_whole_bundle_is_right(exported: Path) -> None:
         ]
 
 
+@pytest.mark.full
+@pytest.mark.no_cover
 def test_inputs(exported: Path) -> None:
     given = exported / "bundle"
     assert len(all_refused(given, "inputs.json", {"inputs"}, as_json(given, "inputs.json"))) > 80
 
 
+@pytest.mark.full
+@pytest.mark.no_cover
 def test_the_settlement_before(exported: Path) -> None:
     given = exported / "bundle"
     assert len(all_refused(given, "previous.json", {"chain"}, as_json(given, "previous.json"))) > 100
@@ -70,6 +75,7 @@ def test_every_field_of_every_record(exported: Path) -> None:
         assert len(all_refused(given, file, {"evidence"}, tried(found()))) > depth(10, 30)
 
 
+@pytest.mark.no_cover
 def test_every_cell_of_parquet(exported: Path, tmp_path: Path) -> None:
     given = exported / "columns"
     for epoch in (4, 5):

@@ -28,6 +28,8 @@ def flips(data: bytes) -> Iterator[tuple[str, bytes]]:
     yield "grown", data + bytes(log.HASH_BYTES)
 
 
+@pytest.mark.full
+@pytest.mark.no_cover
 def test_every_hash_and_entry_of_the_log(exported: Path) -> None:
     given = exported / "bundle"
     files = [str(path.relative_to(given)) for path in sorted((given / "log").rglob("*")) if path.is_file()]
@@ -84,6 +86,7 @@ def test_every_hash_of_every_tile_of_a_long_log(long_log: tuple[Path, Callable[[
     assert count == 700 + 2 + 2 * 4
 
 
+@pytest.mark.no_cover
 def test_a_log_that_was_rolled_back_or_forked(exported: Path, tmp_path: Path) -> None:
     given = Path(shutil.copytree(exported / "bundle", tmp_path / "bundle"))
     entries = [bytes([number]) * 32 for number in range(3)]

@@ -260,6 +260,8 @@ def test_a_proof_with_anothers_records_or_receipts(place: Path, tmp_path: Path) 
         verify(file, key=KEY)
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["given", "points", "workflow", "rubric"])
 def test_proofs_of_every_kind(kind: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path, kind)

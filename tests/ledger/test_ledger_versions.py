@@ -85,6 +85,7 @@ def test_what_version_2_wrote_is_read(database: str, sql: Sql) -> None:
     check_attempts(database, there=True)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("version", [3, 4])
 def test_what_version_3_or_4_wrote_is_read(version: int, database: str, sql: Sql) -> None:
     sql(stored(database, version))
@@ -116,6 +117,7 @@ def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sq
         assert (view.checked(), view.unnamed()) == ([], 2)
 
 
+@pytest.mark.no_cover
 def test_the_last_version_is_written_as_it_was(
     old: str, sql: Sql, tmp_path: Path, database: str, postgresql: postgres.Cluster
 ) -> None:
@@ -151,6 +153,7 @@ def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeyp
         sql("DELETE FROM batches")
 
 
+@pytest.mark.no_cover
 def test_a_migration_that_fails_changes_nothing(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another, failing))

@@ -82,6 +82,7 @@ def test_a_new_checkpoint_waits_for_its_witnesses(place: Path) -> None:
     assert cosigning.check_policy(cosigning.read_policy(place / config.POLICY), data, KEY).times.keys() == {"w1"}
 
 
+@pytest.mark.no_cover
 def test_each_checkpoint_is_cosigned_one_after_the_other(two: Path) -> None:
     settle(two, 5)
     assert shown(two) == 1
@@ -94,6 +95,7 @@ def test_each_checkpoint_is_cosigned_one_after_the_other(two: Path) -> None:
         assert audit_receipts(ledger) == 3
 
 
+@pytest.mark.no_cover
 def test_a_log_that_gets_witnesses_later_begins_with_its_newest(tmp_path: Path) -> None:
     folder = made(tmp_path / "small")
     for epoch in (3, 4):
@@ -112,6 +114,7 @@ def test_a_log_that_gets_witnesses_later_begins_with_its_newest(tmp_path: Path) 
     assert verify(tmp_path / "epoch-3", key=str(KEY)).recomputed
 
 
+@pytest.mark.no_cover
 def test_without_the_policy_it_is_shown_at_once(two: Path) -> None:
     (two / config.POLICY).unlink()
     with opened(two):
@@ -150,6 +153,7 @@ def test_only_a_checkpoint_of_this_log_is_shown(two: Path) -> None:
     assert shown(two) == 1
 
 
+@pytest.mark.no_cover
 def test_a_log_made_again_shows_what_was_cosigned(two: Path) -> None:
     shutil.rmtree(two / "log")
     with opened(two) as ledger:
@@ -217,6 +221,7 @@ def test_the_bundle_has_the_cosigned_checkpoint(two: Path, tmp_path: Path) -> No
         verify(tmp_path / "before", key=str(KEY), policy=policy, checkpoint=tmp_path / "empty.checkpoint")
 
 
+@pytest.mark.no_cover
 def test_an_import_keeps_the_cosignatures(two: Path, tmp_path: Path) -> None:
     witness(two)
     copy = made(tmp_path / "copy")
@@ -228,6 +233,8 @@ def test_an_import_keeps_the_cosignatures(two: Path, tmp_path: Path) -> None:
     assert b"example.net/w1" in (copy / "log/checkpoint").read_bytes()
 
 
+@pytest.mark.sampled(2)
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [(0, "seconds ago"), (630, "minutes ago"), (9_000, "2 hours ago"), (300_000, "3 days ago")],
@@ -236,6 +243,7 @@ def test_the_age_of_the_newest_is_told(seconds: int, says: str, two: Path, tmp_p
     assert says in _verified_at(two, tmp_path, time.time() - seconds)
 
 
+@pytest.mark.no_cover
 def test_a_time_in_the_future_is_told(two: Path, tmp_path: Path) -> None:
     assert "hours in the future" in _verified_at(two, tmp_path, time.time() + 10_000)
 
@@ -247,6 +255,7 @@ def _verified_at(two: Path, tmp_path: Path, at: float) -> str:
     return next(row.what for row in verify(tmp_path / "epoch-4", policy=two / config.POLICY).checked if row.stage == "witnesses")
 
 
+@pytest.mark.no_cover
 def test_a_policy_without_witnesses_demands_nothing(two: Path, tmp_path: Path) -> None:
     (tmp_path / "none.policy").write_text("quorum none\n")
     with opened(two) as ledger:

@@ -252,6 +252,7 @@ def until(happened: Any, what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_a_node_that_is_killed_is_told_and_one_that_is_stopped_is_not(
     tmp_path: Path, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,7 @@ def has(folder: Path, count: int) -> bool:
     return len(records(folder)) == count
 
 
+@pytest.mark.full
 def test_scores_that_are_given_are_signed_and_sent_when_they_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
     mine = tmp_path / "mine"

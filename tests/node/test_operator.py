@@ -136,6 +136,7 @@ def test_once_closes_what_is_due_and_ends(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / "out" / "epoch-3" / "settlement.json").exists()
 
 
+@pytest.mark.full
 def test_a_service_that_cannot_be_begun_ends_the_node(tmp_path: Path) -> None:
     place = season(tmp_path, every=3600)
     write_text(place / "scheme.toml", "")
@@ -196,6 +197,7 @@ def blocks(place: Path) -> list[tuple[int, int]]:
         return [(receipt.epoch, receipt_predicate(receipt)["registry"]["block"]) for receipt in view.receipts()]
 
 
+@pytest.mark.full
 def test_epochs_end_by_the_blocks_of_a_chain(tmp_path: Path, chain: Simulator) -> None:
     place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
     said = list[str]()

@@ -109,6 +109,7 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     assert len(lines(mine)) == 1
 
 
+@pytest.mark.full
 def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: Running, tmp_path: Path) -> None:
     theirs = service.site.competition("small").folder
     told: list[str] = []
@@ -139,6 +140,7 @@ def pin_next_epoch(theirs: Path) -> None:
     run("tasks", "pin", theirs)
 
 
+@pytest.mark.full
 def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_path: Path) -> None:
     notebook = service.site.competition("small").notebook
     assert notebook is not None
@@ -147,6 +149,7 @@ def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_p
     assert len(lines(tmp_path / "mine")) == 1
 
 
+@pytest.mark.full
 def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
     theirs, another = service.site.competition("small").folder, tmp_path / "another"
     told: list[str] = []
@@ -222,6 +225,7 @@ def never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return node_kit.operator(tmp_path / "small", agents={"m1": RIGHT, "m2": "sleep 300\n"})
 
 
+@pytest.mark.full
 def test_what_a_long_round_judges_arrives_although_its_epoch_was_settled(never_ends: Path, tmp_path: Path) -> None:
     def arrives() -> None:
         until(lambda: node_kit.stored(never_ends), "evidence, while the round goes on")
@@ -256,6 +260,7 @@ def test_a_service_that_goes_away_in_a_long_round_is_told_and_taken_back(never_e
     assert "judging" in told
 
 
+@pytest.mark.full
 def test_a_round_that_nobody_waits_for_ends_and_a_stop_is_clean(service: Running, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", service.site.competition("small").folder
     node_kit.submit(theirs, "m1", "sleep 300\n")

@@ -37,6 +37,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
         yield started
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seconds", [HOUR, pytest.param(-HOUR, marks=pytest.mark.full)])
 def test_a_validator_whose_clock_is_wrong_says_so_and_goes_on_when_it_is_right(
     service: Running, tmp_path: Path, clock: WrongClock, seconds: int

@@ -34,7 +34,7 @@ SECRET = "ghp_s3cr3ts3cr3t"
 SECONDS = 0.3
 """A deadline that is waited for in vain here; a quick answer has longer."""
 LONG = 30.0
-BOMB = b"[" + b"[]," * 4_000_000 + b"[]]"
+BOMB = b"[" + b"[]," * 1_200_000 + b"[]]"
 ENDLESS = ("silent", "drips its body", "drips its header", "drips headers", "early hints without end")
 
 
@@ -55,6 +55,7 @@ def no_harm(*kinds: type[Exception]) -> Iterator[None]:
     assert SECRET not in words
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_github(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(github, "WHOLE_SECONDS", seconds(name))
@@ -69,7 +70,7 @@ def test_github(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert SECRET not in "".join(told)
 
 
-@pytest.mark.parametrize("body", [BOMB, b"[" * 1_000_000, b"[" + b'"",' * 4_000_000 + b'""]'])
+@pytest.mark.parametrize("body", [BOMB, b"[" * 1_000_000, b"[" + b'"",' * 1_200_000 + b'""]'])
 def test_github_s_bombs(body: bytes) -> None:
     with no_harm():
         parse_answer(ISSUES, body, "/x")
@@ -107,7 +108,7 @@ def ask_enclave(url: str, within: float = LONG) -> None:
 
 
 def test_an_enclave_s_results_that_are_a_bomb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(enclave, "ANSWER_PARTS", 4_000_000)
+    monkeypatch.setattr(enclave, "ANSWER_PARTS", 1_000_000)
     with hostile(lambda line: line.answer(BOMB)) as there, no_harm(), enclave.EnclaveClient(there.url) as client:
         client.get("/results")
 
@@ -118,7 +119,7 @@ def test_what_an_enclave_says_is_printable() -> None:
         ask_enclave(there.url)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unix", [False, True])
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_dstack(name: str, unix: bool, tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_dstack(name: str, unix: bool, tmp_path: Path) -> None:
         dstack.get_key("path", "purpose")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_service_of_collateral(name: str) -> None:
     """The library asks for it in a child, whose memory and time are bounded."""
@@ -135,7 +136,7 @@ def test_a_service_of_collateral(name: str) -> None:
         fetch_collateral(MACHINE.quote(bytes(64)), there.url, seconds=2.0 if name in ENDLESS else LONG)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_an_evm_node(name: str) -> None:
     with hostile(BEHAVIOURS[name]) as there, no_harm(AssayError, RpcError):
@@ -197,7 +198,7 @@ def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
         raise Unreachable(json.dumps(found.document()))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_a_service_of_workflows(name: str) -> None:
     async def ask(url: str) -> None:

@@ -61,6 +61,7 @@ def once(place: Path, *words: str | Path, code: int = 0, yes: bool = True) -> li
     return [line.partition(" ")[2] for line in result.stderr.splitlines()]
 
 
+@pytest.mark.full
 def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorld, tmp_path: Path) -> None:
     page, prom = tmp_path / "status.html", tmp_path / "assay.prom"
     with watching(place, "--page", page, "--metrics", prom) as watch:
@@ -204,6 +205,7 @@ def test_one_round_too_early_is_no_alarm(world: EvmWorld, tmp_path: Path) -> Non
     assert "the chain has it" in once(place)[-1]
 
 
+@pytest.mark.full
 def test_one_round_that_is_not_deep_enough_is_code_1(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)

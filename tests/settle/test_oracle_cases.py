@@ -171,12 +171,14 @@ REACHED: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_random_cases_reach_every_rule() -> None:
     times = happenings()
     assert not {(rule, value) for rule, values in REACHED.items() for value in values if times[rule, value] < 3}
 
 
+@pytest.mark.no_cover
 def test_a_failing_case_is_cut_down_to_what_it_needs() -> None:
     def fails(case: Doc) -> bool:
         try:

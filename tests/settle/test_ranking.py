@@ -30,6 +30,7 @@ def ranked(case: dict[str, Any]) -> dict[str, Any]:
     return case | {"scheme": scheme | {"reward": {"kind": "ranking"}}}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_oracle_ranks_alike(kind: str, seed: int) -> None:

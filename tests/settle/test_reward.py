@@ -105,6 +105,7 @@ def rules_(draw: st.DrawFn) -> Reward:
     )
 
 
+@pytest.mark.no_cover
 @given(scores=scores_, rules=rules_(), data=st.data())
 def test_allot_is_what_the_fractions_say(scores: list[int], rules: Reward, data: st.DataObject) -> None:
     n = len(scores)

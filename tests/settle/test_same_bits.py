@@ -111,6 +111,7 @@ def others(*, needed: bool) -> list[Path]:
     return OTHERS
 
 
+@pytest.mark.no_cover
 def test_two_pythons_settle_to_the_same_bytes() -> None:
     for python in others(needed=False):
         compared(python, 60)
@@ -122,6 +123,8 @@ def test_1500_competitions_to_the_same_bytes() -> None:
         compared(python, 1500)
 
 
+@pytest.mark.full
+@pytest.mark.no_cover
 def test_two_pythons_read_folders_alike(tmp_path: Path) -> None:
     """TOML, CSV, JSON lines and Parquet, each read by that Python's own libraries."""
     pq = pytest.importorskip("pyarrow.parquet")
@@ -155,6 +158,7 @@ def _as_text(table: Any) -> Any:
     return table.set_column(place, "observed_at", pc.strftime(table.column(place), "%Y-%m-%dT%H:%M:%SZ"))
 
 
+@pytest.mark.no_cover
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison is no tautology: an answer with one other byte fails it."""
     _, ours = generated(60)

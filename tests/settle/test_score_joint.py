@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def runs(draw: st.DrawFn) -> tuple[int, int, dict[tuple[str, str, int, int], str
     return tasks, trials, {cell: draw(outcomes) for cell in cells if draw(st.integers(0, 40))}
 
 
+@pytest.mark.no_cover
 @given(runs(), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_the_score_is_the_share_of_tasks_that_all_who_count_saw_pass(drawn: Any, seated: list[bool]) -> None:
     tasks, trials, outcomes = drawn

@@ -48,6 +48,7 @@ def hold_digested(document: Doc) -> None:
     assert document["digest"] == digest({name: value for name, value in document.items() if name != "digest"})
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=CASES)
 @given(seed=seeds(), size=SIZES)
@@ -66,6 +67,7 @@ def test_scores_are_clipped_trimmed_and_held_against_noise(kind: str, seed: int,
     hold_equal(oracle_settle(case), undigested(answer("settle", case)))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["tests", "points"])
 @settings(max_examples=CASES)
 @given(seed=seeds(), size=SIZES)
@@ -92,6 +94,7 @@ def test_whoever_was_seen_in_few_tasks_warms_up(seed: int, size: int) -> None:
     hold_digested(document)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=CHAINS)
 @given(seed=seeds(), size=SIZES, length=st.integers(2, 4))
@@ -103,6 +106,7 @@ def test_settlements_that_follow_each_other(kind: str, seed: int, size: int, len
         hold_equal(oracle_settle(case), undigested(previous))
 
 
+@pytest.mark.no_cover
 @settings(max_examples=EMISSIONS)
 @given(seed=seeds(), size=SIZES)
 def test_an_emission_split(seed: int, size: int) -> None:

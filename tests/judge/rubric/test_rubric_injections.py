@@ -58,7 +58,7 @@ def test_there_are_enough_and_no_two_are_alike() -> None:
     assert len({injection.what for injection in INJECTIONS}) == len(INJECTIONS)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
 def test_no_attack_changes_an_answer(injection: Injection) -> None:
     found = _framed()[injection.name]
@@ -78,6 +78,7 @@ def test_the_signs_of_an_attack(injection: Injection) -> None:
         assert found.detectors == injection.signs
 
 
+@pytest.mark.full
 def test_without_a_frame_every_attack_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     def unframed(self: JudgementFrames, kind: str, items: Any, *, about: str = "") -> str:
         return "\n".join(part for item in items for part in (item.name, item.text))
@@ -86,7 +87,7 @@ def test_without_a_frame_every_attack_holds(monkeypatch: pytest.MonkeyPatch) -> 
     assert {name: _answers(found) for name, found in _all(FITTING).items()} == {injection.name: TOLD for injection in FITTING}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("known", "escaped", "careless", "holds"),
     [

@@ -198,7 +198,7 @@ def stopped(folder: Path, url: str, number: int) -> str:
     return said + rest
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_it_and_it_goes_on(tmp_path: Path, number: int) -> None:
     folder = make_run(tmp_path / "c", texts=MANY)

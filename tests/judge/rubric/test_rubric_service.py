@@ -230,6 +230,7 @@ def test_an_account_that_is_empty_is_for_somebody_to_mend(case: RubricCase, monk
         assert _unreachable(case, server.url).final
 
 
+@pytest.mark.full
 def test_many_at_once_whatever_their_order(case: RubricCase) -> None:
     """A server that turns down every question, and a third of them again: all are judged, and alike in any order."""
     solutions = [Solution({"add.py": ADD, "notes.md": f"number {number}\n"}) for number in range(MANY)]

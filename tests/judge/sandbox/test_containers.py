@@ -54,6 +54,7 @@ def test_holds_what_any_sandbox_must(containers: Containers) -> None:
     assert wrong == []
 
 
+@pytest.mark.full
 def test_an_images_files_become_a_root_file_system_for_bubblewrap(
     containers: Containers, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +249,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 def test_sweeps_what_the_dead_left_and_nothing_of_the_living(containers: Containers, bench: ContainerBench) -> None:
     # The service that the other one used has to be this one: both look at the same containers anyway.
     with serving() as url:
@@ -315,6 +317,7 @@ def test_an_engine_that_is_gone_is_trouble(tmp_path: Path) -> None:
         podman("rm", "--force", "--time", "0", box.id)
 
 
+@pytest.mark.full
 def test_a_runtime_that_would_not_be_used_is_refused() -> None:
     with serving() as url:
         assert "runtime runc" in Containers(url, runtime="runc").describe()
@@ -324,6 +327,7 @@ def test_a_runtime_that_would_not_be_used_is_refused() -> None:
             Containers(url, runtime="run")
 
 
+@pytest.mark.full
 def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/socket")
     make_task(tmp_path / "tasks" / "t", dockerfile="FROM localhost/assay-base:12\nWORKDIR /app\n")

@@ -85,6 +85,7 @@ def _result(trial: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("rule", ["fail", "verify"])
 def test_time_outs(tmp_path: Path, rule: str) -> None:
     bubblewrap()
@@ -127,6 +128,7 @@ def test_what_is_not_exported(judged: Path, tmp_path: Path) -> None:
         harbor(judged, tmp_path / "none")
 
 
+@pytest.mark.full
 def test_files_that_are_there_and_not_to_be_replaced(judged: Path, tmp_path: Path) -> None:
     run(judged, "a", RunOptions())
     (tmp_path / "file").write_text("x")

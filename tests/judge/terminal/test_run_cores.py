@@ -91,7 +91,7 @@ def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, c
     assert set(places(folder)) <= {str(core) for core in cores}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("cpus", "more"), [(1.5, 0), (1, 1)])
 def test_they_do_not_where_a_core_each_is_not_all_there_is_to_have(
     tmp_path: Path, cores: list[int], crews: list[WorkerPool], cpus: float, more: int

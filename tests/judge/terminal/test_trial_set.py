@@ -77,6 +77,7 @@ def test_what_cannot_be_tried_is_refused_before_anything_runs(tasks: Path, tmp_p
     assert "has no tasks" in " ".join(said.split())  # where the line is broken depends on the length of the folder's name
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_with_what_there_is(tasks: Path, tmp_path: Path) -> None:
     make_agent(tmp_path / "slow", 'case "$(cat /instruction.md)" in *slowly*) sleep 300;; esac; echo hello > out.txt\n')
     make_task(tasks / "b", instruction="Say hello slowly.\n")

@@ -124,7 +124,7 @@ def test_the_command(tmp_path: Path, shared: Path) -> None:
         there.register(NETUID, "//Stranger", uid=4)
         code, said = typed(place, "--to", "sn")
         assert code == 0
-        assert "Nothing was sent: --yes sends it." in said
+        assert "Nothing was sent: --yes sends it." in said, said
         assert "to be set" in said
         assert re.search(r"burn +uid 0 +10923  new", said), said
         assert "gets nothing and its weight burns: uid 4 has the hotkey" in " ".join(said.split())

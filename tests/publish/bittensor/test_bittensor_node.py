@@ -344,6 +344,7 @@ HOSTILE: dict[str, Callable[[str, Params, Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_cannot_be_is_no_answer(chain: Simulator, name: str) -> None:
     here = Twisted(chain.url, HOSTILE[name])

@@ -393,6 +393,7 @@ def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_p
         assert not settling.settle(ledger, ledger_kit.SIGNER, 3).new
 
 
+@pytest.mark.full
 def test_a_full_registry_is_read_back_as_a_settlement_reads_it(place: Path, shared: Path) -> None:
     with Simulator.with_subnet(5) as full:
         for number in range(255):

@@ -89,6 +89,7 @@ def taken(data: bytes, width: int) -> tuple[list[int], bytes]:
     return [int.from_bytes(body[begin : begin + width], "little") for begin in range(0, len(body), width)], rest
 
 
+@pytest.mark.full
 def test_the_block_that_is_foretold_is_the_one_by_which_the_round_is_chosen() -> None:
     """For schedules of every kind: an epoch that is due, one that the owner has asked for, long and short tempos."""
     several = [

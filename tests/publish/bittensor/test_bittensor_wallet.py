@@ -75,6 +75,7 @@ def test_wallets_are_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.Monk
     opened(target(tmp_path, wallet="val", hotkey="second one"))
 
 
+@pytest.mark.full
 def test_an_encrypted_one_takes_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wallet(tmp_path / "wallets", encrypted=True, public=False)
     said = {"wallet": "val", "wallets": "wallets"}

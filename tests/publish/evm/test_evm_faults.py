@@ -129,6 +129,7 @@ def test_what_is_no_address(url: str) -> None:
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.full
 def test_the_bound_on_recursion_stays_what_it_was() -> None:
     program = """
 import sys
@@ -145,6 +146,7 @@ def test_nobody_there() -> None:
         HttpRpc("http://127.0.0.1:1", tries=1).ask("eth_chainId")
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("method", "ask"),
     [
@@ -214,6 +216,7 @@ def test_a_node_without_an_opinion_on_tips(proxy: Proxy) -> None:
 # Publishing over it
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", [faults.cut_before, faults.cut_after, faults.cut_within, faults.saying(b"", 503)])
 def test_whatever_question_is_lost_it_is_there_once(place: Path, world: EvmWorld, proxy: Proxy, fault: Fault) -> None:
     """Each third answer is lost; and the one to the transaction that is sent."""

@@ -45,7 +45,7 @@ def safe(text: str) -> None:
     assert "\nerror: all" not in text
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", READS)
 def test_an_error_instead_of_an_answer_is_one_of_ours(place: Path, world: EvmWorld, proxy: Proxy, method: str) -> None:
     """Whatever is asked and whenever it comes: what became of it is unknown or refused, in text that can be shown."""
@@ -80,7 +80,7 @@ def test_too_many_questions_after_it_was_sent_are_no_refusal(place: Path, world:
     once(world, place)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("method", READS)
 def test_commands_say_an_error_of_the_nodes_without_a_traceback(place: Path, world: EvmWorld, proxy: Proxy, method: str) -> None:
     kit.publish_toml(place, world, rpc=proxy.url, wait_seconds=0)

@@ -300,6 +300,7 @@ def test_a_contract_can_be_the_scorer(world: EvmWorld) -> None:
 # Size
 
 
+@pytest.mark.full
 def test_a_full_round_fits_into_transactions_as_chains_allow_them(chain: AnvilChain) -> None:
     """200 agents, 32 places: each step is well below 2²⁴ gas, the most of one transaction (EIP-7825)."""
     world = evm_kit.world(chain)

@@ -260,6 +260,7 @@ def test_what_is_not_as_it_was_signed_is_not_published(
         kit.planned(place)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

@@ -223,6 +223,7 @@ def runs(chain: AnvilChain, count: int, steps: int, seed: int) -> None:
     assert settled > count // 3
 
 
+@pytest.mark.full
 def test_what_goes_in_comes_out_in_whatever_order(chain: AnvilChain) -> None:
     runs(chain, depth(4, 12), steps=25, seed=100)
 
