@@ -219,6 +219,18 @@ def test_a_request_for_work_waits_for_other_work(service: Running, monkeypatch: 
     assert service.signed(VALIDATORS[V1], "GET", f"{WORK}?wait=61").status == 400
 
 
+def test_work_is_of_one_state_of_the_folder(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are not those of before a change, beside the digest of the files after it."""
+    participants, read = folder_of(service) / "participants.csv", work.FolderDesk.files
+
+    def meanwhile(*words: Any) -> Any:
+        files.write_text(participants, participants.read_text().replace(",s2", ",s9"))
+        return read(*words)
+
+    monkeypatch.setattr(work.FolderDesk, "files", meanwhile)
+    assert [row["submission"] for row in asked(service)["submissions"]] == ["s1", "s9"]
+
+
 def test_the_files_of_a_submission_come_as_they_were_submitted(service: Running, tmp_path: Path) -> None:
     agent = judge_kit.make_agent(tmp_path / "agent", "echo done\n")
     (tmp_path / "agent" / "bin").mkdir()

@@ -56,6 +56,8 @@ FREE_BYTES = 2**30
 """Bytes that stay free on the disk: above that, no object is taken."""
 DigestInPath = Annotated[Digest, Path(description="`sha256:…`", examples=[DIGEST])]
 Sha = Annotated[str, Path(pattern=f"^{SHA}$", description="SHA-256 of the content", examples=[DIGEST[7:]])]
+_LOOKS = 5
+"""Times that work is read anew because a file of the folder changed while it was read."""
 _PRIVATE = {"Cache-Control": "private, no-cache"}
 
 
@@ -266,6 +268,15 @@ class WorkDesk:
         return self._look(validator)[1]
 
     def _look(self, validator: str) -> tuple[Offer, FolderFiles]:
+        """Look until no file of the folder changed meanwhile: rows and the folder's digest are of one state."""
+        for _ in range(_LOOKS):
+            state = self._served.files()
+            looked = self._look_once(validator)
+            if self._served.files() == state:
+                break
+        return looked
+
+    def _look_once(self, validator: str) -> tuple[Offer, FolderFiles]:
         store, _ = self._served.books()
         scheme, people = self._served.scheme, self._epochs.people()
         with store.reading() as view:
