@@ -44,9 +44,9 @@ _PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends.
+    """A station's answer about an errand. cores: used on average. refused: the station could not be opened, and ends.
 
-    cleared: how many processes and folders of killed runs it found on its machine; it says so once.
+    cleared: the number of processes and folders of killed runs that it removed from its machine; it says so once.
     """
 
     reply: Any = None
