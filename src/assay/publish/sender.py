@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 BEGINNINGS = 5
-"""How many attempts one command begins, if another transaction uses the nonce or an attempt expires."""
+"""The number of attempts that one command begins, if another transaction uses the nonce or an attempt expires."""
 T = TypeVar("T")
 AttemptT = TypeVar("AttemptT", bound="ChainAttempt")
 Prepare = Callable[[], T | Outcome]
@@ -180,7 +180,7 @@ class AttemptEnded:
 Seen = Outcome | AttemptEnded | Waiting
 """The result of one look at an attempt. An outcome ends the command, and the attempt stays under way."""
 Known = Outcome | tuple[AttemptT, AttemptEnded]
-"""What is known of a plan before anything is prepared: an outcome, or an earlier attempt with its end, to be written down."""
+"""The state of a plan before anything is prepared: an outcome, or an earlier attempt with its end, to be written down."""
 
 
 class Following(Generic[AttemptT, T]):
@@ -354,7 +354,7 @@ def _add(journal: Journal, attempt: ChainAttempt, state: str, more: dict[str, An
 
 
 def _waiting(attempt: ChainAttempt, why: str) -> Outcome:
-    """What is known of an attempt when there is no more time to wait."""
+    """The outcome of an attempt when there is no more time to wait."""
     if attempt.transaction in attempt.sent and not why:
         return Sent(attempt.transaction)
     return Unknown(f"{why or 'no node has accepted it yet'}; run this command again to continue", attempt.transaction)

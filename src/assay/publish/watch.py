@@ -281,7 +281,7 @@ def metrics(report: WatchReport) -> str:
 
 
 PAGE_LINES = 30
-"""How many of the last tries the page shows."""
+"""The number of the last tries that the page shows."""
 
 
 def page(report: WatchReport, refresh: float) -> str:

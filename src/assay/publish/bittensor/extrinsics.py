@@ -123,7 +123,7 @@ class BittensorAttempt(ChainAttempt):
 
 
 STEPS = 3000
-"""How many blocks are followed back from the last final one (about ten hours); older blocks are looked up by number."""
+"""The number of blocks followed back from the last final one (about ten hours); older blocks are looked up by number."""
 
 
 @dataclass(frozen=True, slots=True)

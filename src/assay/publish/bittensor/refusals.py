@@ -119,7 +119,7 @@ def _of_vector(subnet: SubnetState, own: Neuron, uids: Sequence[int], values: Se
 
 
 def _limited(values: Sequence[int], limit: int) -> bool:
-    """Whether the largest part of the whole is within the limit, both in the chain's fixed-point numbers, rounded down."""
+    """True if the largest part of the whole is within the limit, both in the chain's fixed-point numbers, rounded down."""
     return (max(values) << _FRACTION) // max(1, sum(values)) <= (limit << _FRACTION) // U16
 
 

@@ -122,7 +122,7 @@ def _digest(text: str | None) -> bytes:
 
 
 SIGNATURE_SECONDS = 86_400
-"""How long a scorer's signature is valid, but at most until the round's deadline."""
+"""The seconds for which a scorer's signature is valid, but at most until the round's deadline."""
 _SCORE = [{"name": "agent", "type": "address"}, {"name": "bps", "type": "uint16"}, {"name": "attestation", "type": "bytes32"}]
 _SCORES = [
     {"name": "round", "type": "address"},
@@ -203,7 +203,7 @@ class EvmPublisher:
         return again
 
     def confirm(self, plan: PublishPlan) -> Outcome:
-        """Whether the oracle has these scores, deep enough."""
+        """Read the oracle's scores and compare them with the plan's. Confirmed if they are deep enough in the chain."""
         outcome = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if outcome is None else outcome
 

@@ -136,7 +136,7 @@ _THERE_ALREADY = ("already known", "known transaction", "already imported", "alr
 
 @dataclass(frozen=True, slots=True)
 class EvmCall:
-    """What a transaction does. `to` is None if it creates a contract."""
+    """The call that a transaction makes. `to` is None if it creates a contract."""
 
     to: str | None
     data: bytes
