@@ -174,7 +174,7 @@ def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
 
 
 def _settled(competition: Competition, epoch: int | None) -> SplitInput:
-    """What the split takes from the settlement of an epoch, and from its receipt if it has one."""
+    """The input of the split: the settlement of an epoch, and its receipt's digest and log key if it has a receipt."""
     if not competition.has_ledger:
         return split_input(competition.settle(epoch))
     from assay.ledger import settling
@@ -188,7 +188,7 @@ def _settled(competition: Competition, epoch: int | None) -> SplitInput:
 
 
 def _settled_or_none(competition: Competition, epoch: int | None) -> SplitInput | None:
-    """What the split takes, as `_settled` gives it; None if there is no evidence and so no epoch."""
+    """The input of the split, as `_settled` gives it; None if there is no evidence and so no epoch."""
     try:
         return _settled(competition, epoch)
     except CannotSettle:
