@@ -56,9 +56,9 @@ class JudgeRun(Generic[C, R]):
     """A run of one judge. A subclass has `cells` and `judge`; everything else has a default that fits a simple judge."""
 
     unit: ClassVar[str] = "trial"
-    """What is counted."""
+    """The noun for a cell."""
     submission: ClassVar[str] = "agent"
-    """What a participant hands in."""
+    """The noun for a submission."""
     retries: ClassVar[bool] = True
     """Whether an error is tried again; not where the judge does that by itself."""
 
@@ -74,7 +74,7 @@ class JudgeRun(Generic[C, R]):
         self.here: Sequence[Participant] = ()
         """Participants whose submission counts, and is here."""
 
-    # What a judge says
+    # Methods for a judge to override
 
     def open(self) -> Entries:
         """Read the competition and set `here`; raises BadInput for whatever is wrong with it, before anything is judged."""
@@ -129,15 +129,15 @@ class JudgeRun(Generic[C, R]):
         raise NotImplementedError
 
     def service(self) -> AbstractAsyncContextManager[Any]:
-        """What an `async` judge holds open while it judges."""
+        """The context that an `async` judge holds open while it judges."""
         return nullcontext()
 
     def workers(self, cells: Collection[C]) -> CellPool[C, R]:
-        """What judges the cells on this machine: coroutines or threads of this process."""
+        """The pool that judges the cells on this machine: coroutines or threads of this process."""
         return _InProcess(self, min(self.options.jobs, len(cells)))
 
     def station(self) -> StationSpec:
-        """What judges the cells on other machines. Raises BadInput for a judge that works on one only."""
+        """The station that judges the cells on other machines. Raises BadInput for a judge that works on one only."""
         hint = "leave --engine out: this machine judges"
         raise BadInput(f"the judge of {self.seen.scheme.kind.name!r} works on one machine", field="--engine", hint=hint)
 
@@ -146,7 +146,7 @@ class JudgeRun(Generic[C, R]):
         raise NotImplementedError
 
     def report(self, attempt: Attempt[C], heard: Heard) -> Report[C, R]:
-        """What an errand came to. Raises AssayError and OSError, which make the cell an error."""
+        """The report on an attempt, from the end of its errand. Raises AssayError and OSError, which make the cell an error."""
         if heard.trouble:
             return Report(attempt.cell, self.failed(attempt.cell, heard.trouble), final=heard.final)
         return Report(attempt.cell, heard.reply)
@@ -191,7 +191,7 @@ class JudgeRun(Generic[C, R]):
         whose = {"participant": cell.participant, "submission": submission, "observed_at": datetime.now(UTC)}
         return self.seen.scheme.kind.record.model_validate(common | whose | own)
 
-    # What the run does
+    # The course of the run
 
     def carry_out(self) -> RunSummary:
         """Judge what is missing; raises BadInput and RunBusy before anything is judged, AssayError where nothing can be."""
@@ -300,7 +300,7 @@ class JudgeRun(Generic[C, R]):
             self._look_at = time.monotonic() + HELD
 
     def _claimed(self, queue: CellQueue[C], attempt: Attempt[C]) -> bool:
-        """Whether this driver may judge a cell now; what another driver has waits until that one has it no more."""
+        """Claim a cell; False if this driver must not judge it now. A cell of another driver waits until that one gives it up."""
         if self.options.leases is None:
             return True
         claim = self.options.leases.claim(attempt.cell.key)

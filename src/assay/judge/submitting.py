@@ -252,7 +252,7 @@ def flush(folder: Path) -> None:
 
 
 def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
-    """What the competition's ledger has of it now; None if there is no ledger."""
+    """Record the submission in the competition's ledger, and return its entry; None if there is no ledger."""
     if not present(competition / "ledger.toml"):
         if epoch is not None:
             raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")

@@ -46,7 +46,7 @@ class NamedModel:
         return {**PARAMETERS, "max_tokens": self.model.max_tokens}
 
     def document(self) -> dict[str, Any]:
-        """How the model is asked, for a judgement's document."""
+        """The choice of the model, for a judgement's document."""
         return {"asked": self.name, **self.model.model_dump(mode="json")}
 
 

@@ -40,7 +40,7 @@ _LARGE = 64_000
 
 @dataclass(frozen=True)
 class RunBounds:
-    """What a task allows a run."""
+    """The limits that a task sets for a run."""
 
     budget: int
     """The most that it may cost, in nanos."""

@@ -107,7 +107,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.store.begin(asked)
 
     def _desk(self, wanted: Sequence[Participant]) -> Desk:
-        """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and InfrastructureError."""
+        """The desk that carries out plans; with a sandbox only if a plan needs one. Raises BadInput and InfrastructureError."""
         contest, own, tasks = self.contest, self.own, list(self.tasks.values())
         desk = Desk(contest.services, contest.folder, os.environ)
         commands = any(contest.planners[one.submission].command for one in wanted)
@@ -148,7 +148,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         return self._record(cell, started, fields)
 
     async def _fields(self, cell: TaskCell) -> dict[str, Any]:
-        """What a record says of the plan and of how it ran."""
+        """The fields of a record about the plan and its run."""
         task, planner = self.tasks[cell.task], self.contest.planners[cell.submission]
         if cell.task in self.broken:
             return self._fields_of_broken(cell)
