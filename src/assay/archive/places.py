@@ -48,7 +48,7 @@ class StoredFile:
     size: int
     version: str
     wrong: str = ""
-    """Why it must not be read, such as "is a symbolic link"; empty for a plain file."""
+    """The reason why it must not be read, such as "is a symbolic link"; empty for a plain file."""
 
 
 class ArchivePlace(Protocol):
@@ -267,7 +267,7 @@ def _why(error: Exception) -> tuple[str, bool]:
 
 
 def _wrong_key(path: str) -> str:
-    """Why an object's key is no path below an archive; empty if it is one."""
+    """The reason why an object's key is no path below an archive; empty if it is one."""
     parts = path.split("/")
     if len(path) > LONGEST_PATH or len(parts) > MOST_DEPTH:
         return "is longer, or in more folders, than paths of an archive are"

@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an epoch is refused, or could not be looked at: its stage, and what `assay.Refused` says, with paths of the archive."""
+    """The fault of an epoch that is refused or could not be read: its stage, and `assay.Refused`'s words with archive paths."""
 
     stage: str
     what: str
