@@ -67,7 +67,7 @@ Outcome = Literal["pass", "fail", "timeout", "error"]
 
 
 class FailureCause(StrEnum):
-    """Why a trial failed, as far as the rules need to know."""
+    """The cause of a trial's failure, as far as the rules need to know."""
 
     NONE = "none"
     AGENT_TIMEOUT = "agent-timeout"
