@@ -211,7 +211,7 @@ class Bucket:
         self._burst = 0.0 if rate is None else max(0.0, 1 - 60 / rate)
         """Seconds by which turns may come early: as many at one time as a second has."""
         self._next = self._not_before = float(clock())
-        """When all turns that were given out are over, if none came early; and before which none comes."""
+        """The time at which all turns given out are over, if none came early; and the time before which none comes."""
         self._moved = 0.0
         """Seconds by which pauses moved all turns."""
 

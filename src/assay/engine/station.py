@@ -136,7 +136,7 @@ class _Gate:
 
 
 class _Desk:
-    """The station's end of the socket. What comes in is queued by a thread; the end of it ends the process."""
+    """The station's end of the socket. A thread queues the incoming messages; the end of the socket ends the process."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
