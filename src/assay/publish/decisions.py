@@ -169,7 +169,7 @@ def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
 
 
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
-    """When the waiting epoch is tried next."""
+    """The time at which the waiting epoch is tried next."""
     if memory.epoch != facts.waiting or memory.outcome is None or memory.at > now:
         return now
     longest = memory.at + MOST * every

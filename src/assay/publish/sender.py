@@ -221,7 +221,7 @@ class Chain(ABC, Generic[AttemptT, T]):
         """See `ChainAttempt.owner`. Attempts with another owner are never touched."""
 
     def wrong(self) -> Outcome | None:
-        """Why nothing may be sent there at all, for example because the node is of another chain. None if all is right."""
+        """The reason why nothing may be sent there at all, such as a node of another chain. None if all is right."""
         return None
 
     def known(self, attempts: list[AttemptT], plan: str) -> Known[AttemptT] | None:

@@ -251,7 +251,7 @@ def _fault(error: Exception) -> str:
 
 
 def _time_of(entry: JournalEntry) -> float:
-    """When an entry was written."""
+    """The time at which an entry was written."""
     return instant(entry.get("at")).timestamp()
 
 

@@ -77,7 +77,7 @@ def policy_of(ledger: Ledger) -> Policy | None:
 
 
 class LogWitnesses:
-    """The witnesses of one log. seconds: for all of them together, at one checkpoint. What each has signed is remembered."""
+    """The witnesses of one log. seconds: for all of them together, at one checkpoint. It remembers the size that each signed."""
 
     def __init__(self, policy: Policy, *, seconds: float = SECONDS) -> None:
         self.policy, self.seconds = policy, seconds

@@ -149,7 +149,7 @@ class BittensorPublisher:
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
     def pulse(self) -> Pulse | Refusal | None:
-        """When the hotkey last set weights. A Refusal if it has no uid or the chain is wrong; None if no hotkey is known."""
+        """The time of the hotkey's last weights. A Refusal if it has no uid or the chain is wrong; None if no hotkey is known."""
         wrong = self._elsewhere()
         if wrong is not None:
             return wrong
@@ -204,7 +204,7 @@ class BittensorPublisher:
         return outcome[1].outcome if isinstance(outcome, tuple) else outcome
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
-        """Why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
+        """The reason why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
         if now.gone and now.gone.keys() == now.keys:
             what = f"no participant has its uid on subnet {now.subnet.netuid} any more, so everything would burn"
             return Refusal("all-moved", what, "pull the registry, and settle the next epoch with it; is netuid the right one?")

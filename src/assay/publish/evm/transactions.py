@@ -292,7 +292,7 @@ class _TransactionFollower:
         return Waiting()
 
     def _doomed(self) -> str | None:
-        """Why the contract would refuse the transaction now; None if it would not."""
+        """The reason why the contract would refuse the transaction now; None if it would not."""
         attempt = self._attempt
         try:
             self._node.call(attempt.to, attempt.data, sender=attempt.account, value=attempt.value)
