@@ -56,7 +56,7 @@ class CellPool(Protocol[C, R]):
 
 
 class MissingCells(Collection[C]):
-    """Those of some cells that are not done. They are told apart whenever one goes through them, and never all in memory."""
+    """The cells of a collection that are not done. Each pass filters the collection anew: they are never all in memory."""
 
     def __init__(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> None:
         self._whole, self._done = whole, done

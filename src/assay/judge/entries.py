@@ -98,7 +98,7 @@ def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = (
 
 
 def counting(participants: Iterable[Participant]) -> list[Participant]:
-    """Those whose submission counts, in the order given: of several with the same one the earliest only. SPEC 2."""
+    """The participants whose submission counts, in the order given: of several with the same one only the earliest. SPEC 2."""
     listed = [one for one in participants if one.submission]
     first: dict[str, Participant] = {}
     for one in sorted(listed, key=arrived):
@@ -172,7 +172,7 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
 
 
 def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int], epoch: int) -> list[Participant]:
-    """Those of `here` whose submissions are this validator's to judge. SPEC 3.0.
+    """The participants of `here` whose submissions are this validator's to judge. SPEC 3.0.
 
     epoch: of the evidence that is to come; a submission that is not in `first`, and has no accepted_epoch, is accepted in it.
     Raises BadInput where the randomness of an epoch is missing.

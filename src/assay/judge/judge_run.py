@@ -1,4 +1,4 @@
-"""One run of any judge: what has no evidence of a validator yet is planned, judged, tried again, stored and summed up.
+"""One run of any judge: cells without evidence of a validator are planned, judged, tried again, stored and summed up.
 
 A judge is a subclass of `JudgeRun`: it says which cells there are, judges one, and has the words of the summary. `carry_out` does
 the rest, in this order:
@@ -7,8 +7,8 @@ the rest, in this order:
 - It plans the cells without evidence, less those of participants for whom `assign` drew other validators. SPEC 3.0.
 - It judges `jobs` cells at a time. An infrastructure error is tried again after 2, 8, 32 … seconds, a bounded number of times.
   Then the cell is left missing: an error is no evidence, and never scored as a failure.
-- It judges on this machine, or where the engine of the options does (`stations`). Which it is changes nothing else: what is
-  judged elsewhere comes back to the run, which alone writes evidence.
+- It judges on this machine, or where the engine of the options does (`stations`). This changes nothing else: results
+  from elsewhere come back to the run, which alone writes evidence.
 - A result is on the disk before it counts; a run that is stopped or killed goes on where it was.
 - Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
 """
@@ -109,7 +109,7 @@ class JudgeRun(Generic[C, R]):
     def cells(self, wanted: Sequence[Participant]) -> Collection[C]:
         """Everything there is to judge of these participants, in the order in which it is judged.
 
-        Where that is much, a collection that makes each cell anew whenever it is gone through: they are never all in memory.
+        For many cells, return a collection that makes each cell anew in every pass: they are never all in memory.
         """
         raise NotImplementedError
 
@@ -243,7 +243,7 @@ class JudgeRun(Generic[C, R]):
         return self.planned(whole, written.done | recovered)
 
     def planned(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> Collection[C]:
-        """Those of all cells that are not done; says how many there are."""
+        """The cells that are not done; tells their number."""
         missing = MissingCells(whole, done)
         self.summary.in_ledger = sum(cell.key in self._in_ledger for cell in whole) if self._in_ledger else 0
         self.summary.planned = len(missing)

@@ -133,7 +133,7 @@ class CellChoice(Protocol):
     """The choice of the cells that a run judges, their order, and the end. Without one, it judges all that have no evidence."""
 
     def chosen(self, cells: Collection[Any]) -> Collection[Any]:
-        """Those of all cells that may be needed, in the order in which they are judged."""
+        """The cells that may be needed, in the order in which they are judged."""
 
     def saw(self, key: tuple[object, ...], outcome: str) -> None:
         """Note the outcome of a cell, by its key: from evidence, from a result, or `error` where it is left missing."""

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BOUNDS = tree.Bounds(64 << 30, 1_000_000)
-"""Of a parcel. What is in it was checked by narrower bounds when the competition was read."""
+"""The limits of a parcel. Its content was checked by narrower limits when the competition was read."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Heard:
 
 
 class Crew(Protocol):
-    """Those who carry out the errands of one run."""
+    """The workers that carry out the errands of one run."""
 
     def idle(self) -> bool:
         """Whether one more errand may be sent: as many are under way as keep all nodes busy, and not more."""
@@ -184,7 +184,7 @@ class Leases(Protocol):
         """Take a cell, by its key: `held` if another driver has it now, `done` if the ledger has its record."""
 
     def held(self, keys: Collection[tuple[object, ...]]) -> Collection[tuple[object, ...]]:
-        """Those of some cells that another driver still has: one look at all of them, which claims none."""
+        """The cells, out of some, that another driver still has: one look at all of them, which claims none."""
 
     def renew(self) -> None:
         """Keep what was claimed, when it is time."""

@@ -1,6 +1,6 @@
 """Making something the current submission of a participant: participants.csv says whose it is, and since when. SPEC 2, 7.
 
-Where the competition has a ledger, it is told first; what stops after that is made up for when it is submitted again.
+If the competition has a ledger, the submission is recorded there first. If the rest then fails, submitting it again completes it.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Conversation:
     texts: dict[str, str] = field(default_factory=dict)
     """Digest → text, for all parts of all messages. A repeated text is stored once."""
     gave_up: str | None = None
-    """Why the primary model was given up: a code."""
+    """The reason why the primary model was given up: a code."""
     failed: list[tuple[str, ServiceFailure]] = field(default_factory=list)
     """The models for which the service failed, and how."""
 

@@ -2,7 +2,7 @@
 
 - Requests to the model service are tried again by the service's client, so a solution is begun once.
 - After the scoring deadline nothing is judged: it could not count.
-- Where the bounty has an enclave, the enclave judges: there are no plain solutions here.
+- If the bounty has an enclave, the enclave judges: there are no plain solutions here.
 """
 
 from __future__ import annotations

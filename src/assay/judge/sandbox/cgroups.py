@@ -376,7 +376,7 @@ def _namespace() -> int:
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since boot; -1 if no such process is alive. A zombie counts as dead."""
+    """The start of a process, in ticks since boot; -1 if no such process is alive. A zombie counts as dead."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

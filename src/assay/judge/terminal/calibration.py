@@ -148,7 +148,7 @@ def _trial(setup: TrialSetup, task: Task, agent: Agent, image: Image) -> Iterato
 
 
 def _why_not_passed(result: TrialResult, folder: Path) -> str:
-    """Why a solution did not pass: the tests' own words, if they printed any."""
+    """The reason why a solution did not pass: the tests' own words, if they printed any."""
     parts = []
     if result.tests is not None and result.tests.stopped is None and (line := last_line(folder / "tests")):
         parts.append(line)

@@ -269,7 +269,7 @@ class _TrialPool:
         self._going: dict[int, TrialCell] = {}
 
     def start(self, cells: Collection[TrialCell]) -> None:
-        """Find out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
+        """Find out which tasks judge right here. If trouble prevents this for a task, its trials try again."""
         run, names = self._run, list(dict.fromkeys(cell.task for cell in cells))
         waiting, going = deque(names), dict[int, str]()
         run.tell(RunEvent("calibrating", count=len(names)))

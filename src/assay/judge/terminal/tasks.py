@@ -3,7 +3,7 @@
 A folder with task.toml is a task, and a folder of such folders is a task set. A task has the instruction for the agent, the
 limits of its box, and the tests that decide the outcome. Its digest covers every file of its folder.
 
-What task.toml says and what has no effect here becomes a note of the task, not a refusal.
+A setting of task.toml that has no effect here becomes a note of the task, not a refusal.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def check_schema(schema: Any, reference: Any) -> None:
 
 
 def fits(schema: Any, output: Any) -> str:
-    """Why an output does not fit a schema; empty if it does."""
+    """The reason why an output does not fit a schema; empty if it fits."""
     referencing = library("referencing")
     with decimal.localcontext(_EXACT):
         try:

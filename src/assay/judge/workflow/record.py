@@ -165,7 +165,7 @@ class RunRecord(Section):
     package_digest: DigestText
     outcome: Literal["ran", "invalid", "service-error", "error"]
     message: Message = ""
-    """Why the plan is invalid, which service is broken, or what the infrastructure error was."""
+    """The reason: the plan's fault, the broken service, or the infrastructure error."""
     planner: Annotated[str, Field(max_length=600)] = ""
     """The submission's name and version, and how it was asked."""
     plan: dict[str, Any] | None = None

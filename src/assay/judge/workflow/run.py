@@ -1,7 +1,7 @@
 """The run of the workflow judge: every task of the round is asked of every participant, and their plan is carried out. SPEC 2.2.
 
-- WorkflowTask after task, so that all are asked the same under the same conditions; every participant is sent the same package.
-- Where a service is broken the task counts for nobody in that round: whoever was not asked yet is not, and that is evidence.
+- Tasks come one after the other, so that all are asked under the same conditions; every participant is sent the same package.
+- If a service is broken, the task counts for nobody in that round: no further participant is asked, and that is evidence.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.broken_at: dict[int, set[str]] = {}
         self.broken: dict[str, str] = {}
         self.began: dict[TaskCell, datetime] = {}
-        """When what is judged elsewhere was sent there."""
+        """The time at which a cell was sent to another machine."""
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         return self.contest
 
