@@ -57,7 +57,7 @@ class Competition:
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.
 
-        Where the competition has a ledger, evidence and earlier settlements are the ledger's, None is the last epoch settled
+        If the competition has a ledger, evidence and earlier settlements are the ledger's, None is the last epoch settled
         (before the first, the one that is next), and nothing is kept. Raises BadInput for what SPEC refuses and CannotSettle if
         there is no evidence. SPEC 2–7.
         """

@@ -267,7 +267,7 @@ class Kind:
         return {}
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
-        """Participant → `uncertainty.StandingRecords`; None where no interval can be said."""
+        """Participant → `uncertainty.Standing`; None where no interval can be given."""
         return None
 
     def doubts(self, rules: Any) -> str | None:

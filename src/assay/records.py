@@ -309,8 +309,8 @@ def record(content: object) -> Evidence:
 def records(lines: Sequence[bytes], kind: str) -> list[Evidence] | None:
     """The records of a kind on lines of JSON, read together: several times as fast as one by one.
 
-    None if `record` must read them one by one: one may be wrong, or has what is rare (an escape, an object inside). What is
-    returned is what `record` gives for each line. SPEC 1, 7.
+    None if `record` must read them one by one: one may be wrong, or has what is rare (an escape, an object inside). The
+    result is the same as `record` gives for each line. SPEC 1, 7.
     """
     validator, names = _together(kind)
     text = b"[%b]" % b",".join(lines)
