@@ -1,4 +1,4 @@
-"""The participants as one validator sees them: those whose submission counts, its draw, and its evidence. SPEC 2, 3.0, 7."""
+"""The participants as one validator sees them: submissions that count, the validator's draw and its evidence. SPEC 2, 3.0, 7."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Submissions(Generic[T]):
-    """The submitted files, by submission.
+    """The submitted files of participants, by the submission's digest.
 
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
     """

@@ -296,7 +296,7 @@ class Context:
         return cls(folder, {entry.path: entry for entry in found if not ignored.leaves_out(entry.path)})
 
     def placed(self, step: Copy, file: Path | str | None = None) -> tuple[Placed, ...]:
-        """The entries that a COPY puts into the image, folders first. Raises BadInput for a source that is missing or outside."""
+        """The files that a COPY makes, each folder before its own. Raises BadInput for a source that is missing or outside."""
         place = Place(file, step.line)
         matches = [match for source in step.sources for match in self._matching(source, place)]
         into = step.into or len(matches) > 1

@@ -46,7 +46,7 @@ class NamedModel:
         return {**PARAMETERS, "max_tokens": self.model.max_tokens}
 
     def document(self) -> dict[str, Any]:
-        """The choice of the model, for a judgement's document."""
+        """The model and its settings, as a judgement's document has them."""
         return {"asked": self.name, **self.model.model_dump(mode="json")}
 
 

@@ -185,7 +185,7 @@ def fields_of(done: Done, task: WorkflowTask, plan: Plan) -> dict[str, Any]:
 
 
 def _output(task: WorkflowTask, plan: Plan, ran: PlanRun) -> tuple[bool, Any]:
-    """True and a plan's output, if it has one: the answer of the step that the task names, or those of the plan's last steps."""
+    """The output of a plan, after whether it has one: the answer of the step that the task names, or of the plan's last steps."""
     if task.settings.output:
         return task.settings.output in ran.outputs, ran.outputs.get(task.settings.output)
     ends = {name: ran.outputs[name] for name in plan.sinks if name in ran.outputs}
