@@ -1,6 +1,6 @@
 """The characters that a key, a task, a name or a submission may have: one list for every version of Unicode. SPEC 1.
 
-What "printable" or "a letter" means changes with each version of Unicode, and each Python has the tables of its own year: U+1FAE8
+The meaning of "printable" or "a letter" changes with each version of Unicode, and each Python has the tables of its year: U+1FAE8
 is unknown to 3.11 and a face to 3.13. So nothing that affects a settlement uses those tables. Refused are:
 
 - C0, DEL and C1: U+0000–001F, 007F–009F

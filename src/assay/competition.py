@@ -57,7 +57,7 @@ class Competition:
     def settle(self, epoch: int | None = None, *, previous: Path | str | None = None) -> Settlement:
         """The settlement of an epoch (None: the highest that has evidence), after an earlier settlement if its file is given.
 
-        Where the competition has a ledger, evidence and earlier settlements are the ledger's, None is the last epoch settled
+        If the competition has a ledger, evidence and earlier settlements are the ledger's, None is the last epoch settled
         (before the first, the one that is next), and nothing is kept. Raises BadInput for what SPEC refuses and CannotSettle if
         there is no evidence. SPEC 2–7.
         """
@@ -174,7 +174,7 @@ def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
 
 
 def _settled(competition: Competition, epoch: int | None) -> SplitInput:
-    """What the split takes from the settlement of an epoch, and from its receipt if it has one."""
+    """The input of the split: the settlement of an epoch, and its receipt's digest and log key if it has a receipt."""
     if not competition.has_ledger:
         return split_input(competition.settle(epoch))
     from assay.ledger import settling
@@ -188,7 +188,7 @@ def _settled(competition: Competition, epoch: int | None) -> SplitInput:
 
 
 def _settled_or_none(competition: Competition, epoch: int | None) -> SplitInput | None:
-    """What the split takes, as `_settled` gives it; None if there is no evidence and so no epoch."""
+    """The input of the split, as `_settled` gives it; None if there is no evidence and so no epoch."""
     try:
         return _settled(competition, epoch)
     except CannotSettle:

@@ -186,7 +186,7 @@ def suggest(name: str, known: Iterable[str], otherwise: str = "", *, then: str =
 
 
 def broken(error: BaseException) -> str:
-    """How a connection failed, in the system's words; never in the other side's words, which may say anything."""
+    """The cause of a broken connection, in the system's words; never in the other side's words, which may say anything."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

@@ -1,4 +1,4 @@
-"""What a kind of judge is, as one object, and how a kind is found by its name. SPEC 2, 7.
+"""A kind of judge as one object, and the lookup of a kind by its name. SPEC 2, 7.
 
     [score] kind = "tests"  ─▶  the entry point `tests` of the group `assay.kinds`  ─▶  a `Kind`
 
@@ -7,7 +7,7 @@ needs one of these asks the object; nobody compares names. The five kinds of SPE
 another by an entry point in the same group.
 
 - A name of SPEC 2 is always Assay's own kind: how those scores come about cannot be changed by installing something.
-- What is heavy (models, scorers, judges) is imported when it is asked for.
+- Heavy modules (models, scorers, judges) are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option on `assay run` that not every judge has: `--rounds`, its help, its type, and what it is if it is left out."""
+    """An option on `assay run` that not every judge has: `--rounds`, its help, its type and its default."""
 
     name: str
     """As `--rounds`, or `--yes/--no` of a switch with two names."""
@@ -62,7 +62,7 @@ class Option:
     type: Any = str
     default: Any = None
     metavar: str | None = None
-    """What stands for the value in the help."""
+    """The placeholder for the value in the help."""
     least: int | None = None
     """The smallest number allowed."""
 
@@ -74,7 +74,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """What `assay submit` made of a submission: what it is called, its digest, whether it is new, the epoch accepted in."""
+    """The result of `assay submit`: the submission's name and digest, whether it is new, and the epoch that accepted it."""
 
     name: str
     submission: str
@@ -83,7 +83,7 @@ class SubmitResult:
 
 
 class ParquetReader(Protocol):
-    """What reads the evidence of a kind in Parquet files: a module of `assay.folder`. All raise BadInput with file and row."""
+    """A reader of a kind's evidence in Parquet: a module of `assay.folder`. All methods raise BadInput with file and row."""
 
     def tally(self, paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
         """The scores of one competition."""
@@ -105,11 +105,11 @@ class Kind:
     name: ClassVar[str]
     """The value of `score.kind`, and of `kind` in every record."""
     judges: ClassVar[str] = "submissions"
-    """What its judge judges, in a word, where there is no task set."""
+    """The noun for the things that its judge judges, where there is no task set."""
     in_bps: ClassVar[bool] = False
     """Whether scores are whole BPS, so that the agreed score is one too. SPEC 2.3, 3.3."""
     fractions: ClassVar[frozenset[str]] = frozenset()
-    """Which of the arrays in `Scored.work` are nanos; a settlement writes them as decimal strings."""
+    """The names of the arrays in `Scored.work` that are nanos; a settlement writes them as decimal strings."""
     beside: ClassVar[str] = ""
     """A file beside scheme.toml that may hold a part of the rules; empty: there is none."""
     shared: ClassVar[tuple[str, ...]] = ()
@@ -117,7 +117,7 @@ class Kind:
     archive_bytes: ClassVar[int] = 64_000_000
     """Bytes of an archive with a submission, as a service takes it."""
     jobs: ClassVar[int] = 1
-    """How many things its judge judges at one time, if nobody says."""
+    """The number of things that its judge judges at one time, by default."""
     options: ClassVar[tuple[Option, ...]] = ()
     """Options on `assay run` that not every judge has."""
     fields: ClassVar[Mapping[str, str]] = {}
@@ -140,7 +140,7 @@ class Kind:
 
     @property
     def parquet(self) -> ParquetReader:
-        """What reads its evidence in Parquet, where `in_bulk` is true."""
+        """The reader of its evidence in Parquet, where `in_bulk` is true."""
         raise NotImplementedError
 
     def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
@@ -151,7 +151,7 @@ class Kind:
         return ()
 
     def wrong(self, columns: Columns, present: Mapping[str, Bools]) -> Bools | None:
-        """Which records the model refuses though each field is right by itself; `present`: field → which records have it.
+        """The records that the model refuses though each field is right by itself, as a mask; `present`: field → mask of records.
 
         None: there is no such rule.
         """
@@ -162,7 +162,7 @@ class Kind:
         raise NotImplementedError
 
     def score(self, records: Sequence[Any], frame: Frame, rules: Any) -> Scored:
-        """What each validator's records say of each participant: nanos, arrays of shape [validators, participants]. SPEC 2.
+        """The scores of participants by each validator's records: nanos, arrays of shape [validators, participants]. SPEC 2.
 
         It is pure: no file, no clock, no random number, no float. Raises BadInput for records that it cannot score.
         """
@@ -173,26 +173,26 @@ class Kind:
         return False
 
     def counts(self, value: Json, tasks: frozenset[str], rules: Any) -> tuple[int, ...]:
-        """What a record adds to the sums of its validator and submission, if they are `tallied`. tasks: their ids."""
+        """The amounts that a record adds to the sums of its validator and submission, if they are `tallied`. tasks: their ids."""
         raise NotImplementedError
 
     def scored(self, sums: Mapping[tuple[int, int], Sequence[int]], frame: Frame, rules: Any, first: Mapping[str, int]) -> Scored:
-        """What `score` gives, from sums by (row, column) instead of records; first: as in it."""
+        """The scores, as `score` gives them, from sums by (row, column) instead of records; first: as `Scored.first`."""
         raise NotImplementedError
 
     def spoils(self, value: Json) -> tuple[Any, ...] | None:
-        """What a record takes out of the scores of other participants too; None for nothing."""
+        """The key of the work that a record takes out of the scores of all participants; None if it takes out nothing."""
         return None
 
     def lasting(self, values: Sequence[Json], rules: Any, spoilt: Container[tuple[Any, ...]]) -> Sequence[Json]:
-        """Which records about one submission (or participant) may still decide a score, whatever is accepted later.
+        """The records about one submission (or participant) that may still decide a score, whatever is accepted later.
 
         values: with `seq`, of each key the first accepted. spoilt: what `spoils` gave for any record. By default all of them.
         """
         return values
 
     def trials(self, rules: Any) -> int | None:
-        """How often each task of tasks.txt is tried; None for a kind that has no such task set."""
+        """The number of trials of each task of tasks.txt; None for a kind that has no such task set."""
         return None
 
     def has_tasks(self, folder: Path, rules: Any) -> bool:
@@ -200,7 +200,7 @@ class Kind:
         return self.trials(rules) is not None
 
     def remarks(self, rules: Any) -> Iterator[str]:
-        """What in the rules is allowed, and yet probably not meant."""
+        """Remarks about rules that are allowed, and yet probably not meant."""
         return iter(())
 
     def saw(self, work: Json) -> str:
@@ -208,11 +208,11 @@ class Kind:
         return ", ".join(f"{name} {value}" for name, value in work.items())
 
     def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
-        """What a participant did not pass, by name; None where that cannot be said."""
+        """The chapter that names what a participant did not pass; None where that cannot be said."""
         return None
 
     def enough(self, subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
-        """What would give this score (nanos), in sentences and as facts; nothing where that cannot be said."""
+        """The results that would give this score (nanos), in sentences and as facts; empty where that cannot be said."""
         return (), {}
 
     def work_schema(self) -> Json:
@@ -220,7 +220,7 @@ class Kind:
         return {"type": "object"}
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
-        """What an invented validator (0, 1, …) saw of an invented participant: level 0 is good, 1 fair, 2 weak."""
+        """Sample records by an invented validator (0, 1, …) about an invented participant: level 0 is good, 1 fair, 2 weak."""
         return iter(())
 
     def sample_rules(self, text: str) -> dict[str, str]:
@@ -232,11 +232,11 @@ class Kind:
         return {}
 
     def settings(self, values: Mapping[str, Any]) -> Any:
-        """What its judge gets as `Options.own`: key → value of its `options`, or what it makes of them. Raises BadInput."""
+        """The settings that its judge gets as `RunOptions.own`; values: key → value of its `options`. Raises BadInput."""
         return values
 
     def cautions(self, settings: Any) -> Iterator[str]:
-        """What in these settings is allowed, and yet probably not meant; for a warning before the run."""
+        """Warnings before the run about settings that are allowed, and yet probably not meant."""
         return iter(())
 
     def submit(
@@ -247,7 +247,7 @@ class Kind:
         raise BadInput(f"`assay submit` does not work for the kind {self.name!r}", file=folder / "scheme.toml", hint=hint)
 
     def files(self, folder: Path, submission: str) -> Path | None:
-        """Where the files of a submission are; None if they are not here. Raises BadInput if they are others than submitted."""
+        """The path of a submission's files; None if they are not here. Raises BadInput if they are others than submitted."""
         return None
 
     def has(self, folder: Path, submission: str) -> bool:
@@ -263,23 +263,23 @@ class Kind:
         raise BadInput(f"the files of submissions of the kind {self.name!r} cannot be fetched", field="score.kind", hint=hint)
 
     def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
-        """What its judge kept here of what a record is about, for people to read: name → a file, or a folder of files."""
+        """The files that its judge kept here of a record's subject, for people to read: name → a file, or a folder of files."""
         return {}
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
-        """Participant → `uncertainty.StandingRecords`; None where no interval can be said."""
+        """Participant → `uncertainty.Standing`; None where no interval can be given."""
         return None
 
     def doubts(self, rules: Any) -> str | None:
-        """Why a board has no intervals, where people would expect some."""
+        """The reason why a board has no intervals, where people would expect some."""
         return None
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
-        """What a board says below its tables, a paragraph at a time."""
+        """The notes of a board below its tables, a paragraph at a time."""
         return iter(())
 
     def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
-        """What `assay explain` adds to the story of a participant, by name, for programs."""
+        """The facts that `assay explain` adds to the story of a participant, by name, for programs."""
         return {}
 
     def told(self, about: Json) -> Iterator[str]:
@@ -287,7 +287,7 @@ class Kind:
         return iter(())
 
     def look(self, folder: Path, participant: str) -> tuple[str, tuple[str | Path, ...]] | None:
-        """Where to look further: what it shows, and the command; None for nowhere."""
+        """A command that shows more: its purpose in words, and its arguments; None if there is none."""
         return None
 
 
@@ -323,7 +323,7 @@ def plugins(group: str, name: str) -> list[EntryPoint]:
 
 
 def origin(entry: EntryPoint) -> str:
-    """Where an entry point leads, and in which package: "duel.judge:run of duel"."""
+    """The target and the package of an entry point: "duel.judge:run of duel"."""
     return entry.value if entry.dist is None else f"{entry.value} of {entry.dist.name}"
 
 

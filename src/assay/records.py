@@ -59,7 +59,7 @@ MAX_UNITS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """Who is paid: a hotkey or account, its uid if registered, its submission (digest; "" = none) and when that came. SPEC 7."""
+    """A participant: hotkey or account, uid if registered, submission (digest; "" = none) and when that came. SPEC 7."""
 
     key: str
     uid: int | None = None
@@ -73,7 +73,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """Who judges: a key and its stake in rao, 0 … 2^63 − 1. SPEC 1, 7."""
+    """A validator: a key and its stake in rao, 0 … 2^63 − 1. SPEC 1, 7."""
 
     key: str
     stake: int
@@ -102,7 +102,7 @@ _Hash = Annotated[str, Field(pattern="^0x[0-9a-f]{64}$")]
 
 
 class Pulled(Section):
-    """Where uids and stakes come from: a block of a chain (named by its block 0), and the digest of what was read there."""
+    """The source of uids and stakes: a block of a chain (named by its block 0), and the digest of what was read there."""
 
     chain: _Hash
     netuid: Annotated[int, Field(ge=0, le=65_535)]
@@ -114,7 +114,7 @@ class Pulled(Section):
 
 
 class Registered(Section):
-    """Who had which uid there: its stake weight, whether it had a validator's permit, and the block in which it got the uid."""
+    """The holder of a uid at the pulled block: its stake weight, validator's permit, and the block in which it got the uid."""
 
     uid: Annotated[int, Field(ge=0, le=65_535)]
     hotkey: Key
@@ -147,7 +147,7 @@ Submission = Annotated[str, Field(max_length=256, json_schema_extra=LINE), OneLi
 
 
 class Record(Section):
-    """What every record of evidence carries. `seq` is the ledger's order of acceptance. SPEC 3.0, 7."""
+    """The fields that every record of evidence has. `seq` is the ledger's order of acceptance. SPEC 3.0, 7."""
 
     epoch: Epoch
     validator: Key
@@ -170,13 +170,13 @@ class Record(Section):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a second record about the same thing has in common with this one. SPEC 3.0."""
+        """The key that a second record about the same thing shares with this one. SPEC 3.0."""
         about = self.submission if self.shared_key else self.participant
         return (self.kind, self.validator, about, *(getattr(self, part) for part in self.parts))
 
     @cached_property
     def slot(self) -> tuple[object, ...]:
-        """What only one record may have: the key, with the participant if the record has no submission. SPEC 3.0."""
+        """The slot that only one record may take: the key, with the participant if the record has no submission. SPEC 3.0."""
         return (*self.key, self.participant) if self.shared_key and not self.submission else self.key
 
     def document(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Record(Section):
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """What two records of one key must have in common; otherwise they conflict."""
+        """The content that two records of one key must share; otherwise they conflict."""
         return self.model_dump(exclude={"seq", "participant"} if self.shared_key else {"seq"})
 
     @cached_property
@@ -309,8 +309,8 @@ def record(content: object) -> Evidence:
 def records(lines: Sequence[bytes], kind: str) -> list[Evidence] | None:
     """The records of a kind on lines of JSON, read together: several times as fast as one by one.
 
-    None if `record` must read them one by one: one may be wrong, or has what is rare (an escape, an object inside). What is
-    returned is what `record` gives for each line. SPEC 1, 7.
+    None if `record` must read them one by one: one may be wrong, or has what is rare (an escape, an object inside). The
+    result is the same as `record` gives for each line. SPEC 1, 7.
     """
     validator, names = _together(kind)
     text = b"[%b]" % b",".join(lines)
@@ -326,7 +326,7 @@ def records(lines: Sequence[bytes], kind: str) -> list[Evidence] | None:
 
 
 def _plain(text: bytes) -> bool:
-    """Whether the text has no escape and no character that `assay.characters` refuses: its strings need no check of their own."""
+    """True if the text has no escape and no character that `assay.characters` refuses: its strings need no further check."""
     if b"\\" in text:
         return False
     if not text.translate(None, _PRINTABLE):

@@ -1,4 +1,4 @@
-"""How certain a leaderboard is: confidence intervals and paired tests *beside* the scores, only for the reader.
+"""The uncertainty of a leaderboard: confidence intervals and paired tests *beside* the scores, only for the reader.
 
 Nothing here reaches a score, a weight or a payout. So this module, unlike the settlement, may use binary floats.
 
@@ -178,7 +178,7 @@ def _steps(table: _Table, rows: int, alpha: float) -> dict[int, int]:
 
 
 def separation(rates: Sequence[Sequence[int]]) -> list[float | None]:
-    """How much each task separates the participants: the correlation of its pass rate with the rest of the score, −1 … 1.
+    """The separation of the participants by each task: the correlation of its pass rate with the rest of the score, −1 … 1.
 
     rates: pass rates in nanos, shape [participants, tasks]. The rest of a participant's score is the mean of its other tasks, so
     a task is not compared with itself. If every rate is 0 or 1, this is test theory's item–rest (point-biserial) correlation.
@@ -215,7 +215,7 @@ class _Table:
         self._starts = _starts(run[1] for run in runs)
 
     def _by_task(self, runs: _Bools) -> _Ints:
-        """How many of the runs are true, shape [rows, tasks]."""
+        """The number of true runs of each task, shape [rows, tasks]."""
         if not len(self._starts):  # reduceat refuses an empty axis
             return np.zeros((len(runs), 0), dtype=np.int64)
         counts: _Ints = np.add.reduceat(runs, self._starts, axis=1, dtype=np.int64)
@@ -242,7 +242,7 @@ class _Table:
 
 
 def _starts(tasks: Iterable[str]) -> _Ints:
-    """Where each task begins in a sequence of tasks that keeps equal ones together."""
+    """The index at which each task begins, in a sequence of tasks that keeps equal ones together."""
     starts, last = [], None
     for at, task in enumerate(tasks):
         if task != last:

@@ -1,4 +1,4 @@
-"""What an archive has: the files of each epoch of each competition, and what in it is wrong or not ours.
+"""The listing of an archive: the files of each epoch of each competition, the faults, and the files that do not belong to it.
 
     ARCHIVE/COMPETITION/epoch-N/
         epoch-N.receipt       the receipt of epoch N, proven in the log as it was then
@@ -7,8 +7,8 @@
         inputs.json           the inputs of the settlement
         settlement.json
 
-COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. What is wrong with an
-epoch is said of this epoch alone; files that an archive does not have are named and not read.
+COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. A fault of an
+epoch is reported for this epoch alone; files that do not belong to an archive are named and not read.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]],
 
 
 def _role(rest: list[str], epoch: int) -> str | None:
-    """What a file of an epoch's folder is; None for one that an archive does not have."""
+    """The role of a file in an epoch's folder; None if it does not belong to an archive."""
     if len(rest) != 1:
         return None
     known = {f"epoch-{epoch}.receipt": RECEIPT, f"epoch-{epoch}.parquet": EVIDENCE, f"epoch-{epoch}.jsonl": EVIDENCE}

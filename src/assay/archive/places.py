@@ -1,6 +1,6 @@
-"""Where an archive is: a folder, or a prefix in an object store that speaks S3.
+"""The place of an archive: a folder, or a prefix in an object store that speaks S3.
 
-Both list their files, fetch one, and take the files of a new epoch. What was listed is what is read: a file that is gone or has
+Both list their files, fetch one, and take the files of a new epoch. Only what was listed is read: a file that is gone or has
 changed since is refused by name. An object store that does not answer is Unreachable, which says nothing about the archive.
 Credentials, region and endpoint come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, …); none is ever shown.
 """
@@ -48,7 +48,7 @@ class StoredFile:
     size: int
     version: str
     wrong: str = ""
-    """Why it must not be read, such as "is a symbolic link"; empty for a plain file."""
+    """The reason why it must not be read, such as "is a symbolic link"; empty for a plain file."""
 
 
 class ArchivePlace(Protocol):
@@ -253,7 +253,7 @@ class ObjectPlace:
 
 
 def _why(error: Exception) -> tuple[str, bool]:
-    """What happened in our words, and whether trying again is useless. The store's own words may say anything, even a key."""
+    """The cause of a failure in our words, and whether a retry is useless. The store's words may contain anything, even a key."""
     words = str(error)
     status = re.search(r"status code: (\d{3})", words)
     if status:
@@ -267,7 +267,7 @@ def _why(error: Exception) -> tuple[str, bool]:
 
 
 def _wrong_key(path: str) -> str:
-    """Why an object's key is no path below an archive; empty if it is one."""
+    """The reason why an object's key is no path below an archive; empty if it is one."""
     parts = path.split("/")
     if len(path) > LONGEST_PATH or len(parts) > MOST_DEPTH:
         return "is longer, or in more folders, than paths of an archive are"

@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an epoch is refused, or could not be looked at: its stage, and what `assay.Refused` says, with paths of the archive."""
+    """The fault of an epoch that is refused or could not be read: its stage, and `assay.Refused`'s words with archive paths."""
 
     stage: str
     what: str
@@ -99,7 +99,7 @@ class VerifyShard:
 
 @dataclass(frozen=True)
 class EpochVerdict:
-    """What one epoch's shard found. `held`: its own records are those that its receipt binds and its validators signed."""
+    """The verdict on one epoch. `held`: its own records are those that its receipt binds and its validators signed."""
 
     competition: str
     epoch: int
@@ -127,7 +127,7 @@ def verify_epoch(shard: VerifyShard) -> EpochVerdict:
 
 
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, NotImplementedError, MemoryError)
-"""What libraries raise for a stranger's Parquet that only seems to be right. One epoch's files never end the others' work."""
+"""The errors that libraries raise for Parquet that only seems to be right. One epoch's files never end the others' work."""
 
 
 def _unreadable(error: Exception) -> Fault:
@@ -317,7 +317,7 @@ class SettleShard:
     cache: str
     epochs: tuple[tuple[EpochFiles, ...], ...]
     documents: bool = False
-    """Whether the settlements are wanted, or only their digests."""
+    """True if the settlements are wanted, and not only their digests."""
 
     @property
     def competition(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the work on an archive runs: a function is mapped over shards, and results come in the order in which they are ready.
+"""Workers for an archive: a function is mapped over shards, and results come in the order in which they are ready.
 
 `ShardEngine` is all that the rest of this room asks for, so another engine needs one method. A function and its shards can be
 pickled. `LocalWorkers` are processes on this machine, each with its part of the memory.
@@ -57,7 +57,7 @@ class LocalWorkers:
 
     @property
     def count(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         return self.workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
     def map(self, function: Callable[[Shard], Result], shards: Sequence[Shard]) -> Iterator[tuple[Shard, Result | Lost]]:

@@ -148,7 +148,7 @@ def _delivered(
 
 
 def refusal(file: Path) -> str:
-    """Why the enclave refused a file, by its kept answer."""
+    """The reason why the enclave refused a file, by its kept answer."""
     try:
         answer = json.loads(file.read_bytes())
         return f"{answer['what']}; {answer['hint']}" if answer["hint"] else str(answer["what"])

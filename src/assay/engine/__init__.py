@@ -1,4 +1,4 @@
-"""Where trials run, and the shards of an archive: on this machine, or on the nodes of a Ray cluster.
+"""Engines that run trials, and the shards of an archive, on this machine or on the nodes of a Ray cluster.
 
 `opened` is the entrance for trials. The local engine is no object: a run without one judges with processes of this machine
 (`judge.terminal.pool`, or `judge.judge_run` for judges that only ask a service), and needs no Ray. Shards of an archive run in

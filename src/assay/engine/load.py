@@ -1,4 +1,4 @@
-"""How much of a node one errand takes, learned from those before it: so nodes are busy, and nobody has to set a number.
+"""The load of an errand on a node, learned from those before it: so nodes are busy, and nobody has to set a number.
 
 Ray places tasks by what they ask for. A trial that asked for all the cores that its task allows would leave a node idle while its
 agent waits for a model; one that asked for none would crowd it. So an errand asks for the cores that its like have used:
@@ -6,7 +6,7 @@ agent waits for a model; one that asked for none would crowd it. So an errand as
 - At first it asks for what the task allows.
 - Then it asks for the running mean of what errands of the same task used, at least `LEAST`, at most what the task allows.
 - While a node that is full is less than `BUSY` busy, everything asks it for a little less, down to a quarter; above `CROWDED` for
-  a little more. So what was not measured, such as copying files, is made up for; and a node that other programs use gets less.
+  a little more. So unmeasured work, such as copying files, is made up for; and a node that other programs use gets less.
 
 Memory is never shared out so: an errand asks for its whole limit, and a node gives it away once.
 """
@@ -28,13 +28,13 @@ _STEP, _LEAST_FACTOR = 0.05, 0.25
 _STEPS = 16
 """Parts of a core: Ray gives a task a worker that is there if the one before asked for the same."""
 _FRESH = 0.3
-"""How much one more measurement counts."""
+"""The weight of one more measurement in the running mean."""
 _KEYS = 10_000
 """Tasks that are remembered."""
 
 
 class ErrandLoad:
-    """What errands use, by task. It does no I/O and reads no clock."""
+    """The cores that errands use, by task. It does no I/O and reads no clock."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, float] = OrderedDict()

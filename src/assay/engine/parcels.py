@@ -35,9 +35,9 @@ class ParcelShelf:
         self._checked: set[str] = set()
 
     def get(self, digest: str, fetch: Callable[[], bytes]) -> Path:
-        """Where a parcel is. fetch: its archive, if this machine does not have it. Raises InfrastructureError.
+        """The folder of a parcel. fetch: its archive, if this machine does not have it. Raises InfrastructureError.
 
-        What is there under another digest than it should have is thrown away and fetched anew.
+        A folder whose content has another digest is thrown away, and the parcel is fetched anew.
         """
         place = self.folder / digest.removeprefix("sha256:")
         try:

@@ -64,7 +64,7 @@ class RayNode:
     resources: Mapping[str, float]
 
     def takes(self, needs: Needs, cpus: float) -> int:
-        """How many such errands it can carry out at one time."""
+        """The number of such errands that it can carry out at one time."""
         if cpus <= 0:  # a node that only coordinates
             return 0
         asked = _resources(needs, cpus)
@@ -72,13 +72,13 @@ class RayNode:
 
 
 def _resources(needs: Needs, cpus: float) -> dict[str, float]:
-    """What an errand asks of a node, as Ray names it."""
+    """The resources that an errand asks of a node, by Ray's names."""
     asked = {"CPU": cpus, "memory": float(needs.memory), "GPU": float(needs.gpus), SANDBOX: _SHARE if needs.sandbox else 0.0}
     return {name: amount for name, amount in asked.items() if amount}
 
 
 class Placement:
-    """Which node an errand is meant for: of those that have its parcels, or else of all, the one with the most room."""
+    """The choice of a node for an errand: of those that have its parcels, or else of all, the one with the most room."""
 
     def __init__(self) -> None:
         self._has: dict[str, set[str]] = defaultdict(set)
@@ -120,7 +120,7 @@ class _Sent:
     avoid: str = ""
     """The node where it was lost last."""
     until: float = 0.0
-    """How long it waits for a node that could take it."""
+    """The end of its wait for a node that could take it, by the monotonic clock."""
 
 
 def connected(address: str | None) -> Any:
@@ -226,7 +226,7 @@ class RayCrew:
         return min(self._load.cpus(key, needs, node.id), node.resources.get("CPU", 0.0))
 
     def _slots(self) -> int:
-        """How many errands like the last all nodes together take at one time."""
+        """The number of errands like the last that all nodes together take at one time."""
         return sum(self._room(*self._last).values())
 
     def _place(self, sent: _Sent) -> None:
@@ -237,7 +237,7 @@ class RayCrew:
             self._homeless.append(sent)
 
     def _housed(self) -> Iterator[Heard]:
-        """Begin what waited for a node and has one now; what waited for too long is trouble."""
+        """Begin the errands that waited for a node and have one now; those that waited for too long are trouble."""
         waiting, self._homeless = self._homeless, []
         for sent in waiting:
             if any(self._room(sent.key, sent.errand.needs).values()):
@@ -285,7 +285,7 @@ class RayCrew:
         return {parcel.digest: self._shipped(parcel) for parcel in lacking}
 
     def _shipped(self, parcel: Parcel) -> Any:
-        """Where a parcel's archive is in Ray's object store. Errands under way hold theirs, so any other may be forgotten."""
+        """The reference to a parcel's archive in Ray's object store. Errands under way hold theirs; others may be forgotten."""
         ref = self._parcels.pop(parcel.digest, None)
         if ref is None:
             ref = self._ray.put(pack(parcel.folder))
@@ -309,7 +309,7 @@ class RayCrew:
                     yield heard
 
     def _ended(self, sent: _Sent, done: Future[bytes]) -> Heard | None:
-        """What an errand came to; None if it goes elsewhere."""
+        """The result of an errand that ended; None if it is sent once more."""
         errors = self._ray.exceptions
         try:
             answer: ray_node.Answer = pickle.loads(done.result())

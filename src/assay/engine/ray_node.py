@@ -1,4 +1,4 @@
-"""What runs in Ray's workers: one errand after the other, in a station's process; and the bucket of a service's rate limit.
+"""The code that Ray's workers run: one errand after the other, in a station's process; and the bucket of a rate limit.
 
 Ray imports this module by its name on every node, so each must have the same Assay installed.
 """
@@ -34,7 +34,7 @@ _TICK = 0.5
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says of an errand. lost: why another node should try. busy: 0 … 1, of the host's cores.
+    """A node's answer about an errand. lost: why another node should try. busy: 0 … 1, of the host's cores.
 
     lacks: whether it did not have a parcel that was not sent along.
     """
@@ -153,7 +153,7 @@ def _close() -> None:
 
 
 def _places(parcels: Mapping[str, str], archives: Mapping[str, Any]) -> dict[str, Path]:
-    """Where the parcels are on this machine; raises LookupError if one is not here and was not sent, and AssayError."""
+    """The folders of the parcels on this machine; raises LookupError if one is not here and was not sent, and AssayError."""
     global _SHELF  # noqa: PLW0603
     if _SHELF is None:
         _SHELF = ParcelShelf()
@@ -168,7 +168,7 @@ def _archive(digest: str, archives: Mapping[str, Any]) -> bytes:
 
 
 def _has_room(memory: int) -> bool:
-    """Whether so many bytes are free on this host, now or soon: other programs use memory too, of which Ray knows nothing."""
+    """Wait for so many bytes to be free on this host; False if time runs out. Ray does not see the memory of other programs."""
     until = time.monotonic() + ROOM_SECONDS
     while _free() < memory:
         if time.monotonic() > until:
@@ -211,7 +211,7 @@ class Bucket:
         self._burst = 0.0 if rate is None else max(0.0, 1 - 60 / rate)
         """Seconds by which turns may come early: as many at one time as a second has."""
         self._next = self._not_before = float(clock())
-        """When all turns that were given out are over, if none came early; and before which none comes."""
+        """The time at which all turns given out are over, if none came early; and the time before which none comes."""
         self._moved = 0.0
         """Seconds by which pauses moved all turns."""
 

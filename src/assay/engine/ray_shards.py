@@ -4,8 +4,8 @@
 - At most `AHEAD` times as many are under way as the cluster has cores.
 - A shard has no effect but its result. So where a node or worker was lost, Ray itself begins it again elsewhere, `LOST` times.
 
-An archive must be at the same place for all nodes: an object store, or a folder that they share. What nodes fetch of an object
-store, they remove at the end.
+An archive must be at the same place for all nodes: an object store, or a folder that they share. Nodes remove
+the files that they fetched of an object store at the end.
 """
 
 from __future__ import annotations

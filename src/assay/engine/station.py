@@ -44,9 +44,9 @@ _PROGRAM = "from assay.engine.station import main; raise SystemExit(main())"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a station says of an errand. cores: that it used on average. refused: it could not be opened, and ends.
+    """A station's answer about an errand. cores: used on average. refused: the station could not be opened, and ends.
 
-    cleared: how many processes and folders of killed runs it found on its machine; it says so once.
+    cleared: the number of processes and folders of killed runs that it removed from its machine; it says so once.
     """
 
     reply: Any = None
@@ -136,7 +136,7 @@ class _Gate:
 
 
 class _Desk:
-    """The station's end of the socket. What comes in is queued by a thread; the end of it ends the process."""
+    """The station's end of the socket. A thread queues the incoming messages; the end of the socket ends the process."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

@@ -150,7 +150,7 @@ def _agent(path: Path, content: dict[str, Any]) -> tuple[str, str]:
 
 
 def _resolved(path: Path, content: dict[str, Any]) -> bool | None:
-    """Whether the reward called `reward` is exactly 1; without that name, whether all rewards are. None: no reward."""
+    """True if the reward called `reward` is exactly 1, or without that name all rewards; None if one that decides is missing."""
     result = _inside(path, content, "verifier_result")
     rewards = _inside(path, result, "rewards", "verifier_result.") if result is not None else None
     if not rewards:

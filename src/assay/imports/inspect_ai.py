@@ -83,7 +83,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class ScoreChoice:
-    """Which score of a sample decides, and from which value it is a pass."""
+    """The choice of the score that decides a sample, and the least value that is a pass."""
 
     scorer: str | None = None
     metric: str | None = None
@@ -281,7 +281,7 @@ def _trial(sample: Json, trial: Trial, choice: ScoreChoice) -> Trial:
 
 
 def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
-    """Whether the sample passed by the chosen scorer; None without a score."""
+    """True if the sample passed by the chosen scorer; None without a score."""
     scores = inside(sample, "scores", "")
     if not scores:
         return None

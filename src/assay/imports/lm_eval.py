@@ -65,7 +65,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class MetricChoice:
-    """Which number of a document decides, and from which value it is a pass."""
+    """The choice of the number that decides a document, and the least value that is a pass."""
 
     metric: str | None = None
     filter: str | None = None

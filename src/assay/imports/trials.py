@@ -67,7 +67,7 @@ Outcome = Literal["pass", "fail", "timeout", "error"]
 
 
 class FailureCause(StrEnum):
-    """Why a trial failed, as far as the rules need to know."""
+    """The cause of a trial's failure, as far as the rules need to know."""
 
     NONE = "none"
     AGENT_TIMEOUT = "agent-timeout"
@@ -87,7 +87,7 @@ class ImportOptions:
     agent: str | None = None
     """The agent of every trial, whatever name the files have."""
     attempts: Literal["auto", "runs", "trials"] = "auto"
-    """Whether attempt k of a task is run k (a validator), or trial k of its run."""
+    """The meaning of attempt k of a task: run k (a validator) or trial k of its run; `auto` decides by the files."""
 
     agent_timeout: Literal["fail", "verify"] | None = None
     """The rule of SPEC 2.1; None: the scheme's."""
@@ -115,7 +115,7 @@ class Trial:
     task: str
     trial: int = 1
     resolved: bool | None = None
-    """Whether all tests passed; None: the harness did not record it."""
+    """True if all tests passed; None if the harness did not record it."""
     trouble: FailureCause = FailureCause.NONE
     mode: str = "unset"
     """The harness's own name of the failure, for the report."""
@@ -144,7 +144,7 @@ class Trials:
 
 
 def decide(trial: Trial, agent_timeout: str = "fail", *, leaderboard: bool = False, strict_errors: bool = False) -> Outcome:
-    """What a trial counts as. SPEC 2.1.
+    """The outcome that a trial counts as. SPEC 2.1.
 
     - Tests that ran out of time: timeout. An agent that ran out of time: timeout under "fail"; under "verify" its tests decide.
     - An agent that could not be installed: error, whatever the tests said.
@@ -248,7 +248,7 @@ def threshold_of(text: str | None) -> Decimal | None:
 
 
 def passed(value: object, threshold: Decimal | None, what: str) -> bool | None:
-    """Whether a score is a pass: exactly 1, or at least the threshold; None without a score (null, NaN).
+    """True if a score is a pass: exactly 1, or at least the threshold; None without a score (null, NaN).
 
     A number other than 0 and 1 is refused without a threshold: there is no partial credit, so the user must say what passes.
     Raises BadInput; `what` describes the score in its message.
@@ -303,7 +303,7 @@ MAX_BYTES = 64_000_000
 MAX_ENTRIES = 1_000_000
 """Most files and folders in a folder, at all depths."""
 MAX_DEPTH = 12
-"""How many folders deep results are searched."""
+"""The depth to which folders are searched for results."""
 
 
 @dataclass

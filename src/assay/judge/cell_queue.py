@@ -46,17 +46,17 @@ class CellPool(Protocol[C, R]):
         """Whether one more cell can begin."""
 
     def begin(self, attempt: Attempt[C]) -> None:
-        """Begin a cell; what comes of it is heard later."""
+        """Begin a cell; `listen` returns its report later."""
 
     def listen(self, seconds: float) -> Iterator[Report[C, R] | None]:
-        """What ends within so many seconds. None: something ended, and a cell can begin while its report is made."""
+        """The reports that come within so many seconds. None: a cell ended, and another can begin while its report is made."""
 
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""
 
 
 class MissingCells(Collection[C]):
-    """Those of some cells that are not done. They are told apart whenever one goes through them, and never all in memory."""
+    """The cells of a collection that are not done. Each pass filters the collection anew: they are never all in memory."""
 
     def __init__(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> None:
         self._whole, self._done = whole, done
@@ -84,7 +84,7 @@ class CellQueue(Generic[C]):
         self._ready = deque[Attempt[C]]()
         self._later: list[tuple[float, int, Attempt[C]]] = []
         self.held: dict[tuple[object, ...], Attempt[C]] = {}
-        """What another driver has, by key."""
+        """The attempts at cells that another driver has, by key."""
         self._numbers = itertools.count()
         self.going: dict[C, Attempt[C]] = {}
 
@@ -94,7 +94,7 @@ class CellQueue(Generic[C]):
         return bool(self._next is not None or self._ready or self._later or self.held or self.going)
 
     def take(self) -> Attempt[C] | None:
-        """The next to begin; None if nothing can. What is due again comes first: it would make the end late, and fill memory."""
+        """The next to begin; None if nothing can. A retry that is due comes first: it would delay the end, and fill memory."""
         while self._later and self._later[0][0] <= time.monotonic():
             self._ready.append(heapq.heappop(self._later)[2])
         if self._ready:

@@ -1,4 +1,4 @@
-"""Who takes part, as one validator sees it: whose submission counts, whom it is drawn for, what has evidence. SPEC 2, 3.0, 7."""
+"""The participants as one validator sees them: submissions that count, the validator's draw and its evidence. SPEC 2, 3.0, 7."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Done = TypeVar("Done")
 
 
 class HandedIn(Protocol):
-    """What a participant submitted: files with a digest."""
+    """The submitted files of a participant, with their digest."""
 
     @property
     def digest(self) -> str:
@@ -60,7 +60,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Submissions(Generic[T]):
-    """What participants submitted, by submission.
+    """The submitted files of participants, by the submission's digest.
 
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
     """
@@ -72,7 +72,7 @@ class Submissions(Generic[T]):
 
 @dataclass(frozen=True)
 class Written(Generic[Done]):
-    """What the evidence in a competition's folder says of one validator."""
+    """The evidence in a competition's folder, as far as a run of one validator needs it."""
 
     done: frozenset[Done]
     epoch: int | None
@@ -98,7 +98,7 @@ def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = (
 
 
 def counting(participants: Iterable[Participant]) -> list[Participant]:
-    """Those whose submission counts, in the order given: of several with the same one the earliest only. SPEC 2."""
+    """The participants whose submission counts, in the order given: of several with the same one only the earliest. SPEC 2."""
     listed = [one for one in participants if one.submission]
     first: dict[str, Participant] = {}
     for one in sorted(listed, key=arrived):
@@ -109,7 +109,7 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
 ) -> Submissions[T]:
-    """What is here of those whose submission counts; wanted: keys to which it is narrowed. Raises BadInput if it is nobody's."""
+    """The files of submissions that count; wanted: keys of participants, empty for all. Raises BadInput if no files are here."""
     found: dict[str, T] = {}
     absent: list[str] = []
     here: list[Participant] = []
@@ -131,9 +131,9 @@ def submitted(
 def handed_in(
     place: Path, participant: Participant, load: Callable[[Path], T], others: Callable[[Path], Iterable[T]]
 ) -> T | None:
-    """What a participant submitted, out of a folder of such; None if it is not there.
+    """The files that a participant submitted, out of a folder of submissions; None if they are not there.
 
-    others: those that are called by something else than their digest. Raises BadInput if its files are not what was submitted.
+    others: those that are called by something else than their digest. Raises BadInput if the files are not those submitted.
     """
     folder = place / short(participant.submission)
     if not folder.is_dir():
@@ -172,7 +172,7 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
 
 
 def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int], epoch: int) -> list[Participant]:
-    """Those of `here` whose submissions are this validator's to judge. SPEC 3.0.
+    """The participants of `here` whose submissions are this validator's to judge. SPEC 3.0.
 
     epoch: of the evidence that is to come; a submission that is not in `first`, and has no accepted_epoch, is accepted in it.
     Raises BadInput where the randomness of an epoch is missing.

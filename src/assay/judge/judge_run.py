@@ -1,4 +1,4 @@
-"""One run of any judge: what has no evidence of a validator yet is planned, judged, tried again, stored and summed up.
+"""One run of any judge: cells without evidence of a validator are planned, judged, tried again, stored and summed up.
 
 A judge is a subclass of `JudgeRun`: it says which cells there are, judges one, and has the words of the summary. `carry_out` does
 the rest, in this order:
@@ -7,8 +7,8 @@ the rest, in this order:
 - It plans the cells without evidence, less those of participants for whom `assign` drew other validators. SPEC 3.0.
 - It judges `jobs` cells at a time. An infrastructure error is tried again after 2, 8, 32 … seconds, a bounded number of times.
   Then the cell is left missing: an error is no evidence, and never scored as a failure.
-- It judges on this machine, or where the engine of the options does (`stations`). Which it is changes nothing else: what is
-  judged elsewhere comes back to the run, which alone writes evidence.
+- It judges on this machine, or where the engine of the options does (`stations`). This changes nothing else: results
+  from elsewhere come back to the run, which alone writes evidence.
 - A result is on the disk before it counts; a run that is stopped or killed goes on where it was.
 - Ctrl-C and SIGTERM end it cleanly, if it runs in the main thread: the summary then says `stopped`.
 """
@@ -56,9 +56,9 @@ class JudgeRun(Generic[C, R]):
     """A run of one judge. A subclass has `cells` and `judge`; everything else has a default that fits a simple judge."""
 
     unit: ClassVar[str] = "trial"
-    """What is counted."""
+    """The noun for a cell."""
     submission: ClassVar[str] = "agent"
-    """What a participant hands in."""
+    """The noun for a submission."""
     retries: ClassVar[bool] = True
     """Whether an error is tried again; not where the judge does that by itself."""
 
@@ -74,7 +74,7 @@ class JudgeRun(Generic[C, R]):
         self.here: Sequence[Participant] = ()
         """Participants whose submission counts, and is here."""
 
-    # What a judge says
+    # Methods for a judge to override
 
     def open(self) -> Entries:
         """Read the competition and set `here`; raises BadInput for whatever is wrong with it, before anything is judged."""
@@ -109,7 +109,7 @@ class JudgeRun(Generic[C, R]):
     def cells(self, wanted: Sequence[Participant]) -> Collection[C]:
         """Everything there is to judge of these participants, in the order in which it is judged.
 
-        Where that is much, a collection that makes each cell anew whenever it is gone through: they are never all in memory.
+        For many cells, return a collection that makes each cell anew in every pass: they are never all in memory.
         """
         raise NotImplementedError
 
@@ -129,15 +129,15 @@ class JudgeRun(Generic[C, R]):
         raise NotImplementedError
 
     def service(self) -> AbstractAsyncContextManager[Any]:
-        """What an `async` judge holds open while it judges."""
+        """The context that an `async` judge holds open while it judges."""
         return nullcontext()
 
     def workers(self, cells: Collection[C]) -> CellPool[C, R]:
-        """What judges the cells on this machine: coroutines or threads of this process."""
+        """The pool that judges the cells on this machine: coroutines or threads of this process."""
         return _InProcess(self, min(self.options.jobs, len(cells)))
 
     def station(self) -> StationSpec:
-        """What judges the cells on other machines. Raises BadInput for a judge that works on one only."""
+        """The station that judges the cells on other machines. Raises BadInput for a judge that works on one only."""
         hint = "leave --engine out: this machine judges"
         raise BadInput(f"the judge of {self.seen.scheme.kind.name!r} works on one machine", field="--engine", hint=hint)
 
@@ -146,7 +146,7 @@ class JudgeRun(Generic[C, R]):
         raise NotImplementedError
 
     def report(self, attempt: Attempt[C], heard: Heard) -> Report[C, R]:
-        """What an errand came to. Raises AssayError and OSError, which make the cell an error."""
+        """The report on an attempt, from the end of its errand. Raises AssayError and OSError, which make the cell an error."""
         if heard.trouble:
             return Report(attempt.cell, self.failed(attempt.cell, heard.trouble), final=heard.final)
         return Report(attempt.cell, heard.reply)
@@ -191,7 +191,7 @@ class JudgeRun(Generic[C, R]):
         whose = {"participant": cell.participant, "submission": submission, "observed_at": datetime.now(UTC)}
         return self.seen.scheme.kind.record.model_validate(common | whose | own)
 
-    # What the run does
+    # The course of the run
 
     def carry_out(self) -> RunSummary:
         """Judge what is missing; raises BadInput and RunBusy before anything is judged, AssayError where nothing can be."""
@@ -243,7 +243,7 @@ class JudgeRun(Generic[C, R]):
         return self.planned(whole, written.done | recovered)
 
     def planned(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> Collection[C]:
-        """Those of all cells that are not done; says how many there are."""
+        """The cells that are not done; tells their number."""
         missing = MissingCells(whole, done)
         self.summary.in_ledger = sum(cell.key in self._in_ledger for cell in whole) if self._in_ledger else 0
         self.summary.planned = len(missing)
@@ -300,7 +300,7 @@ class JudgeRun(Generic[C, R]):
             self._look_at = time.monotonic() + HELD
 
     def _claimed(self, queue: CellQueue[C], attempt: Attempt[C]) -> bool:
-        """Whether this driver may judge a cell now; what another driver has waits until that one has it no more."""
+        """Claim a cell; False if this driver must not judge it now. A cell of another driver waits until that one gives it up."""
         if self.options.leases is None:
             return True
         claim = self.options.leases.claim(attempt.cell.key)

@@ -1,4 +1,4 @@
-"""Which judge makes evidence: the entry point in the group `assay.judges` that is called as the kind, or as `[judge] use` says.
+"""The judge that makes evidence: the entry point in the group `assay.judges` named as the kind, or as `[judge] use` says.
 
 Assay's own judges are found in the same way as those of other packages.
 """
@@ -29,7 +29,7 @@ class JudgeFunction(Protocol):
 
 
 def exists(kind: str, use: str | None = None) -> bool:
-    """Whether evidence is made here: False if it comes from elsewhere, as scores that are given do."""
+    """Whether a judge here makes the evidence: False if it comes from elsewhere, as scores that are given do."""
     return use is not None or bool(plugins(GROUP, kind))
 
 

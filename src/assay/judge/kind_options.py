@@ -42,7 +42,7 @@ __all__ = [
 
 
 class SandboxName(StrEnum):
-    """Where agents run."""
+    """The sandboxes that agents can run in."""
 
     bubblewrap = "bubblewrap"
     containers = "containers"
@@ -84,15 +84,15 @@ class TaskOptions:
     reuse: bool = False
     """Let bubblewrap use a box's folder again, unless the scheme wants a new box for every trial."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """What agents may be given, by name."""
+    """The variables that agents may get, by name."""
     model: ModelAccess | None = None
-    """What agents may ask."""
+    """The model that agents may ask."""
     calibrate: int = 1
-    """How often a task's solution has to pass here, and doing nothing to fail, before the task judges anybody."""
+    """The number of times that a task's solution must pass here, and doing nothing must fail, before the task judges anybody."""
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> TaskOptions:
-        """What was given on the command line, by `kind.Option.key`; keys and addresses of models are in the environment."""
+        """The options from the command line, by `kind.Option.key`; keys and addresses of models are in the environment."""
         return cls(
             tasks=values["tasks"],
             only=values["task"] or (),
@@ -129,7 +129,7 @@ def containers_engine(said: str | None) -> str | None:
 
 
 def where_judged(values: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What `--engine` and `--address` say of where it is judged: the engine's name, and a cluster's address."""
+    """The engine's name and the cluster's address, by `--engine` and `--address`; `local` for this machine."""
     said = values.get("engine")
     return ("local" if said is None or containers_engine(said) else str(said)), values.get("address")
 

@@ -51,7 +51,7 @@ def short(digest: str) -> str:
 
 
 def evidence_file(competition: Path, validator: str) -> Path:
-    """Where the runs of a validator write their evidence."""
+    """The file into which the runs of a validator write their evidence."""
     return competition / "evidence" / f"run-{segment(validator)}.jsonl"
 
 
@@ -152,9 +152,9 @@ def _locked(number: int) -> bool:
 
 
 def _alive(number: int) -> bool:
-    """Whether the run that wrote its process number into the lock lives; without a number it does, or is about to begin.
+    """True if the run that wrote its process number into the lock lives; without a number it does, or is about to begin.
 
-    One that is dead and that nobody has reaped yet still has its number.
+    A dead process that nobody has reaped yet still has its number.
     """
     said = os.pread(number, 20, 0)
     if not said.isdigit():

@@ -1,4 +1,4 @@
-"""What every judge's run is told and tells: its options, the cells it judges, events while it goes on, and the summary.
+"""The interface of every judge's run: its options, the cells it judges, events while it goes on, and the summary.
 
 The run itself is in `assay.judge.judge_run`.
 """
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 ATTEMPTS = 3
-"""How often one cell is begun before its error is left as it is."""
+"""The number of times that one cell is begun before its error is left as it is."""
 DELAY = 2.0
 """Seconds before the second attempt."""
 
@@ -58,7 +58,7 @@ class Cell(Protocol):
 
     @property
     def parts(self) -> Mapping[str, str]:
-        """What else tells it from others of this participant, by name, in the order in which it is shown."""
+        """The values that tell it from other cells of this participant, by name, in the order in which they are shown."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -68,19 +68,19 @@ class Cell(Protocol):
 
 
 class CellResult(Protocol):
-    """How one cell ended."""
+    """The result of one cell."""
 
     @property
     def outcome(self) -> str:
-        """One word; `error` is what is tried again, and never evidence."""
+        """One word; `error` is tried again, and is never evidence."""
 
     @property
     def reason(self) -> str:
-        """Why, in one word or number; `pass` needs none."""
+        """The reason, in one word or number; `pass` needs none."""
 
     @property
     def message(self) -> str:
-        """What the trouble was; empty unless the outcome is error."""
+        """The trouble; empty unless the outcome is `error`."""
 
 
 @dataclass(frozen=True)
@@ -130,13 +130,13 @@ def backoff(attempt: int, delay: float, *, factor: float = 4.0, longest: float =
 
 
 class CellChoice(Protocol):
-    """Which cells a run judges, in which order, and when it has enough. Without one, it judges all that have no evidence."""
+    """The choice of the cells that a run judges, their order, and the end. Without one, it judges all that have no evidence."""
 
     def chosen(self, cells: Collection[Any]) -> Collection[Any]:
-        """Those of all cells that may be needed, in the order in which they are judged."""
+        """The cells that may be needed, in the order in which they are judged."""
 
     def saw(self, key: tuple[object, ...], outcome: str) -> None:
-        """Note what is known of a cell, by its key: from evidence, from a result, or `error` where it is left missing."""
+        """Note the outcome of a cell, by its key: from evidence, from a result, or `error` where it is left missing."""
 
     @property
     def enough(self) -> bool:
@@ -145,13 +145,13 @@ class CellChoice(Protocol):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is carried out, for every judge."""
+    """The options of a run, for every judge."""
 
     jobs: int = 1
     epoch: int | None = None
     """Of the evidence; None: the highest that there is evidence of, or 1."""
     since: int | None = None
-    """The first epoch that is open, where there is a ledger; what is before is settled."""
+    """The first epoch that is open, where there is a ledger; earlier ones are settled."""
     attempts: int = ATTEMPTS
     delay: float = DELAY
     participants: Sequence[str] = ()
@@ -161,11 +161,11 @@ class RunOptions:
     done: frozenset[tuple[object, ...]] = frozenset()
     """Keys of cells that are not judged, although their evidence is not here: the ledger has it."""
     engine: ErrandEngine | None = None
-    """Where it is judged, if not on this machine."""
+    """The engine that judges on other machines; None: this machine judges."""
     leases: Leases | None = None
-    """Who judges what, where several machines judge for one validator and share a ledger."""
+    """The claims on cells, where several machines judge for one validator and share a ledger."""
     choice: CellChoice | None = None
-    """What is judged; None: all that has no evidence."""
+    """The choice of cells; None: all that have no evidence."""
     own: Any = field(default_factory=dict)
     """The options that only this kind of judge has, as `kind.Kind.settings` makes them of the command line's."""
 
@@ -180,38 +180,38 @@ class RunOptions:
 
 @dataclass
 class RunSummary:
-    """What came of a run."""
+    """The result of a run."""
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
     errors: list[tuple[Cell, str]] = field(default_factory=list)
-    """What is still missing after all attempts, and why."""
+    """The cells that are still missing after all attempts, and why."""
     absent: tuple[str, ...] = ()
     """Participants of whom there is nothing here that could be judged."""
     others: tuple[str, ...] = ()
     """Participants for whom `assign` drew other validators, who were not judged."""
     in_ledger: int = 0
-    """How many were left out because of `RunOptions.done` alone."""
+    """The number of cells that were left out because of `RunOptions.done` alone."""
     stopped: bool = False
     epoch: int = 1
     unit: str = "trial"
-    """What is counted."""
+    """The noun for a cell."""
     submission: str = "agent"
-    """What a participant hands in."""
+    """The noun for a submission."""
     remarks: list[str] = field(default_factory=list)
-    """Sentences on what else the run came to."""
+    """Further sentences on the results of the run."""
     table: Sequence[Mapping[str, str]] = ()
-    """What stands now, for a judge whose evidence is worth a table: rows of cells by the name of their column."""
+    """The present standings, for a judge whose evidence is worth a table: rows of cells by the name of their column."""
 
     @property
     def judged(self) -> int:
-        """How many have evidence now and had none before."""
+        """The number of cells that have evidence now and had none before."""
         return sum(self.outcomes.values())
 
 
 @dataclass
 class Stop:
-    """How often somebody asked for the end."""
+    """The number of requests to end the run."""
 
     asked: int = 0
 

@@ -1,11 +1,11 @@
-"""How a cell is judged on another machine: what a judge hands to an engine, and what it gets back.
+"""The judging of a cell on another machine: the errand that a judge hands to an engine, and the reply that it gets back.
 
     judge ─Errand─▶ engine ─▶ a station on some node ─reply, files─▶ engine ─Heard─▶ judge
 
 - A station is the judge's own object on a node: it is opened once in a process there, and carries out one errand after the other.
-- What an errand needs of the competition travels as parcels: folders by digest, which a node fetches once.
+- The files of the competition that an errand needs travel as parcels: folders by digest, fetched once by a node.
 - An engine decides where an errand is carried out, and carries it out elsewhere if that node is lost. It neither reads evidence
-  nor writes it: that is the run's, which holds the validator's lock. So what an engine does twice still counts once.
+  nor writes it: that is the run's, which holds the validator's lock. So an errand that is carried out twice still counts once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 BOUNDS = tree.Bounds(64 << 30, 1_000_000)
-"""Of a parcel. What is in it was checked by narrower bounds when the competition was read."""
+"""The limits of a parcel. Its content was checked by narrower limits when the competition was read."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an errand takes of a node."""
+    """The resources that an errand takes of a node."""
 
     cpus: float = 1.0
     memory: int = 0
@@ -78,7 +78,7 @@ class Errand:
 
 @dataclass(frozen=True)
 class StationSpec:
-    """Which station carries errands out: `module:name` of a callable that gets the settings. settings: what can be pickled."""
+    """The station that carries errands out: `module:name` of a callable that gets the settings, which can be pickled."""
 
     entry: str
     settings: Any
@@ -95,18 +95,18 @@ class StationSpec:
 
 @dataclass(frozen=True)
 class ErrandDone:
-    """What a station made of an errand. cpu: seconds of the processor that it took."""
+    """A station's reply to an errand. cpu: seconds of the processor that it took."""
 
     reply: Any
     cpu: float = 0.0
 
 
 Ticket = tuple[str, float]
-"""Which bucket gave it, and for when."""
+"""The name of the bucket that gave it, and the time that it is for."""
 
 
 class Turn(NamedTuple):
-    """Which turn a request has at a service."""
+    """The turn of a request at a service."""
 
     seconds: float
     """Until then; 0: now."""
@@ -139,7 +139,7 @@ class Station(Protocol):
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of an errand: a reply with its files, or why there is none. final: another attempt would not help."""
+    """The end of an errand: a reply with its files, or why there is none. final: another attempt would not help."""
 
     number: int
     reply: Any = None
@@ -149,42 +149,42 @@ class Heard:
 
 
 class Crew(Protocol):
-    """Those who carry out the errands of one run."""
+    """The workers that carry out the errands of one run."""
 
     def idle(self) -> bool:
         """Whether one more errand may be sent: as many are under way as keep all nodes busy, and not more."""
 
     def send(self, number: int, errand: Errand) -> None:
-        """Have an errand carried out; what comes of it is heard later, under its number."""
+        """Have an errand carried out; `hear` returns its end later, under its number."""
 
     def hear(self, seconds: float) -> Iterator[Heard]:
-        """What ends within so many seconds."""
+        """The errands that end within so many seconds."""
 
     def close(self, *, now: bool) -> None:
         """Give up what goes on, and clear up after it; now: without waiting for that."""
 
     def remarks(self) -> Iterable[str]:
-        """Sentences on what happened beside the errands, after the end."""
+        """Sentences on other events of the run, after the end."""
 
 
 class ErrandEngine(Protocol):
-    """Where the errands of runs are carried out. Without one a run uses this machine."""
+    """An engine that carries out the errands of runs. Without one a run uses this machine."""
 
     def crew(self, spec: StationSpec) -> Crew:
-        """Open one. Raises AssayError."""
+        """Open a crew. Raises AssayError."""
 
 
 Claim = Literal["ours", "held", "done"]
 
 
 class Leases(Protocol):
-    """Who judges what, of several drivers of one validator that share a ledger. See `ledger.leases`."""
+    """The claims on cells by several drivers of one validator that share a ledger. See `ledger.leases`."""
 
     def claim(self, key: tuple[object, ...]) -> Claim:
         """Take a cell, by its key: `held` if another driver has it now, `done` if the ledger has its record."""
 
     def held(self, keys: Collection[tuple[object, ...]]) -> Collection[tuple[object, ...]]:
-        """Those of some cells that another driver still has: one look at all of them, which claims none."""
+        """The cells, out of some, that another driver still has: one look at all of them, which claims none."""
 
     def renew(self) -> None:
         """Keep what was claimed, when it is time."""

@@ -1,6 +1,6 @@
 """Making something the current submission of a participant: participants.csv says whose it is, and since when. SPEC 2, 7.
 
-Where the competition has a ledger, it is told first; what stops after that is made up for when it is submitted again.
+If the competition has a ledger, the submission is recorded there first. If the rest then fails, submitting it again completes it.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def flush(folder: Path) -> None:
 
 
 def _handed_in(competition: Path, participant: str, submission: str, epoch: int | None, when: str) -> Submission | None:
-    """What the competition's ledger has of it now; None if there is no ledger."""
+    """Record the submission in the competition's ledger, and return its entry; None if there is no ledger."""
     if not present(competition / "ledger.toml"):
         if epoch is not None:
             raise BadInput("the competition has no ledger to say it to", field="epoch", hint="leave it out")

@@ -30,12 +30,12 @@ class Alarm:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes it the same alarm at the next look."""
+        """The identity of the alarm from one look to the next."""
         return self.code, self.about
 
     @property
     def sentence(self) -> str:
-        """What is wrong and what to do, in one line."""
+        """The fault and the remedy, in one line."""
         return f"{self.what}; {self.hint}" if self.hint else self.what
 
     @property
@@ -46,7 +46,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class AlarmChange:
-    """What changed from one look to the next: alarms that began, and alarms that are over, each with the time since when."""
+    """The change from one look to the next: alarms that began, and alarms that are over, each with the time since when."""
 
     begun: tuple[tuple[Alarm, float], ...] = ()
     over: tuple[tuple[Alarm, float], ...] = ()

@@ -97,12 +97,12 @@ class ChainCheck:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a watch remembers from one look to the next.
+    """The state that a watch keeps from one look to the next.
 
-    epoch, outcome, at: the last try, its outcome, and when. failures: how many tries in a row failed. pulse, pulse_at: the last
-    known pulse, and when it came. shut: why the chain has no place for our key, by its last answer. checked: the last check of
-    what is published. away: since when ledger or node do not answer. broken: why nothing can be published at all. fault: a fault
-    of the program at the last try.
+    epoch, outcome, at: the last try, its outcome, and when. failures: the number of failed tries in a row. pulse, pulse_at: the
+    last known pulse, and when it came. shut: why the chain has no place for our key, by its last answer. checked: the last check
+    of the published weights. away: since when ledger or node do not answer. broken: why nothing can be published at all. fault: a
+    fault of the program at the last try.
     """
 
     epoch: int | None = None
@@ -169,7 +169,7 @@ def to_check(facts: Facts, memory: Memory, now: float) -> int | None:
 
 
 def _due(facts: Facts, memory: Memory, now: float, every: float) -> float:
-    """When the waiting epoch is tried next."""
+    """The time at which the waiting epoch is tried next."""
     if memory.epoch != facts.waiting or memory.outcome is None or memory.at > now:
         return now
     longest = memory.at + MOST * every
@@ -223,7 +223,7 @@ _ASK = "`assay publish` shows what would be sent, and what prevents it"
 
 
 def _locked(pulse: Pulse | None, outcome: Outcome | None) -> bool:
-    """Whether the chain has a commitment that it need not have opened yet. A tempo after its block it should have opened it."""
+    """True if the chain has a commitment that it need not have opened yet. A tempo after its block it should have opened it."""
     if not isinstance(outcome, Sent) or outcome.opens is None:
         return False
     return pulse is None or pulse.now <= outcome.opens + pulse.tempo

@@ -1,4 +1,4 @@
-"""What a process shows of itself: a page of one HTML file, and metrics in Prometheus' text format. A watch and the nodes use it.
+"""The status that a process shows: a page of one HTML file, and metrics in Prometheus' text format. A watch and the nodes use it.
 
 The page has no script and names no other file: it can be opened from the disk, and any web server can hand it out. The browser
 reads it again after some seconds. Its colours and sizes are those of the competition's pages (`serve/static/style.css`). The
@@ -33,7 +33,7 @@ Family = tuple[str, str, str, Samples]
 """Metrics of one name: the name, `gauge` or `counter`, what it is, and (labels, value) rows; None is not known, and left out."""
 PAGE_BEGIN = b"<!doctype html>"
 METRICS_BEGIN = b"# HELP assay_"
-"""What the files begin with: a file that begins otherwise was not written by Assay, and is not replaced."""
+"""The beginnings of the files: a file that begins otherwise was not written by Assay, and is not replaced."""
 
 _HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -43,7 +43,7 @@ class Overtaken(AssayError):
 
 
 class JournalLines(Protocol):
-    """Where a journal's lines are stored. Lines come without their line ends, and a line is stored completely or not at all."""
+    """The storage of a journal's lines. Lines come without their line ends, and a line is stored completely or not at all."""
 
     @property
     def name(self) -> Path | str:
@@ -237,7 +237,7 @@ def journal_of(folder: Path, target: str) -> Journal:
 
 @dataclass
 class SendHistory:
-    """What happened to one subject and plan: its states in order without repetition, its first entry and its last."""
+    """The history of one subject and plan: its states in order without repetition, its first entry and its last."""
 
     subject: str
     first: JournalEntry

@@ -159,7 +159,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What would be sent for one participant: its account on the chain, and the value as shown to people."""
+    """The line of a plan for one participant: its account on the chain, and the value as shown to people."""
 
     participant: str
     account: str
@@ -168,7 +168,7 @@ class Line:
 
 @dataclass(frozen=True)
 class PublishPlan:
-    """What would be sent for a settled epoch: `content` as JSON, and `lines` for people.
+    """The plan of what is sent for a settled epoch: `content` as JSON, and `lines` for people.
 
     left_out: participants for whom nothing would be sent, each with the reason.
     """
@@ -228,7 +228,7 @@ class Publisher(Protocol):
     """
 
     def plan(self, epoch: SettledEpoch) -> PublishPlan:
-        """What would be sent. Needs neither keys nor a network. Raises BadInput if no chain could accept it."""
+        """The plan for an epoch. Needs neither keys nor a network. Raises BadInput if no chain could accept it."""
 
     def compare(self, plan: PublishPlan) -> Comparison:
         """The plan compared with the chain's present values. Needs no keys. Raises Unreachable."""

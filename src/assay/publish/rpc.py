@@ -40,7 +40,7 @@ WEBSOCKET_PARTS = 200_000
 CLOSE_SECONDS = 1.0
 """Seconds that a websocket's reading thread may take to end after the connection is closed."""
 TRIES = 3
-"""How often a question is asked over HTTP."""
+"""The number of times that a question is asked over HTTP."""
 PAUSE = 0.2
 """Seconds before the second try."""
 _HEX = re.compile("0x[0-9a-fA-F]*")

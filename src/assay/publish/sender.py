@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 BEGINNINGS = 5
-"""How many attempts one command begins, if another transaction uses the nonce or an attempt expires."""
+"""The number of attempts that one command begins, if another transaction uses the nonce or an attempt expires."""
 T = TypeVar("T")
 AttemptT = TypeVar("AttemptT", bound="ChainAttempt")
 Prepare = Callable[[], T | Outcome]
@@ -180,7 +180,7 @@ class AttemptEnded:
 Seen = Outcome | AttemptEnded | Waiting
 """The result of one look at an attempt. An outcome ends the command, and the attempt stays under way."""
 Known = Outcome | tuple[AttemptT, AttemptEnded]
-"""What is known of a plan before anything is prepared: an outcome, or an earlier attempt with its end, to be written down."""
+"""The state of a plan before anything is prepared: an outcome, or an earlier attempt with its end, to be written down."""
 
 
 class Following(Generic[AttemptT, T]):
@@ -221,7 +221,7 @@ class Chain(ABC, Generic[AttemptT, T]):
         """See `ChainAttempt.owner`. Attempts with another owner are never touched."""
 
     def wrong(self) -> Outcome | None:
-        """Why nothing may be sent there at all, for example because the node is of another chain. None if all is right."""
+        """The reason why nothing may be sent there at all, such as a node of another chain. None if all is right."""
         return None
 
     def known(self, attempts: list[AttemptT], plan: str) -> Known[AttemptT] | None:
@@ -354,7 +354,7 @@ def _add(journal: Journal, attempt: ChainAttempt, state: str, more: dict[str, An
 
 
 def _waiting(attempt: ChainAttempt, why: str) -> Outcome:
-    """What is known of an attempt when there is no more time to wait."""
+    """The outcome of an attempt when there is no more time to wait."""
     if attempt.transaction in attempt.sent and not why:
         return Sent(attempt.transaction)
     return Unknown(f"{why or 'no node has accepted it yet'}; run this command again to continue", attempt.transaction)

@@ -251,7 +251,7 @@ def _fault(error: Exception) -> str:
 
 
 def _time_of(entry: JournalEntry) -> float:
-    """When an entry was written."""
+    """The time at which an entry was written."""
     return instant(entry.get("at")).timestamp()
 
 
@@ -281,7 +281,7 @@ def metrics(report: WatchReport) -> str:
 
 
 PAGE_LINES = 30
-"""How many of the last tries the page shows."""
+"""The number of the last tries that the page shows."""
 
 
 def page(report: WatchReport, refresh: float) -> str:

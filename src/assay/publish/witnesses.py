@@ -40,10 +40,10 @@ FORKS = "forks"
 
 @dataclass(frozen=True)
 class CosignedCheckpoint:
-    """What the witnesses said of one checkpoint. names: of the policy file.
+    """The witnesses' answers about one checkpoint. Names are those of the policy file.
 
-    reached: they are a quorum, so it is stored and shown. failed: name → why there is no cosignature; those that were still asked
-    when the quorum was reached are left out. evidence: files that show another history of the log.
+    reached: they are a quorum, so it is stored and shown. failed: name → why there is no cosignature; witnesses that were still
+    being asked when the quorum was reached are left out. evidence: files that show another history of the log.
     """
 
     size: int
@@ -77,7 +77,7 @@ def policy_of(ledger: Ledger) -> Policy | None:
 
 
 class LogWitnesses:
-    """The witnesses of one log. seconds: for all of them together, at one checkpoint. What each has signed is remembered."""
+    """The witnesses of one log. seconds: for all of them together, at one checkpoint. It remembers the size that each signed."""
 
     def __init__(self, policy: Policy, *, seconds: float = SECONDS) -> None:
         self.policy, self.seconds = policy, seconds

@@ -226,7 +226,7 @@ class ProblemText:
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What a service needs to start. dstack: its endpoint; None: the usual one. tell: prints one line."""
+    """The settings with which a service starts. dstack: its endpoint; None: the usual one. tell: prints one line."""
 
     competition: Path
     listen: str

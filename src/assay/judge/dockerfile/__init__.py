@@ -290,13 +290,13 @@ class Context:
 
     @classmethod
     def open(cls, folder: Path, *, bounds: tree.Bounds = tree.OURS) -> Context:
-        """What is in a folder; raises BadInput for a .dockerignore that cannot be read, and as `tree.walk`."""
+        """The build context of a folder; raises BadInput for a .dockerignore that cannot be read, and as `tree.walk`."""
         ignored = _Ignore.read(folder)
         found = (entry for entry in tree.walk(folder, bounds=bounds) if entry.path != ".")
         return cls(folder, {entry.path: entry for entry in found if not ignored.leaves_out(entry.path)})
 
     def placed(self, step: Copy, file: Path | str | None = None) -> tuple[Placed, ...]:
-        """What a COPY puts where, each folder before its entries. Raises BadInput for a source that is missing or outside."""
+        """The files that a COPY makes, each folder before its own. Raises BadInput for a source that is missing or outside."""
         place = Place(file, step.line)
         matches = [match for source in step.sources for match in self._matching(source, place)]
         into = step.into or len(matches) > 1

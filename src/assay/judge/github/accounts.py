@@ -11,7 +11,7 @@ the link; the place of publication shows that the account does.
 
 - The signature is the participant's, the gist or comment is the account's, and the statement names both, by the account's id.
 - An account belongs to one participant. If two have a valid statement about it, the one that was published earlier counts.
-- A deleted gist or comment ends the link. What was counted stays.
+- A deleted gist or comment ends the link. Counted issues stay.
 - While a participant's link cannot be read, no other participant gets that account: which of the two is earlier is not known.
 """
 
@@ -134,7 +134,7 @@ def parse_location(url: str, place: Place) -> GistLocation | CommentLocation:
 
 PREDICATE = "assay:account/v1"
 MOST_BLOCKS = 100
-"""How many statements of one text are examined."""
+"""The number of statements of one text that are examined."""
 
 _BEGIN, _END = "-----BEGIN ASSAY ACCOUNT-----", "-----END ASSAY ACCOUNT-----"
 _BLOCK = re.compile(rf"^{_BEGIN}[ \t\r]*\n[ \t\r]*(\{{[^\n]*\}})[ \t\r]*\n[ \t\r]*{_END}[ \t\r]*$", re.MULTILINE)

@@ -22,7 +22,7 @@ PAGE_ENTRIES = 100
 MOST_PAGES = 1000
 """Pages of one list."""
 MOST_READINGS = 5
-"""How often a list is read until two readings agree."""
+"""The number of times that a list is read until two readings agree."""
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 - A repository is read whole, or nothing is written about it: then it is an error of this run, and never scored as zero.
 - Records are of epochs that are over, by GitHub's clock. One reading serves all of them.
-- What was written stays. Where GitHub now tells another history of an epoch that has its record, the run says so.
+- A written record stays. If GitHub now tells another history of an epoch that has its record, the run says so.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def _stored_event(one: LabelEvent) -> StoredEvent:
 
 
 LISTED_NAMES = 5
-"""How many names a sentence lists."""
+"""The number of names that a sentence lists."""
 
 FourCounts = tuple[int, int, int, int]
 """valid, invalid, revoked_valid, revoked_invalid."""
@@ -235,7 +235,7 @@ def _name_list(names: Iterable[str]) -> str:
 
 
 LISTED_ISSUES = 12
-"""How many issues a row lists."""
+"""The number of issues that a row lists."""
 
 
 @dataclass(frozen=True)

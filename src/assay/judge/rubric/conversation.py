@@ -46,7 +46,7 @@ class NamedModel:
         return {**PARAMETERS, "max_tokens": self.model.max_tokens}
 
     def document(self) -> dict[str, Any]:
-        """How the model is asked, for a judgement's document."""
+        """The model and its settings, as a judgement's document has them."""
         return {"asked": self.name, **self.model.model_dump(mode="json")}
 
 
@@ -121,7 +121,7 @@ class Conversation:
     texts: dict[str, str] = field(default_factory=dict)
     """Digest → text, for all parts of all messages. A repeated text is stored once."""
     gave_up: str | None = None
-    """Why the primary model was given up: a code."""
+    """The reason why the primary model was given up: a code."""
     failed: list[tuple[str, ServiceFailure]] = field(default_factory=list)
     """The models for which the service failed, and how."""
 

@@ -108,7 +108,7 @@ class Exchange:
     fingerprint: str | None
     """`system_fingerprint`."""
     fault: str | None
-    """Why the answer was not accepted: a code; None if it was accepted."""
+    """The reason why the answer was not accepted: a code; None if it was accepted."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,13 @@ class Judgement:
     detectors: tuple[str, ...]
     """Signs of an injection in the solution, sorted. Evidence only: they change no answer."""
     reason: str | None
-    """Why it is unjudged: a code; None if it is judged."""
+    """The reason why it is unjudged: a code; None if it is judged."""
     model: str | None
     """The service's name of the model that gave the answers; None if unjudged."""
     asked: Mapping[str, Mapping[str, Any]]
     """`primary`, `fallback` → how the bounty asks that model: name, names, format, most tokens, time-out."""
     fallback: str | None
-    """Why the fallback model judged: the code with which the primary model was given up. None if the primary judged."""
+    """The reason why the fallback model judged: the code with which the primary was given up. None if the primary judged."""
     parameters: Mapping[str, Any]
     """Parameters of each request, besides model, messages, form and most tokens: temperature 0, seed 42."""
     prompts: str
@@ -213,7 +213,7 @@ class Judgement:
 
 
 def why_fallback(document: Mapping[str, Any]) -> str:
-    """Why the fallback model judged, in words, from a judgement's document; empty if the primary judged."""
+    """The reason why the fallback model judged, in words, from a judgement's document; empty if the primary judged."""
     code = document.get("fallback")
     if code is None:
         return ""

@@ -2,7 +2,7 @@
 
 - Requests to the model service are tried again by the service's client, so a solution is begun once.
 - After the scoring deadline nothing is judged: it could not count.
-- Where the bounty has an enclave, the enclave judges: there are no plain solutions here.
+- If the bounty has an enclave, the enclave judges: there are no plain solutions here.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class RubricOptions:
     """`running.RunOptions.own` of this judge."""
 
     model: ModelAccess | None = None
-    """What answers a rubric."""
+    """The model that answers a rubric."""
     primary: str | None = None
     fallback: str | None = None
-    """What the service calls the two models of a bounty, if not as the bounty does."""
+    """The service's names for the two models of a bounty, where they differ from the bounty's."""
     prices: Mapping[str, Price] = field(default_factory=dict)
     """By the name that the service is asked for."""
     again: bool = False
@@ -62,7 +62,7 @@ class RubricOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> RubricOptions:
-        """What was given on the command line, by `kind.Option.key`; the service's key is in the environment."""
+        """The options from the command line, by `kind.Option.key`; the service's key is in the environment."""
         return cls(
             model=service.of_judges(os.environ, values["model_url"]),
             primary=values["model"],

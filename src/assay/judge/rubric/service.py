@@ -282,7 +282,7 @@ class ModelService:
             return bytes(await response.read())
 
     def _refused(self, error: _StatusError, asked: AskedQuestion) -> Reply | ServiceFailure:
-        """What a status means. Raises _Retry or Unreachable."""
+        """The reply or failure that a status stands for. Raises _Retry or Unreachable."""
         status, host = error.status, self.models.host
         message = service_message(error.said, [self.models.api_key], asked.texts)
         quoted = f": {message}" if message else ""

@@ -21,7 +21,7 @@ __all__ = ["SolutionReply", "SolutionSettings", "SolutionStation"]
 
 @dataclass(frozen=True)
 class SolutionSettings:
-    """What all solutions of a run share. The key of the service is in the models."""
+    """The settings that all solutions of a run share. The key of the service is in the models."""
 
     bounty: Bounty
     problem: str
@@ -31,7 +31,7 @@ class SolutionSettings:
 
 @dataclass(frozen=True)
 class SolutionReply:
-    """What came of a solution: its judgement, or what was spent without one, and why."""
+    """The result of judging a solution: its judgement, or the cost without one, and the reason."""
 
     judgement: Judgement | None
     missing: tuple[JudgingCost, ...] = ()

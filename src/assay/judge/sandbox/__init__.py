@@ -41,7 +41,7 @@ class InfrastructureError(AssayError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one command may use: a limit for each resource."""
+    """The limits of one command, one for each resource."""
 
     seconds: float
     """Wall-clock time."""
@@ -71,7 +71,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Ran:
-    """How a command ended. Either `exit_code` or `stopped` is set, and the other is None."""
+    """The result of a command. Either `exit_code` or `stopped` is set, and the other is None."""
 
     exit_code: int | None
     """0 … 255. A command that signal n ended has 128 + n."""

@@ -32,7 +32,7 @@ _ROOM = 1 << 30
 
 @dataclass(frozen=True)
 class _Tools:
-    """What every box of one sandbox shares."""
+    """The tools that every box of one sandbox shares."""
 
     bwrap: launch.Bwrap
     groups: cgroups.Groups
@@ -147,7 +147,7 @@ class BubbleBox:
         self._box_folder, self._folder, self._owner = folder, folder.folder, folder.owner
         self._limits, self._tools = limits, tools
         self.running = False
-        """Whether a command runs, or was interrupted so that processes of it may be left."""
+        """True if a command runs, or was interrupted so that processes of it may be left."""
 
     def run(
         self,

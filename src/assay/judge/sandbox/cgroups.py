@@ -84,7 +84,7 @@ class Group(Protocol):
 
 @dataclass(frozen=True)
 class Groups:
-    """How this machine enforces limits, and where control groups can be made."""
+    """The machine's way to enforce limits, and the places where control groups can be made."""
 
     kind: Kind
     places: Mapping[str, Path] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class _KernelGroup:
 
 
 def over_with_sockets(folder: Path, sockets: Sockets, most: int, *, second: bool) -> bool:
-    """Whether a group's memory is above a limit, together with data in sockets that the group does not count.
+    """True if a group's memory is above a limit, together with data in sockets that the group does not count.
 
     folder: of the memory controller. second: v2, which counts UDP and TCP itself; v1 counts TCP in another file.
     """
@@ -376,7 +376,7 @@ def _namespace() -> int:
 
 
 def started(pid: int) -> int:
-    """When a process started, in ticks since boot; -1 if no such process is alive. A zombie counts as dead."""
+    """The start of a process, in ticks since boot; -1 if no such process is alive. A zombie counts as dead."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return -1 if fields[0] in (b"Z", b"X") else int(fields[19])

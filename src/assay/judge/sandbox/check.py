@@ -30,7 +30,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class ScriptResult:
-    """How a script ended and what it printed."""
+    """The result of a script, with its output."""
 
     ran: Ran
     out: str
@@ -100,12 +100,12 @@ Check = Callable[[Bench], str]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Whether one check holds."""
+    """The result of one check."""
 
     name: str
     ok: bool
     why: str
-    """What is wrong; empty if the check holds."""
+    """The fault; empty if the check holds."""
 
 
 CHECKS: dict[str, Check] = {}

@@ -85,7 +85,7 @@ class Base:
     """The variables that the image sets, if they are known."""
     workdir: str = "/app"
     source: str = ""
-    """Where it came from, for people."""
+    """The source of the image, for people."""
 
     @property
     def rooted(self) -> Rooted:

@@ -164,7 +164,7 @@ EXT4_IOC_SETVERSION."""
 
 @dataclass(frozen=True)
 class _Processor:
-    """How a processor names itself and its system calls."""
+    """The numbers by which a processor names itself and its system calls."""
 
     code: int
     socket: int

@@ -30,7 +30,7 @@ from assay.judge.sandbox.scratch import Scratch
 __all__ = ["BoxFolder", "Spares"]
 
 _SPARE = 4
-"""How many folders are kept for later boxes."""
+"""The number of folders that are kept for later boxes."""
 _FILES, _BYTES = 500, 1 << 20
 """The most that a box may hold at the start, if its folder is to be reused."""
 _MOST_FILES, _MOST_BYTES = _FILES + 300, 1 << 26
@@ -57,7 +57,7 @@ class _Snapshot:
 
     @property
     def state(self) -> tuple[object, ...]:
-        """What must be the same again in a folder after the entries that were added to it are removed."""
+        """The properties that a folder must have again after the entries that were added to it are removed."""
         info = self.info
         return (
             info.st_dev,
@@ -95,7 +95,7 @@ class _Start:
                 raise tree.TooMuch("is too large to be remembered", file=top)
 
     def passed(self) -> bool:
-        """Whether every later change will show in a ctime; waits for that, but less than a second. Raises OSError."""
+        """Wait, for less than a second, until every later change shows in a ctime; False if it may not. Raises OSError."""
         newest = max(seen.info.st_ctime_ns for seen in self._seen.values())
         for _ in range(_STEPS):
             if self._set_back("").st_ctime_ns > newest:

@@ -34,12 +34,12 @@ from assay.judge.sandbox import Image, InfrastructureError
 INSIDE = 1000
 """The uid and gid that a box's processes see as their own."""
 BOXES = 1024
-"""How many boxes may be open at once on one machine."""
+"""The number of boxes that may be open at once on one machine."""
 _FIRST = (2_000_000_000, 60_200)
-"""Where the range of uids may begin. The second is for hosts with only 65,536 uids, such as containers."""
+"""The numbers at which the range of uids may begin. The second is for hosts with only 65,536 uids, such as containers."""
 
 _LOCKS = Path("/run/assay/users")
-"""Where uids are locked. Only root may write there, and only root takes uids."""
+"""The folder in which uids are locked. Only root may write there, and only root takes uids."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Owner:
     uid: int
     gid: int
     switched: bool
-    """Whether this is another user than Assay's own, to whom files must be given and as whom processes must start."""
+    """True if this is not Assay's own user: then files must be given to it, and processes must start as it."""
 
     @property
     def chown(self) -> tuple[int, int] | None:
@@ -59,7 +59,7 @@ class Owner:
 
 @cache
 def first_number() -> int:
-    """Where the range of uids for boxes begins on this host. Raises InfrastructureError."""
+    """The first uid of the range for boxes on this host. Raises InfrastructureError."""
     mapped = _mapped(Path("/proc/self/uid_map")) & _mapped(Path("/proc/self/gid_map"))
     for first in _FIRST:
         if mapped.holds(first, BOXES) and not _known(first):
@@ -293,7 +293,7 @@ class Root:
         self._link("/".join(self._parts(inside)), target)
 
     def is_folder(self, inside: str) -> bool:
-        """Whether a command can start there, as far as the host can tell. Links are followed as the box would follow them."""
+        """True if a command can start there, as far as the host can tell. Links are followed as the box would follow them."""
         place, left = "", self._parts(inside)
         for _step in range(200):
             if not left:

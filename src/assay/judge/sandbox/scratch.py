@@ -36,7 +36,7 @@ __all__ = ["BEHIND", "Scratch", "kill_named"]
 _LOCK = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _PATIENCE = 60.0
 BEHIND = 8
-"""How many boxes may be in removal at once."""
+"""The number of boxes that may be in removal at once."""
 
 
 class _Removal:

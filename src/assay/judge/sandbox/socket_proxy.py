@@ -21,7 +21,7 @@ __all__ = ["PORT", "Door"]
 
 PORT = 8080
 _MOST = 128
-"""How many connections may be open at once."""
+"""The number of connections that may be open at once."""
 _OWNER_OF = 0xB701
 """The ioctl that opens the user namespace which owns a namespace."""
 _USER, _NETWORK = 0x10000000, 0x40000000

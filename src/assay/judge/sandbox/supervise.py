@@ -143,7 +143,7 @@ _SOON = 0.01
 _PATIENCE = 120.0
 """Seconds to wait for bubblewrap's start and for the death of killed processes, which take milliseconds on a normal machine."""
 _FAILED = (b"bwrap: execvp ", b"bwrap: Can't chdir to ")
-"""How bubblewrap's message begins if the box is well and the command cannot start."""
+"""The beginnings of bubblewrap's message if the box works and the command cannot start."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _ROOT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Load:
-    """What the processes of a box use at one moment."""
+    """The resources that the processes of a box use at one moment."""
 
     tasks: int
     """Processes and threads, without the first process, which is bubblewrap's."""
@@ -109,7 +109,7 @@ class BoxView:
         self.sockets = Sockets(first, handle)
 
     def load(self) -> Load:
-        """What the box's processes use now."""
+        """The resources that the box's processes use now."""
         tasks, memory, ticks = -1, 0, 0
         for place in self._processes():
             with suppress(OSError, ValueError, IndexError):

@@ -58,7 +58,7 @@ MODEL_URL = "http://127.0.0.1:8080"
 
 FILE = "agent.toml"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
-"""How large an agent's folder may be."""
+"""The limits of an agent's folder."""
 SCHEMA = "assay.agent/1"
 
 COMMAND = 100_000

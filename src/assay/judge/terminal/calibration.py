@@ -67,7 +67,7 @@ class Calibration(Section):
     """The image's digest."""
     mode: Mode
     times: Annotated[int, Field(ge=1, le=1000)]
-    """How often the solution, and doing nothing, was tried."""
+    """The number of tries of the solution, and of doing nothing."""
     solution: bool
     """Whether there was a reference solution; without one, only doing nothing was tried."""
 
@@ -148,7 +148,7 @@ def _trial(setup: TrialSetup, task: Task, agent: Agent, image: Image) -> Iterato
 
 
 def _why_not_passed(result: TrialResult, folder: Path) -> str:
-    """Why a solution did not pass: the tests' own words, if they printed any."""
+    """The reason why a solution did not pass: the tests' own words, if they printed any."""
     parts = []
     if result.tests is not None and result.tests.stopped is None and (line := last_line(folder / "tests")):
         parts.append(line)
@@ -268,9 +268,9 @@ class TasksCheck:
     findings: tuple[Finding, ...]
     """In the order of the tasks; for each task errors first, then by file and line."""
     right: int
-    """How many tasks judge correctly here."""
+    """The number of tasks that judge correctly here."""
     known: int
-    """How many of these were calibrated before."""
+    """The number of these that were calibrated before."""
     tasks: int
 
 

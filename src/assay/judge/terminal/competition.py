@@ -1,6 +1,6 @@
-"""What the judge by tests needs of a competition's folder: pinned tasks, submitted agents, and trials to judge. SPEC 2.1, 7.
+"""A competition's folder for the judge by tests: pinned tasks, submitted agents, and trials to judge. SPEC 2.1, 7.
 
-tasks.txt                 which tasks a score is over, each pinned by its folder's digest
+tasks.txt                 the tasks of a score, each pinned by its folder's digest
 tasks/ID/…                the task set; --tasks names another place
 agents/<digest12>/…       submitted agents, as `submit_agent` put them there
 """
@@ -65,14 +65,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Changes:
-    """What is different from what was pinned; task ids, sorted."""
+    """The differences from the pinned tasks, as sorted task ids."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
-    """Files of theirs."""
+    """Tasks whose files changed."""
     moded: tuple[str, ...] = ()
-    """How their tests see the agent's work."""
+    """Tasks whose tests see the agent's work in another way than before."""
     unpinned: tuple[str, ...] = ()
     """Listed by id only."""
 
@@ -112,7 +112,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 
 def compare_manifest(before: Manifest, after: Manifest) -> Changes:
-    """What changed from one manifest to another."""
+    """The changes from one manifest to another."""
     old, new = ({one.id: one for one in manifest.pins} for manifest in (before, after))
     both = sorted(old.keys() & new.keys(), key=str.encode)
     return Changes(
@@ -151,7 +151,7 @@ class TrialCell:
 
     @property
     def parts(self) -> dict[str, str]:
-        """What tells it from the participant's other trials."""
+        """The task and the trial's number, which tell it from the participant's other trials."""
         return {"task": self.task, "trial": str(self.trial)}
 
     @property
@@ -289,15 +289,15 @@ def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, T
 
 @dataclass(frozen=True)
 class SubmittedAgent:
-    """What was done."""
+    """The result of submitting an agent."""
 
     agent: Agent
     folder: Path | None
-    """Where the agent's files are now; None for a built-in one, which has none."""
+    """The folder of the agent's files; None for a built-in agent, which has none."""
     before: str
     """The participant's submission until now; empty if there was none."""
     epoch: int | None = None
-    """In which epoch the ledger has it as accepted; None without a ledger."""
+    """The epoch in which the ledger accepted it; None without a ledger."""
 
     @property
     def changed(self) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["DuelTrials"]
 
 
 class DuelTrials:
-    """What is known of both sides' trials. `course` is as far as they go."""
+    """The known trials of both sides. `course` is the duel as far as they go."""
 
     def __init__(self, contest: Contest) -> None:
         assert contest.scheme.duel is not None

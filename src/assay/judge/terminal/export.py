@@ -44,7 +44,7 @@ class HarborExport:
     """Validator → the job's folder."""
     trials: int
     bare: int
-    """How many trials had only their evidence, and no folder."""
+    """The number of trials that had only their evidence, and no folder."""
 
 
 def harbor(competition: Path, out: Path, *, validators: Sequence[str] = ()) -> HarborExport:

@@ -281,6 +281,6 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
 
 
 def _passes(name: str, value: str, model: ModelAccess) -> bool:
-    """Whether a header of the agent is forwarded: it is well-formed, in `_PASSED`, and not the header that carries the key."""
+    """True if a header of the agent is forwarded: it is well-formed, in `_PASSED`, and not the header that carries the key."""
     well_formed = value.isascii() and value.replace("\t", " ").isprintable()
     return well_formed and name.lower() in _PASSED and name.lower() != model.header.lower()

@@ -50,12 +50,12 @@ class ProxyLimits:
 
 LIMITS = ProxyLimits()
 NAMED = 20
-"""How many failures are stored."""
+"""The number of failures that are stored."""
 
 
 @dataclass
 class ModelTraffic:
-    """What went through the proxy, for the record. `troubles` are the service's, never the agent's; `own` are the agent's."""
+    """The traffic of the proxy, for the record. `troubles` are the service's failures, `own` those of the agent's requests."""
 
     requests: int = 0
     refused: int = 0

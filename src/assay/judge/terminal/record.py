@@ -85,7 +85,7 @@ class TrialReason(StrEnum):
     WORK_GONE = "work-directory-gone"
     """The agent removed the work directory, or replaced it with something that is not a folder."""
     WORK_TOO_LARGE = "work-directory-too-large"
-    """What the agent left for the tests exceeds the task's limits."""
+    """The files that the agent left for the tests exceed the task's limits."""
     TROUBLE = "trouble"
     """An infrastructure error."""
 
@@ -135,7 +135,7 @@ def is_one(data: bytes) -> bool:
 
 
 def says_one(data: bytes) -> bool:
-    """Whether the bytes of a reward.json are an object whose key `reward` occurs once and is a number that is exactly 1."""
+    """True if the bytes of a reward.json are an object whose key `reward` occurs once and is a number that is exactly 1."""
     if len(data) > REWARD_BYTES:
         return False
     try:
@@ -173,7 +173,7 @@ DigestText = Annotated[str, Field(max_length=256)]
 
 
 class CommandResult(Section):
-    """How the agent's command, or test.sh, ended."""
+    """The result of the agent's command, or of test.sh."""
 
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
     stopped: Bound | None = None
@@ -196,7 +196,7 @@ class Digests(Section):
 
 
 class ModelUse(Section):
-    """What went through the model's proxy."""
+    """The traffic of the model's proxy."""
 
     requests: Whole
     refused: Whole
@@ -236,7 +236,7 @@ class TrialRecord(Section):
     digests: Digests
     model: ModelUse | None = None
     notes: Annotated[tuple[Message, ...], Field(strict=False, max_length=100)] = ()
-    """What was not kept, and why."""
+    """The files that were not kept, and why."""
     earlier: Annotated[tuple[Message, ...], Field(strict=False, max_length=1000)] = ()
     """The infrastructure errors of earlier attempts."""
     started_at: Instant
@@ -409,11 +409,11 @@ WORK_FILE = "work.tar.gz"
 PRINTED = ("agent/stdout.txt", "agent/stderr.txt", "tests/stdout.txt", "tests/stderr.txt")
 """The files of a trial with what its agent and its tests printed."""
 WORK = ("tests/ctrf.json", "agent/logs", "artifacts", WORK_FILE)
-"""What else is kept of a trial: the tests' own report, what the agent left in /logs/agent and /logs/artifacts, and its work."""
+"""Further files of a trial: the tests' own report, those that the agent left in /logs/agent and /logs/artifacts, and its work."""
 
 
 def kept(competition: Path, record: Tests) -> dict[str, Path]:
-    """What is kept here of the trial that a record of evidence is about: name → a file, or a folder of files.
+    """The files that are kept here of an evidence record's trial: name → a file, or a folder of files.
 
     Nothing if another run of the same trial is kept. A record that was signed for a later epoch is still about its run.
     """

@@ -55,7 +55,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         self.store = TrialStore(self.competition, self.validator)
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         self.jobs: dict[TrialCell, Job] = {}
-        """What goes on, or ended last, of each cell that has no evidence yet."""
+        """The job that runs, or ended last, of each cell that has no evidence yet."""
         self.wrong: dict[str, str] = {}
         """Tasks that do not judge right here, and why."""
         self.unsolved: list[str] = []
@@ -106,7 +106,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
     @property
     def settings(self) -> WorkerSettings:
-        """What all workers share."""
+        """The settings that all workers share."""
         own = self.own
         return WorkerSettings(
             own.sandbox,
@@ -269,7 +269,7 @@ class _TrialPool:
         self._going: dict[int, TrialCell] = {}
 
     def start(self, cells: Collection[TrialCell]) -> None:
-        """Find out which tasks judge right here. What trouble kept from being found out, a task's trials try again."""
+        """Find out which tasks judge right here. If trouble prevents this for a task, its trials try again."""
         run, names = self._run, list(dict.fromkeys(cell.task for cell in cells))
         waiting, going = deque(names), dict[int, str]()
         run.tell(RunEvent("calibrating", count=len(names)))

@@ -66,5 +66,5 @@ def _cpu(pid: int) -> float:
 
 
 def _boxes(record: dict[str, Any] | None) -> float:
-    """Those that a trial's boxes used: nobody but the system waits for the first process of a box."""
+    """Seconds of the processor that a trial's boxes used: only the system waits for the first process of a box."""
     return sum(float((record or {}).get(whose, {}).get("cpu_seconds", 0)) for whose in ("agent", "tests"))

@@ -19,7 +19,7 @@ from assay.errors import BadInput
 from assay.scheme.reading import line_of
 
 Mode = Literal["separate", "shared", "snapshot"]
-"""What the verifier starts from: a pristine root, the agent's own box, or a frozen copy of it."""
+"""The verifier's start: a pristine root, the agent's own box, or a frozen copy of that box."""
 Network = Literal["no-network", "public", "allowlist"]
 
 LONGEST_SECONDS = 7 * 24 * 3600

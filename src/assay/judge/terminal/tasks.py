@@ -3,7 +3,7 @@
 A folder with task.toml is a task, and a folder of such folders is a task set. A task has the instruction for the agent, the
 limits of its box, and the tests that decide the outcome. Its digest covers every file of its folder.
 
-What task.toml says and what has no effect here becomes a note of the task, not a refusal.
+A setting of task.toml that has no effect here becomes a note of the task, not a refusal.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Task:
 
     @property
     def mode(self) -> Mode:
-        """What the verifier starts from."""
+        """The verifier's start: a pristine root, the agent's box, or a frozen copy of it."""
         return self.settings.verifier.environment_mode
 
     @property
     def workdir(self) -> str:
-        """Where the agent works: from task.toml, else from the Dockerfile, else /app."""
+        """The folder in which the agent works: from task.toml, else from the Dockerfile, else /app."""
         in_dockerfile = self.plan.workdir if self.plan is not None else None
         return self.settings.environment.workdir or in_dockerfile or WORKDIR
 
@@ -147,9 +147,9 @@ def within(path: str, folder: str) -> bool:
 
 
 BOUNDS = tree.Bounds(bytes=16 << 30, files=200_000)
-"""How large a task's folder may be."""
+"""The limits of a task's folder."""
 TEXT_BYTES = 1_000_000
-"""How large instruction.md and a Dockerfile may be."""
+"""The most bytes of instruction.md, and of a Dockerfile."""
 
 _SIGNS = (TOML, "task.yaml", INSTRUCTION, "tests", "solution", ENVIRONMENT)
 _TABLES: dict[str, type[BaseModel]] = {

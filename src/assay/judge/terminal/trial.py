@@ -85,7 +85,7 @@ KEEPING = Keeping()
 
 @dataclass(frozen=True)
 class TrialSetup:
-    """What all trials of a run share."""
+    """The setup that all trials of a run share."""
 
     sandbox: Sandbox
     agent_timeout: AgentTimeout = "fail"
@@ -299,7 +299,7 @@ class _TrialRun:
 
     @property
     def workdir(self) -> str:
-        """Where the agent works. A task with neither a workdir nor a Dockerfile leaves it to the image."""
+        """The folder in which the agent works. A task with neither a workdir nor a Dockerfile leaves it to the image."""
         task = self.task
         set_by_task = task.settings.environment.workdir is not None or task.plan is not None
         return task.workdir if set_by_task else self.image.workdir
@@ -379,7 +379,7 @@ class _TrialRun:
 
     @property
     def most(self) -> tree.Bounds:
-        """How much one path may hold: what the agent may write, and what the image has."""
+        """The limits of one path: the bytes of the agent's work and of the image, and the number of entries in a box."""
         return tree.Bounds(self.task.disk + self.setup.keeping.image, self.setup.keeping.inside)
 
     def too_large(self, what: str, error: tree.TooMuch) -> TrialVerdict:

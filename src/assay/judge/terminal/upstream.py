@@ -39,9 +39,9 @@ __all__ = ["Closed", "ModelRequest", "Upstream"]
 _PERMANENT = frozenset({401, 402, 403, 407})
 _TEMPORARY = frozenset({408, 425, 429})
 _TRIES = 3
-"""How often a request is sent before a probe is."""
+"""The number of times that a request is sent before a probe is."""
 _CUT = 3
-"""How many answers of one trial are requested again because they were cut off."""
+"""The number of a trial's answers that are requested again because they were cut off."""
 _CACHED = 10.0
 """Seconds for which an answered probe also decides later permanent refusals."""
 _MINUTE = 60.0
@@ -224,7 +224,7 @@ class Upstream:
         return True
 
     def _refusal(self, request: ModelRequest, since: float, *, whole: bool = False, last: bool = False) -> str:
-        """How the service refuses a probe; "" if one was answered after `since`, or no more may be sent."""
+        """The service's refusal of a probe; "" if one was answered after `since`, or no more may be sent."""
         probe = model_requests.make_probe(self._base, request.method, request.target, request.body)
         if probe is None:
             return "and no probe of this endpoint is known that would show who caused the failure"
@@ -242,7 +242,7 @@ class Upstream:
             return f"and the judge's own probe: {status}" if status else ""
 
     def _probe(self, probe: model_requests.Probe, *, whole: bool) -> str:
-        """How the service fails at a probe; "" if it answers, or if the agent's model or address causes the failure."""
+        """The service's failure at a probe; "" if it answers, or if the agent's model or address causes the failure."""
         status = self._status(probe.method, probe.target, probe.body, whole=whole)
         if status == "status 403" and not self._model.names and probe.method == "POST":
             # The agent may have named a model that this account may not use. If the account may list models, it is good.
@@ -254,7 +254,7 @@ class Upstream:
         return status
 
     def _status(self, method: str, target: str, body: bytes, *, whole: bool, good: bool = False) -> str:
-        """How a request of the judge's own fails; "" if it is answered.
+        """The failure of a request of the judge's own; "" if it is answered.
 
         Answered: a status that refuses neither key nor work, and the beginning of a body. whole: the whole body is needed.
         good: a status of success is needed.

@@ -39,7 +39,7 @@ _MOST_CACHED = 200
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all trials of a worker share, as JSON can say it."""
+    """The settings that all trials of a worker share, in a form that JSON can hold."""
 
     sandbox: str
     agent_timeout: AgentTimeout
@@ -49,7 +49,7 @@ class WorkerSettings:
     engine: str | None = None
     runtime: str | None = None
     times: int = 1
-    """How often a calibration tries the solution, and doing nothing."""
+    """The number of times that a calibration tries the solution, and doing nothing."""
     reuse: bool = False
     keep_work: int = 0
     """As in `TrialSetup`."""

@@ -129,7 +129,7 @@ def _hash(number: int, used: WalkUsage) -> str:
 
 @dataclass(frozen=True)
 class DiskUsage:
-    """How much disk space and how many entries a tree uses."""
+    """The disk space and the number of entries that a tree uses."""
 
     bytes: int
     """On the disk; a file with several names counts once."""
@@ -138,7 +138,7 @@ class DiskUsage:
 
 @dataclass(frozen=True)
 class Room:
-    """How much a file system can still hold."""
+    """The free space of a file system."""
 
     bytes: int
     files: int | None
@@ -171,7 +171,7 @@ def peek(root: Path, beneath: str = "", *, most: int) -> bytes | None:
 
 
 def measure(root: Path, *, bounds: Bounds = OURS) -> DiskUsage:
-    """How much a tree uses, while programs may still change it. Raises TooMuch for entries and depth, and OSError."""
+    """Measure the usage of a tree that programs may still change. Raises TooMuch for entries and depth, and OSError."""
     used = WalkUsage(bounds)
     seen: set[tuple[int, int]] = set()
     taken = 0
@@ -191,7 +191,7 @@ def measure(root: Path, *, bounds: Bounds = OURS) -> DiskUsage:
 
 
 def room(path: Path) -> Room:
-    """How much the file system of a path can still hold. Raises OSError."""
+    """The free space of a path's file system. Raises OSError."""
     status = os.statvfs(path)
     return Room(status.f_bavail * status.f_frsize, status.f_favail if status.f_files else None)
 
@@ -257,24 +257,24 @@ def _empty(folder: int, top: int, depth: int, device: int) -> None:
 _NO_MORE_NAMES = (errno.EMLINK, errno.EPERM, errno.EOPNOTSUPP)
 """The errors of a file system when a file can have no further name."""
 NAMED = 20
-"""How many of the skipped entries `Copied` names."""
+"""The number of skipped entries that `Copied` names."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What a copy contains, and what it skipped."""
+    """The content of a copy, and the entries that it skipped."""
 
     files: int
     bytes: int
     left: int = 0
-    """How many entries were skipped: devices, FIFOs, sockets, and links that lead out of the tree."""
+    """The number of skipped entries: devices, FIFOs, sockets, and links that lead out of the tree."""
     names: tuple[str, ...] = ()
     """The paths of the first skipped entries."""
 
 
 @dataclass
 class Links:
-    """Where files with several names were copied to, so that their further names become hard links again."""
+    """The copies of files with several names, by which their further names become hard links again."""
 
     top: Path
     """The folder that holds the copies. Several copies into one folder may share one `Links`."""
@@ -405,7 +405,7 @@ class _Copy:
 
 
 def stays_inside(target: str, depth: int, inside: str = "") -> bool:
-    """Whether a link cannot lead out of a tree. depth: the number of folders between the top and the link. inside: as for `copy`.
+    """True if a link cannot lead out of a tree. depth: the number of folders between the top and the link. inside: as for `copy`.
 
     `..` may stand only at the beginning: after a name, it would start from wherever another link leads.
     """

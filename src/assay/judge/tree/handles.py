@@ -20,7 +20,7 @@ from assay.errors import AssayError, check_linux
 Kind = Literal["file", "exec", "folder", "link", "fifo", "socket", "device"]
 
 DEPTH = 128
-"""How deep folders may be nested, so that a walk holds a limited number of descriptors."""
+"""The depth to which folders may be nested, so that a walk holds a limited number of descriptors."""
 
 
 class TreeError(AssayError):
@@ -41,7 +41,7 @@ class NotPlain(TreeError):
 
 @dataclass(frozen=True)
 class Bounds:
-    """How large a tree may be."""
+    """The limits of a tree's size."""
 
     bytes: int
     """Of data in files. Written zeros count; holes do not. A copy keeps hard links, so it counts such a file once. A digest
@@ -66,12 +66,12 @@ class Entry:
     mode: int
     """Permission bits."""
     target: str = ""
-    """Where a link points."""
+    """The target of a link."""
 
 
 @dataclass
 class WalkUsage:
-    """How much of its limits a walk has used so far."""
+    """The part of its limits that a walk has used so far."""
 
     bounds: Bounds
     files: int = 0

@@ -131,7 +131,7 @@ def plain(message: str) -> str:
 
 
 def _is_json(data: bytes) -> bool:
-    """Whether some reader accepts it as JSON: a plan may cause the NaN, depth, length or repeated key that we refuse."""
+    """True if some reader accepts it as JSON: a plan may cause the NaN, depth, length or repeated key that we refuse."""
     try:
         json.loads(data, parse_int=len)  # Python refuses integers of thousands of digits, but they are valid JSON
     except (ValueError, RecursionError) as error:
@@ -171,7 +171,7 @@ class CallableService(Protocol):
 
     @property
     def parallel(self) -> int:
-        """How many calls may run at one time."""
+        """The number of calls that may run at one time."""
 
     @property
     def health(self) -> str:
@@ -211,7 +211,7 @@ class DeclaredService:
 
 @dataclass(frozen=True)
 class ServiceHost:
-    """What services need from the validator's machine."""
+    """The parts of the validator's machine that services need."""
 
     folder: Path
     """The folder of services.toml."""
@@ -274,7 +274,7 @@ def client(url: str, seconds: float, at: str | None = None) -> Peer:
 
 
 def unreadable(error: NoAnswer) -> str | None:
-    """What is wrong with an answer that began to arrive; None if no answer came."""
+    """The fault of an answer that began to arrive; None if no answer came."""
     if isinstance(error, Packed):
         return "the answer is compressed, which was not requested"
     return f"the answer has {error.why}" if isinstance(error, Overrun) else None

@@ -1,6 +1,6 @@
 """Calls a validator's function in a process of its own: `python -m assay.judge.workflow.call_child MODULE:FUNCTION`.
 
-The request comes on stdin, and the answer goes to stdout. What the function itself prints goes to stderr.
+The request comes on stdin, and the answer goes to stdout. The function's own output goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the workflow judge needs of a folder, how it carries out one plan, and how planners are submitted. SPEC 2.2, 7.
+"""A competition's folder for the workflow judge, the execution of one plan, and the submission of planners. SPEC 2.2, 7.
 
 tasks/ID/…                the tasks, pinned by tasks.txt; --tasks names another place
 planners/<digest12>/…     submitted planners, as `submit_plans` put them there
-services.toml             where the services are; round.toml and randomness.csv: which tasks are drawn
+services.toml             the services; round.toml and randomness.csv: the draw of the tasks
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _MOST = MAX_UNITS * 10**9 - 1
 
 @dataclass(frozen=True)
 class Done:
-    """How a plan ran, and how good its output was; quality is None where a service was broken."""
+    """The run of a plan and the quality of its output; quality is None where a service was broken."""
 
     ran: PlanRun
     quality: QualityScore | None
@@ -118,7 +118,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Desk:
-    """What plans are carried out with."""
+    """The services, keys and sandbox with which plans are carried out."""
 
     services: Services
     folder: Path
@@ -185,7 +185,7 @@ def fields_of(done: Done, task: WorkflowTask, plan: Plan) -> dict[str, Any]:
 
 
 def _output(task: WorkflowTask, plan: Plan, ran: PlanRun) -> tuple[bool, Any]:
-    """Whether a plan came to an output, and which: the answer of the step that the task names, or of the plan's last steps."""
+    """The output of a plan, after whether it has one: the answer of the step that the task names, or of the plan's last steps."""
     if task.settings.output:
         return task.settings.output in ran.outputs, ran.outputs.get(task.settings.output)
     ends = {name: ran.outputs[name] for name in plan.sinks if name in ran.outputs}
@@ -229,13 +229,13 @@ class UntilStopped:
 
 @dataclass(frozen=True)
 class SubmittedPlanner:
-    """What was done."""
+    """The result of submitting a planner."""
 
     planner: Planner
     before: str
     """The participant's submission until now; empty if there was none."""
     epoch: int | None = None
-    """In which epoch the ledger has it as accepted; None without a ledger."""
+    """The epoch in which the ledger accepted it; None without a ledger."""
 
     @property
     def changed(self) -> bool:

@@ -8,7 +8,7 @@
 - If a service and not the plan made a step fail, or if a step still waited for a service at the latency bound, the service's
   health action is called. If that fails, the service is broken, and the task counts for no participant. If it answers, the step
   failed.
-- What no plan could have caused (an invalid cost, a reply in another form) shows at once that the service is broken.
+- A failure that no plan could have caused (an invalid cost, a reply in another form) shows at once that the service is broken.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LARGE = 64_000
 
 @dataclass(frozen=True)
 class RunBounds:
-    """What a task allows a run."""
+    """The limits that a task sets for a run."""
 
     budget: int
     """The most that it may cost, in nanos."""

@@ -46,10 +46,10 @@ class Measure(Protocol):
         """Whether it needs a sandbox."""
 
     def ready(self) -> None:
-        """Refuses, before the first output, what would make every output an error; raises BadInput."""
+        """Refuses, before the first output, a setting that would make every output an error; raises BadInput."""
 
     def public(self) -> dict[str, Any]:
-        """What a planner is told about it: criteria, and nothing of the reference."""
+        """The part that a planner sees: criteria, and nothing of the reference."""
 
     def score(self, output: Any, sandbox: Sandbox | None) -> QualityScore:
         """The quality of an output; raises InfrastructureError."""

@@ -176,14 +176,14 @@ class PlanStep(Section):
 
 
 class ErrorHandling(Section):
-    """What happens when a step fails: how often it is tried again, and how long each attempt may take."""
+    """The handling of a step's failure: the number of retries, and the longest time of each attempt."""
 
     retry_count: Annotated[int, Field(ge=0, le=1000)] = 0
     timeout_seconds: Amount | None = None
 
 
 class Plan(Section):
-    """What a participant submits for a task."""
+    """The plan that a participant submits for a task."""
 
     schema_: Annotated[Literal["assay.plan/1"], Field(alias="schema")] = "assay.plan/1"
     nodes: Annotated[tuple[PlanStep, ...], Field(strict=False, min_length=1, max_length=limits.MOST_NODES)]
@@ -217,7 +217,7 @@ class Plan(Section):
         return sum(handling.retry_count for handling in self.error_handling.values())
 
     def handling(self, name: str) -> ErrorHandling:
-        """How a step's failures are handled; by default without a retry and without a time-out of its own."""
+        """The handling of a step's failures; by default without a retry and without a time-out of its own."""
         return self.error_handling.get(name) or ErrorHandling()
 
     def document(self) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Plan(Section):
 
 @dataclass(frozen=True)
 class PlanBounds:
-    """How large a plan may be."""
+    """The limits of a plan's size."""
 
     nodes: int = limits.NODES
     edges: int = limits.EDGES
@@ -248,7 +248,7 @@ class PlanRules:
     """Service → actions; None: any."""
     bounds: PlanBounds = PlanBounds()
     max_retries: int | None = None
-    """How many retries a step may declare; None: any number."""
+    """The number of retries that a step may declare; None: any number."""
     max_nanoseconds: int | None = None
     """The longest time-out of a step: the task's latency."""
     output: str = ""

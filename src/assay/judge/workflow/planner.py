@@ -40,9 +40,9 @@ from assay.scheme.reading import read_toml, validate
 FILE = "planner.toml"
 PLACE, PACKAGE = "/planner", "/package.json"
 BOUNDS = tree.Bounds(bytes=256_000_000, files=20_000)
-"""How large a submitted folder may be."""
+"""The limits of a submitted folder."""
 ATTEMPTS = 2
-"""How often a planner that cannot be reached is asked."""
+"""The number of times that a planner that cannot be reached is asked."""
 _PAUSE = 1.0
 _OUR_NETWORK = frozenset(
     {errno.ENETUNREACH, errno.ENETDOWN, errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOMEM, errno.ENOBUFS}

@@ -126,7 +126,7 @@ def score_checklist(checks: tuple[ChecklistItem, ...], output: Any) -> QualitySc
 
 
 def _check_item(item: ChecklistItem, text: str, value: Any) -> tuple[str, bool]:
-    """Whether an item is met, as a word and as a truth value."""
+    """The verdict on an item: a word, and True if the item is met."""
     if isinstance(item, Keyword):
         met = item.text.casefold() in text.casefold()
     elif isinstance(item, JsonKey):
@@ -176,7 +176,7 @@ def check_schema(schema: Any, reference: Any) -> None:
 
 
 def fits(schema: Any, output: Any) -> str:
-    """Why an output does not fit a schema; empty if it does."""
+    """The reason why an output does not fit a schema; empty if it fits."""
     referencing = library("referencing")
     with decimal.localcontext(_EXACT):
         try:
@@ -396,7 +396,7 @@ def _run_test(case: CodeTest, put: dict[str, Path], sandbox: Sandbox) -> str:
 
 
 def _count_findings(lint: Lint, app: Path, names: list[str], sandbox: Sandbox) -> int | None:
-    """How many findings ruff has in the Python files; None if the files made it run into a limit."""
+    """The number of ruff's findings in the Python files; None if the files made it run into a limit."""
     if not names:
         return 0
     command = (*_COMMAND, "--select", ",".join(lint.select), "--", *names)

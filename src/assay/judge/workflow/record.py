@@ -36,9 +36,9 @@ from assay.scheme.fields import Epoch, Instant, Key, Section, Whole
 from assay.scheme.reading import validate
 
 AttemptOutcome = Literal["going", "answered", "denied", "broken", "lied", "timeout", "given-up"]
-"""How an attempt ended. `given-up`: the run ended first."""
+"""The end of an attempt. `given-up`: the run ended first."""
 StepState = Literal["waiting", "going", "completed", "failed", "given-up"]
-"""How a step ended. `waiting`: it never began, because a step that it needs did not complete, or the run ended first."""
+"""The end of a step. `waiting`: it never began, because a step that it needs did not complete, or the run ended first."""
 MomentKind = Literal["began", "again", "completed", "failed"]
 
 
@@ -96,28 +96,28 @@ class PlanRun:
     nanoseconds: int
     """From the beginning of the run to the end of the last step, or to the stop."""
     stopped: Literal["", "budget", "latency"]
-    """Which of the task's two bounds stopped the run."""
+    """The bound of the task that stopped the run; empty if none did."""
     broken: str
-    """Which service is broken, and how; empty if none is."""
+    """The broken service, and its fault; empty if none is broken."""
 
     @property
     def completed(self) -> int:
-        """How many steps completed."""
+        """The number of steps that completed."""
         return sum(step.state == "completed" for step in self.steps)
 
     @property
     def retries(self) -> int:
-        """How many attempts were made beyond each step's first. SPEC 2.2."""
+        """The number of attempts beyond each step's first. SPEC 2.2."""
         return sum(max(0, len(step.attempts) - 1) for step in self.steps)
 
     @property
     def timeouts(self) -> int:
-        """How many attempts took longer than their step declared. SPEC 2.2."""
+        """The number of attempts that took longer than their step declared. SPEC 2.2."""
         return sum(attempt.outcome == "timeout" for step in self.steps for attempt in step.attempts)
 
     @property
     def hard_failures(self) -> int:
-        """How many steps ended without an answer after all declared retries. SPEC 2.2."""
+        """The number of steps that ended without an answer after all declared retries. SPEC 2.2."""
         return sum(step.state == "failed" for step in self.steps)
 
 
@@ -165,7 +165,7 @@ class RunRecord(Section):
     package_digest: DigestText
     outcome: Literal["ran", "invalid", "service-error", "error"]
     message: Message = ""
-    """Why the plan is invalid, which service is broken, or what the infrastructure error was."""
+    """The reason: the plan's fault, the broken service, or the infrastructure error."""
     planner: Annotated[str, Field(max_length=600)] = ""
     """The submission's name and version, and how it was asked."""
     plan: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """The run of the workflow judge: every task of the round is asked of every participant, and their plan is carried out. SPEC 2.2.
 
-- WorkflowTask after task, so that all are asked the same under the same conditions; every participant is sent the same package.
-- Where a service is broken the task counts for nobody in that round: whoever was not asked yet is not, and that is evidence.
+- Tasks come one after the other, so that all are asked under the same conditions; every participant is sent the same package.
+- If a service is broken, the task counts for nobody in that round: no further participant is asked, and that is evidence.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.broken_at: dict[int, set[str]] = {}
         self.broken: dict[str, str] = {}
         self.began: dict[TaskCell, datetime] = {}
-        """When what is judged elsewhere was sent there."""
+        """The time at which a cell was sent to another machine."""
         self.here, self.summary.absent = self.contest.here, self.contest.absent
         return self.contest
 
@@ -107,7 +107,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         self.store.begin(asked)
 
     def _desk(self, wanted: Sequence[Participant]) -> Desk:
-        """What plans are carried out with; a sandbox only where something needs one. Raises BadInput and InfrastructureError."""
+        """The desk that carries out plans; with a sandbox only if a plan needs one. Raises BadInput and InfrastructureError."""
         contest, own, tasks = self.contest, self.own, list(self.tasks.values())
         desk = Desk(contest.services, contest.folder, os.environ)
         commands = any(contest.planners[one.submission].command for one in wanted)
@@ -148,7 +148,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         return self._record(cell, started, fields)
 
     async def _fields(self, cell: TaskCell) -> dict[str, Any]:
-        """What a record says of the plan and of how it ran."""
+        """The fields of a record about the plan and its run."""
         task, planner = self.tasks[cell.task], self.contest.planners[cell.submission]
         if cell.task in self.broken:
             return self._fields_of_broken(cell)

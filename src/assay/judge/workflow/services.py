@@ -107,7 +107,7 @@ ServiceSpec = Annotated[HttpSpec | CommandSpec | PythonSpec, Field(discriminator
 
 
 class Planners(Section):
-    """How participants' planners are asked."""
+    """The settings with which participants' planners are asked."""
 
     seconds: Amount = 30 * 10**9
     private: bool = False

@@ -27,7 +27,7 @@ __all__ = ["PlanSettings", "PlanStation", "judged_fields"]
 async def judged_fields(
     desk: Desk, retries: int, task: WorkflowTask, planner: Planner, tell: Callable[[str], None] = lambda _phase: None
 ) -> tuple[dict[str, Any], str]:
-    """What a record says of a plan and of how it ran; and why a service is broken, if one is.
+    """The fields of a record about a plan and its run; and the reason why a service is broken, if one is.
 
     retries: most that a plan may declare for a step. tell: hears each phase. Raises InfrastructureError, BadInput, OSError.
     """
@@ -54,7 +54,7 @@ async def _plan(desk: Desk, retries: int, task: WorkflowTask, planner: Planner) 
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """What all plans of a run share. env: the keys of services. own: which sandbox, if one is needed."""
+    """The settings that all plans of a run share. env: the keys of services. own: the sandbox's options, if one is needed."""
 
     services: Services
     retries: int

@@ -51,7 +51,7 @@ from assay.scheme.reading import line_of, present, read_toml, validate
 FILE, INPUT = "task.toml", "input.json"
 SCHEMA = "assay.package/1"
 BOUNDS = tree.Bounds(bytes=64_000_000, files=2_000)
-"""How large a task's folder may be."""
+"""The limits of a task's folder."""
 
 
 class _LimitsTable(Section):
@@ -119,7 +119,7 @@ class WorkflowTask:
         return PlanRules(self.allowed, bounds, max_retries, self.nanoseconds, self.settings.output or "")
 
     def package(self, max_retries: int) -> dict[str, Any]:
-        """What a planner gets: everything except the reference, the same for all participants."""
+        """The package that a planner gets: everything except the reference, the same for all participants."""
         settings = self.settings
         package = {
             "schema": SCHEMA,

@@ -15,7 +15,7 @@ Entries of the journal. Each also has `state`, `subject`, `plan` (the digest of 
     superseded     attempt, why: ended; the weights of a later epoch were confirmed before its own
     unknown, refused, too-early, sent or confirmed without an attempt: the outcome of a command
 
-Only blocks and storage are evidence of what an extrinsic did. What a node says about the extrinsic itself is never believed.
+Only blocks and storage are evidence of what an extrinsic did. A node's statement about the extrinsic itself is never believed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class BittensorAttempt(ChainAttempt):
 
 
 STEPS = 3000
-"""How many blocks are followed back from the last final one (about ten hours); older blocks are looked up by number."""
+"""The number of blocks followed back from the last final one (about ten hours); older blocks are looked up by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def has_block(node: BittensorNode, inclusion: Inclusion, raw: bytes) -> bool:
 
 
 def failure(node: BittensorNode, attempt: BittensorAttempt, inclusion: Inclusion) -> Refusal | None:
-    """Why an extrinsic in a block had no effect; None if it succeeded.
+    """The reason why an extrinsic in a block had no effect; None if it succeeded.
 
     The block's events decide. If the node has deleted them, the block in which the hotkey last set or committed weights decides.
     """

@@ -54,7 +54,7 @@ BURN = "burn"
 
 @dataclass(frozen=True)
 class _Now:
-    """What would be sent in the present state of the chain.
+    """The weights that would be sent in the present state of the chain, with that state.
 
     keys: participants with a share. gone: participants whose share burns because they lost their uid, with the reason.
     """
@@ -145,11 +145,11 @@ class BittensorPublisher:
         return sender.run(plan.subject, plan.digest, prepare)
 
     def confirm(self, plan: PublishPlan) -> Outcome:
-        """Whether these weights were published, by the journal and, for a commitment, by what the chain has opened."""
+        """The outcome for these weights, by the journal and, for a commitment, by the weights that the chain has opened."""
         return self._elsewhere() or self._before(plan) or Unknown("nothing of this epoch is known to have been sent")
 
     def pulse(self) -> Pulse | Refusal | None:
-        """When the hotkey last set weights. A Refusal if it has no uid or the chain is wrong; None if no hotkey is known."""
+        """The time of the hotkey's last weights. A Refusal if it has no uid or the chain is wrong; None if no hotkey is known."""
         wrong = self._elsewhere()
         if wrong is not None:
             return wrong
@@ -168,10 +168,10 @@ class BittensorPublisher:
             return address(self._key.public)
         return None if self._settings.key is None else public_of(self._target, self._settings.key)
 
-    # What would be sent now
+    # The weights that would be sent now
 
     def _now(self, plan: PublishPlan) -> _Now | Refusal:
-        """What would be sent at the head of the chain, or the refusal if the target is wrong."""
+        """The weights that would be sent at the head of the chain, or the refusal if the target is wrong."""
         wrong = self._elsewhere() or _of_another(plan)
         if wrong is not None:
             return wrong
@@ -204,7 +204,7 @@ class BittensorPublisher:
         return outcome[1].outcome if isinstance(outcome, tuple) else outcome
 
     def _against(self, now: _Now, hotkey: str | None) -> Outcome | None:
-        """Why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
+        """The reason why these weights cannot be sent now; None if they can. Without a hotkey only general rules are checked."""
         if now.gone and now.gone.keys() == now.keys:
             what = f"no participant has its uid on subnet {now.subnet.netuid} any more, so everything would burn"
             return Refusal("all-moved", what, "pull the registry, and settle the next epoch with it; is netuid the right one?")
@@ -280,7 +280,7 @@ def _of_another(plan: PublishPlan) -> Refusal | None:
 
 
 def _lines(shares: EpochShares, sent: Vector, gone: dict[str, str]) -> list[Line]:
-    """What is sent for each participant, and what burns."""
+    """The lines of a plan: the value sent for each participant, and the value that burns."""
     values = sent.by_uid
     rows = [Line(key, f"uid {uid}", "0" if key in gone else str(values.get(uid, 0))) for key, uid, _ in shares.rows]
     return [*rows, Line(BURN, f"uid {shares.burn_uid}", str(values.get(shares.burn_uid, 0)))]

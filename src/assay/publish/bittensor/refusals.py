@@ -28,7 +28,7 @@ _FRACTION = 32
 
 
 def preflight(subnet: SubnetState, hotkey: str, uids: Sequence[int], values: Sequence[int], version_key: int) -> Outcome | None:
-    """Why the chain would not accept these weights of a hotkey now; None if it would."""
+    """The reason why the chain would not accept these weights of a hotkey now; None if it would."""
     own = subnet.by_hotkey.get(hotkey)
     if subnet.commit_reveal:
         return next(_of_commitment(subnet, hotkey, own, uids, values, version_key), None)
@@ -119,7 +119,7 @@ def _of_vector(subnet: SubnetState, own: Neuron, uids: Sequence[int], values: Se
 
 
 def _limited(values: Sequence[int], limit: int) -> bool:
-    """Whether the largest part of the whole is within the limit, both in the chain's fixed-point numbers, rounded down."""
+    """True if the largest part of the whole is within the limit, both in the chain's fixed-point numbers, rounded down."""
     return (max(values) << _FRACTION) // max(1, sum(values)) <= (limit << _FRACTION) // U16
 
 
@@ -207,7 +207,7 @@ _CUSTOM = {
 }
 """The chain's own validity errors that weights can cause; 1 stands for any stake that is too low."""
 _CUSTOM_OLDER = _CUSTOM | {3: "NotEnoughStakeToSetWeights"}
-"""Those of a runtime without StakeThreshold (spec 218). It numbers them by call, and calls the least stake WeightsMinStake."""
+"""The errors of a runtime without StakeThreshold (spec 218). It numbers them by call; the least stake is WeightsMinStake."""
 _COLDKEY = {0: "a swap of its coldkey is announced", 21: "a swap of its coldkey is disputed"}
 _WAITS = {
     1011: "the node cannot say yet whether it is valid",

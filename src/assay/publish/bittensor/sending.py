@@ -203,7 +203,7 @@ def _overwritten(why: str) -> Refusal:
 
 
 def _not_handed_over(attempt: BittensorAttempt, call: BittensorCall | Outcome) -> str:
-    """Why an extrinsic that no node has is not handed over again, although a block could still include it."""
+    """The reason why an extrinsic that no node has is not handed over again, although a block could still include it."""
     why = (
         "a uid has changed hands since it was signed" if isinstance(call, BittensorCall) else str(document(call).get("what", ""))
     )

@@ -37,7 +37,7 @@ _Path = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class HotkeyPlace(Section):
-    """Where a hotkey is: in a wallet, in a file, or in an environment variable (mnemonic, seed, or the text of a key file)."""
+    """The place of a hotkey: a wallet, a file, or an environment variable (mnemonic, seed, or the text of a key file)."""
 
     wallet: _Name | None = None
     hotkey: _Name = "default"
@@ -228,7 +228,7 @@ def checked(node: BittensorNode, chain: str) -> BittensorNode:
 
 
 def subnet_of(target: Target) -> tuple[BittensorNode, int, int]:
-    """What a registry is pulled from: a target's node, which is checked, netuid and mechanism. Raises BadInput, Unreachable."""
+    """The source of a registry: a target's node, which is checked, netuid and mechanism. Raises BadInput, Unreachable."""
     said = settings_of(target)
     if said.netuid == 0:
         raise target.refuse("is the root network, which has no participants", "netuid", "name a subnet")
@@ -236,7 +236,7 @@ def subnet_of(target: Target) -> tuple[BittensorNode, int, int]:
 
 
 def open_to_anybody(url: str) -> bool:
-    """Whether others on the network can read and change the traffic: the address is neither encrypted nor of this machine."""
+    """True if others on the network can read and change the traffic: the address is neither encrypted nor of this machine."""
     try:
         parts = urlsplit(url)
     except ValueError:

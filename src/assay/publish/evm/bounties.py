@@ -204,7 +204,7 @@ class Bounties:
         return Action("bounty claim", content, prepare)
 
     def _nothing(self, account: str) -> Outcome:
-        """Why an account is owed nothing: it was fetched, or there is nothing yet, or nothing at all."""
+        """The outcome for an account that is owed nothing: it was fetched, or there is nothing yet, or nothing at all."""
         topic = f"0x{keccak(b'Claimed(address,address,uint256)').hex()}"
         logs = self._chain.node.logs(self._chain.round.address, [topic, f"0x{'00' * 12}{account[2:].lower()}"])
         if logs:

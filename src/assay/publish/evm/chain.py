@@ -262,7 +262,7 @@ class EvmChain:
         return Sender(transactions, self.journal, tell, wait_seconds=self.settings.wait_seconds, clock=self._clock)
 
     def wrong(self, *contracts: Contract) -> Refusal | None:
-        """Why nothing may be sent there: another chain, or a contract that is not ours. None if all is right.
+        """The reason why nothing may be sent there: another chain, or a contract that is not ours. None if all is right.
 
         The terms of a round are proven by its address: only the shipped code with these terms can be there. So its storage was
         written by that code alone, and it accepts scores only from the shipped oracle.

@@ -122,7 +122,7 @@ def _digest(text: str | None) -> bytes:
 
 
 SIGNATURE_SECONDS = 86_400
-"""How long a scorer's signature is valid, but at most until the round's deadline."""
+"""The seconds for which a scorer's signature is valid, but at most until the round's deadline."""
 _SCORE = [{"name": "agent", "type": "address"}, {"name": "bps", "type": "uint16"}, {"name": "attestation", "type": "bytes32"}]
 _SCORES = [
     {"name": "round", "type": "address"},
@@ -203,7 +203,7 @@ class EvmPublisher:
         return again
 
     def confirm(self, plan: PublishPlan) -> Outcome:
-        """Whether the oracle has these scores, deep enough."""
+        """Read the oracle's scores and compare them with the plan's. Confirmed if they are deep enough in the chain."""
         outcome = self.compare(plan).outcome
         return Unknown("the oracle does not have these scores") if outcome is None else outcome
 
@@ -233,7 +233,7 @@ class EvmPublisher:
         return Confirmed(deep)
 
     def _refused(self, scores: Scores, committed: list[tuple[str, int, bytes]], scorer: str) -> Outcome | None:
-        """Why these scores of a scorer cannot be submitted now; None if they can."""
+        """The reason why these scores of a scorer cannot be submitted now; None if they can."""
         reverted = self._chain.round.refusal("requireScores", scorer)
         if reverted is not None:
             return reason(reverted)
@@ -242,7 +242,7 @@ class EvmPublisher:
         return self._differs(scores, committed)
 
     def _differs(self, scores: Scores, committed: list[tuple[str, int, bytes]]) -> Refusal | None:
-        """Why nothing is sent if the round would pay anything but the settlement's payouts; None if it pays exactly those."""
+        """The refusal if the round would pay anything but the settlement's payouts; None if it pays exactly those."""
         _, _, preview, fees, refund = self._chain.round.ask("preview", committed)
         places = [(checksum(agent), gross, fee) for agent, _, gross, fee in preview if gross]
         pairs = zip(_padded(scores.places, places), _padded(places, scores.places), strict=True)

@@ -99,7 +99,7 @@ _Text = Annotated[str, Field(min_length=1, max_length=4096)]
 
 
 class EvmKeyPlace(Section):
-    """Where a key is: in an encrypted keystore file, in an environment variable, or in a signer (clef, Frame, …)."""
+    """The place of a key: an encrypted keystore file, an environment variable, or a signer (clef, Frame, …)."""
 
     keystore: _Text | None = None
     env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]*$")] | None = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KEYSTORE_BYTES = 65_536
 SIGNER_SECONDS = 300.0
-"""How long a signer may take, because a person may have to press a button."""
+"""The seconds that a signer may take, because a person may have to press a button."""
 Ask = Callable[[], str]
 
 

@@ -136,7 +136,7 @@ _THERE_ALREADY = ("already known", "known transaction", "already imported", "alr
 
 @dataclass(frozen=True, slots=True)
 class EvmCall:
-    """What a transaction does. `to` is None if it creates a contract."""
+    """The call that a transaction makes. `to` is None if it creates a contract."""
 
     to: str | None
     data: bytes
@@ -292,7 +292,7 @@ class _TransactionFollower:
         return Waiting()
 
     def _doomed(self) -> str | None:
-        """Why the contract would refuse the transaction now; None if it would not."""
+        """The reason why the contract would refuse the transaction now; None if it would not."""
         attempt = self._attempt
         try:
             self._node.call(attempt.to, attempt.data, sender=attempt.account, value=attempt.value)

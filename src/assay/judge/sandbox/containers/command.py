@@ -44,7 +44,7 @@ _DATA = {
 
 _Operand = int | str
 _Step = tuple[str, str, tuple[_Operand, ...]]
-"""What to do, the name of a system call or label, and the operands: numbers, or names of data."""
+"""The operation, the name of a system call or label, and the operands: numbers, or names of data."""
 
 
 _STEPS: tuple[_Step, ...] = (
@@ -67,7 +67,7 @@ _STEPS: tuple[_Step, ...] = (
 
 @dataclass(frozen=True)
 class _Machine:
-    """How to encode the program for a processor."""
+    """The encoding of the program for a processor."""
 
     number: int
     """The processor's number in the head of an ELF file."""

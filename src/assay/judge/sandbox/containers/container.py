@@ -36,7 +36,7 @@ _ACKED = 120.0
 _AGAIN, _LOOK = 5.0, 0.01
 """Seconds between signals to the first process, and between looks at its output."""
 _SENT = 3
-"""How often Assay tries to send files to an engine."""
+"""The number of times that Assay tries to send files to an engine."""
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Links to folders of /usr that every system may have. Any other link on the way to a path was made by the agent."""
 _SYSTEM_FILES = {"etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "etc/group": b"root:x:0:\n"}

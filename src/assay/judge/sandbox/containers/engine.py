@@ -91,12 +91,12 @@ class Unmet(InfrastructureError):
 
 @dataclass(frozen=True)
 class Stat:
-    """What is at a path in a container."""
+    """The entry at a path in a container."""
 
     link: bool
     folder: bool
     plain: bool
-    """Whether it is a plain file."""
+    """True for a plain file."""
     size: int
     target: str
     """The final target of a link."""
@@ -192,7 +192,7 @@ def archive_url(client: APIClient, container: str) -> str:
 
 
 def stat(client: APIClient, container: str, path: str) -> Stat | None:
-    """What is at an absolute path in a container, without following a final link; None if nothing is.
+    """The entry at an absolute path in a container, without following a final link; None if there is none.
 
     Raises InfrastructureError.
     """
@@ -378,7 +378,7 @@ def mine() -> dict[str, str]:
 
 
 def dead(labels: Mapping[str, str] | None) -> bool:
-    """Whether a dead process of this machine made something; False if another machine's process did, which may be alive."""
+    """True if a dead process of this machine made the object; False if another machine's process did, which may be alive."""
     parts = (labels or {}).get(LABEL, "").split("/")
     host, boot, namespace = _machine().split("/")
     if len(parts) != 5 or parts[0] != host:

@@ -269,7 +269,7 @@ class WriteWatch:
         self._next = 0.0
 
     def look(self, *, now: bool = False) -> bool:
-        """Whether the command has written too much. Measures only when it is time to, or if `now`. Raises InfrastructureError."""
+        """True if the command has written too much. Measures only when it is time to, or if `now`. Raises InfrastructureError."""
         began = time.monotonic()
         if not now and began < self._next:
             return False
