@@ -349,6 +349,8 @@ class _RubricKind(_ArrayKind):
     def remarks(self, rules: Any) -> Iterator[str]:
         if all(check.skippable for check in rules.checks):
             yield "score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing"
+        if rules.panel is not None and rules.panel.answers % 2 == 0:
+            yield f"score.panel.answers: of {rules.panel.answers} answers half can say YES and half NO, which is then unjudged"
 
     def files(self, folder: Path, submission: str) -> Path | None:
         from assay.judge.rubric.stored import find_solution, solution_file
@@ -366,18 +368,20 @@ class _RubricKind(_ArrayKind):
         if not work["gate"]:
             return "baseline not met"
         capped = ", unskippable check missed" if work["capped"] else ""
-        return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}"
+        panel = f"; {work['flips']} of the panel's {work['votes']} votes differ" if "votes" in work else ""
+        return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}{panel}"
 
     def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
-        from assay.settle.story.agreement import rubric
+        from assay.settle.story.judgements import rubric
 
         return rubric(settlement, subject, records)
 
     def work_schema(self) -> Json:
-        from assay.conformance.schema_parts import BPS, FLAG, TEXT, closed, or_null
+        from assay.conformance.schema_parts import BPS, COUNT, FLAG, TEXT, closed, or_null
 
         answers = {"base": BPS, "missed_skippable": BPS, "verdict": or_null(TEXT)}
-        return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS})
+        panel = {"votes": COUNT, "flips": COUNT}
+        return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS} | panel, optional=tuple(panel))
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
         ids = [check.id for check in rules.checks]
