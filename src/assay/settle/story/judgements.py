@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from assay.records import Evidence, Rubric
-from assay.scheme.model import RubricScore
+from assay.scheme.model import RubricScore, ScoreRules
 from assay.settle.score.panel import FlipRate
 from assay.settle.score.rubric import BASELINE, decide
 from assay.settle.story.agreement import counting_records, failed_chapter, votes_of
@@ -16,7 +16,7 @@ from assay.settle.story.telling import Chapter, Json, Subject, named, plural
 if TYPE_CHECKING:
     from assay.settle.settlement import Settlement
 
-__all__ = ["PanelFlips", "flips_of", "rubric"]
+__all__ = ["PanelFlips", "flips_of", "remarks", "rubric", "saw"]
 
 _GATE = {"B1": "it is legal", "B2": "it is ethical", "B3": "it is not spam", "B4": "it addresses the problem"}
 SHOWN = 5
@@ -48,6 +48,23 @@ def rubric(settlement: Settlement, subject: Subject, evidence: Sequence[Evidence
 
 def _said_no(subject: Subject, keys: Sequence[str]) -> str:
     return named([subject.called[key] for key in sorted(keys, key=votes_of(subject).index)])
+
+
+def saw(work: Json) -> str:
+    """A validator's work, as a settlement has it, in a few words."""
+    panel = f"; {work['flips']} of the panel's {work['votes']} votes differ" if "votes" in work else ""
+    if not work["gate"]:
+        return f"baseline not met{panel}"
+    capped = ", unskippable check missed" if work["capped"] else ""
+    return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}{panel}"
+
+
+def remarks(rules: RubricScore) -> Iterator[str]:
+    """What in the rules is allowed, and yet probably not meant."""
+    if all(check.skippable for check in rules.checks):
+        yield "score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing"
+    if rules.panel is not None and rules.panel.answers % 2 == 0:
+        yield f"score.panel.answers: of {rules.panel.answers} answers half can say YES and half NO, which is then unjudged"
 
 
 @dataclass
@@ -91,9 +108,9 @@ def _ratio(row: tuple[int, int]) -> str:
     return f"{row[0]}/{row[1]}"
 
 
-def flips_of(records: Iterable[Rubric], rules: RubricScore) -> PanelFlips | None:
+def flips_of(records: Iterable[Rubric], rules: ScoreRules) -> PanelFlips | None:
     """The flips of all panels among these records; None if the rules have no panel, or there is none."""
-    if rules.panel is None:
+    if not isinstance(rules, RubricScore) or rules.panel is None:
         return None
     total = PanelFlips()
     for record in records:
