@@ -249,6 +249,8 @@ def _told_of_all(contests: Sequence[Contest], won: Sequence[str], undecided: int
     rules = contests[0].scheme.duel
     assert rules is not None  # it was looked at
     yield heading(f"{plural(len(contests), 'challenger')} of {contests[0].king.participant}")
-    better = f"{named(won)} {'is' if len(won) == 1 else 'are'} better than the king" if won else "None is better than the king"
+    better = (
+        f"{named(list(won))} {'is' if len(won) == 1 else 'are'} better than the king" if won else "None is better than the king"
+    )
     chance = f"with a chance of at most {percent(rules.alpha)} that any of {contests[0].challengers} wins that is not"
     yield sentence(f"{better}, {chance}." + (f" {plural(undecided, 'duel')} not decided yet." if undecided else ""))

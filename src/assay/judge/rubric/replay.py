@@ -53,6 +53,7 @@ from assay.settle.story.judgements import PanelFlips, flips_of
 _Name = Annotated[str, Field(min_length=1, max_length=4 * NAME_CHARACTERS)]
 _Text = Annotated[str, Field(max_length=BODY_BYTES)]
 _REPLAY_STAGE = "transcript"
+_AS_STORED = "give the transcript as it was stored"
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
 def _replayed(transcript: bytes, case: RubricCase) -> Judgement:
     """The judgement that follows from the transcript of one answer."""
     bounty, solution, kept = case.bounty, case.solution, _parse_transcript(transcript)
+    if kept.parameters.model_dump() != case.parameters:
+        raise BadInput("this is not a transcript of this answer", field="parameters", hint=_AS_STORED)
     first = bounty.judge.model if case.seat is None else bounty.judge.of_answer(case.seat.answer)
     for what, actual, expected in (
         ("it is of another bounty", kept.bounty, bounty.digest),
@@ -157,7 +160,7 @@ def _replayed(transcript: bytes, case: RubricCase) -> Judgement:
 
 
 def _parse_transcript(data: bytes) -> _Transcript:
-    hint = "give the transcript as it was stored"
+    hint = _AS_STORED
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
