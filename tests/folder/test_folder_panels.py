@@ -26,18 +26,24 @@ SCHEME = small_folder.SCHEMES["rubric"].replace(
 
 def panel(*sides: bool | None) -> list[dict[str, Any]]:
     """Answers that say YES or NO to the check; None is malformed."""
-    answers = ({"judge": "m", "baseline": MET, "checks": {"c1": side}, "verdict": "COHERENT"} for side in sides)
-    return [{name: value for name, value in answer.items() if name != "checks" or value["c1"] is not None} for answer in answers]
+    said = {"judge": "m", "baseline": MET, "verdict": "COHERENT"}
+    return [said | ({} if side is None else {"checks": {"c1": side}}) for side in sides]
 
 
 def panels() -> list[dict[str, Any]]:
     """By three validators about each of two: a majority, answers that are missing, split, too many, and another answer."""
     said = {"baseline": MET, "checks": {"c1": True}, "verdict": "COHERENT"}
-    rows = [("v1", True, False, True), ("v2", True, True), ("v3", True, False, None)]
-    rows += [("v1", True, True, True, True), ("v2", False, False, True), ("v3", None, None, True)]
+    rows: list[tuple[str, int, tuple[bool | None, ...]]] = [
+        ("v1", 1, (True, False, True)),
+        ("v2", 1, (True, True)),
+        ("v3", 1, (True, False, None)),
+        ("v1", 2, (True, True, True, True)),
+        ("v2", 2, (False, False, True)),
+        ("v3", 2, (None, None, True)),
+    ]
     return [
         small_folder.record("rubric", validator=name, participant=f"m{at}", submission=f"s{at}", panel=panel(*sides)) | said
-        for (name, *sides), at in zip(rows, (1, 1, 1, 2, 2, 2), strict=True)
+        for name, at, sides in rows
     ]
 
 

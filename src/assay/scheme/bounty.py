@@ -195,9 +195,14 @@ class BountyJudge(Section):
     panel: Annotated[tuple[Annotated[ModelChoice, BeforeValidator(_named)], ...], Field(strict=False, max_length=25)] = ()
     """The models that answer in turn, if the scheme has a panel; empty: all answers are of `model`."""
 
+    @property
+    def members(self) -> tuple[ModelChoice, ...]:
+        """The models that are asked first: those of the panel, or `model` alone."""
+        return self.panel or (self.model,)
+
     def of_answer(self, answer: int) -> ModelChoice:
         """The model that is asked first for an answer of a panel, from 1."""
-        return self.panel[(answer - 1) % len(self.panel)] if self.panel else self.model
+        return self.members[(answer - 1) % len(self.members)]
 
     def document(self) -> dict[str, Any]:
         """As the bounty's digest has it: without a panel, as it was before there were any."""

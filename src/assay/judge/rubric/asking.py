@@ -115,7 +115,7 @@ class Models:
 
         seat: the answer of a panel. A name for the first model is then used for those models that list it.
         """
-        members, name = bounty.judge.panel or (bounty.judge.model,), self.primary
+        members, name = bounty.judge.members, self.primary
         model = members[0] if seat is None else bounty.judge.of_answer(seat.answer)
         if name is not None and not model.served_as(name) and any(other.served_as(name) for other in members):
             name = None
