@@ -217,12 +217,12 @@ def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
 
 
 def _flips(settlement: Settlement, evidence: Iterable[object], key: str) -> PanelFlips | None:
-    """How far the panels' answers about a participant differ, whether their judgement counts or not."""
+    """How far the answers of those panels about a participant differ whose judgement does not count; the story has the others."""
     from assay.records import Rubric
     from assay.settle.story.judgements import flips_of
 
     (row,) = (row for row in settlement.document["agreed"] if row["participant"] == key)
-    whose = {vote["validator"] for vote in (*row["validators"], *row["not_counted"])}
+    whose = {vote["validator"] for vote in row["not_counted"]}
     first: dict[str, Rubric] = {}
     for record in evidence:
         if not isinstance(record, Rubric) or record.validator not in whose:

@@ -216,6 +216,22 @@ def test_a_run_settles_explains_and_replays(run_folder: Path) -> None:
     assert "In 3 panels, 1 of 54 votes differ from the majority" in board
 
 
+def test_a_split_panel_is_told_and_no_fail(run_folder: Path) -> None:
+    scheme = run_folder / "scheme.toml"
+    scheme.write_text(scheme.read_text().replace("answers = 3\n", 'answers = 3\nmax_disagreement = "1/4"\n'))
+    doubting = ScriptedSolution(model="two", contains="integers march", verdict="COHERENT")
+    with scripted(solved=(doubting, *SOLVED)) as server:
+        judged(run_folder, server.url)
+    agreed = {row["participant"]: row for row in open_competition(run_folder).settle().document["agreed"]}
+    assert (agreed["ann"]["status"], agreed["ann"]["score"]) == ("unjudged", None)
+    assert agreed["ann"]["not_counted"] == [{"validator": "val-1", "reason": "panel-split", "missing": 0}]
+    assert agreed["bob"]["bps"] == 6000
+    told = " ".join(output("explain", run_folder, "ann").split())
+    assert "The answers of the panel of val-1 differ too much" in told
+    assert "In 1 panel, 3 of 21 votes differ from the majority" in told
+    assert "1 of 1 panel is split, so unjudged." in told
+
+
 def test_evidence_that_contradicts_its_transcript_is_refused(run_folder: Path) -> None:
     with scripted() as server:
         judged(run_folder, server.url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from assay.records import Evidence, Rubric
@@ -41,9 +41,11 @@ def rubric(settlement: Settlement, subject: Subject, evidence: Sequence[Evidence
             facts.append({"check": check.id, "weight": check.weight, "skippable": check.skippable, "validators": by})
             rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(subject, by), check.label))
     sentence = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
-    return failed_chapter(
-        "Checks that were missed", sentence, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
-    )
+    columns = ("check", "BPS", "skippable", "NO by", "what it asks")
+    chapter = failed_chapter("Checks that were missed", sentence, {"checks": facts}, columns, rows)
+    if (flips := flips_of(records, rules)) is None:
+        return chapter
+    return replace(chapter, text=(*chapter.text, *flips.sentences()), facts={**chapter.facts, "panels": flips.document()})
 
 
 def _said_no(subject: Subject, keys: Sequence[str]) -> str:
@@ -87,7 +89,9 @@ class PanelFlips:
         if len(self.judges) > 1:
             lines.append(f"By model: {', '.join(f'{name} {_ratio(row)}' for name, row in sorted(self.judges.items()))}.")
         if self.split:
-            lines.append(f"{plural(self.split, 'panel')} differ too much to judge.")
+            lines.append(
+                f"{self.split} of {plural(self.panels, 'panel')} {'is' if self.split == 1 else 'are'} split, so unjudged."
+            )
         return lines
 
     def document(self) -> Json:
