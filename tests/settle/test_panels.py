@@ -40,7 +40,7 @@ def judgement(validator: str, *panel: dict[str, Any], rules: Any) -> Rubric:
     assert isinstance(bare, Rubric)
     assert bare.panel is not None
     found = decide(bare.panel, rules)
-    said = (
+    said: dict[str, Any] = (
         {"outcome": "unjudged"} if found.why else {"baseline": found.baseline, "checks": found.checks, "verdict": found.verdict}
     )
     record = make("rubric", validator, panel=list(panel), **{name: value for name, value in said.items() if value is not None})
