@@ -62,9 +62,6 @@ def yuma(
         raise typer.BadParameter("--weights and --uid go together; --epoch needs both", param_hint="--weights")
     if (metagraph is None) == (url is None) or (url is None) != (netuid is None):
         raise typer.BadParameter("give a file, or --url with --netuid", param_hint="METAGRAPH.json")
-    from dataclasses import replace
-
-    from assay.errors import AssayError, BadInput
     from assay.rules import yuma as rules_of_chain
 
     chain = None
@@ -75,18 +72,7 @@ def yuma(
         neurons, rules = chain.neurons, chain.rules
     epochs = [rules_of_chain.epoch(neurons, rules)]
     if weights is not None and uid is not None:
-        from assay.competition import open_competition
-
-        if uid >= len(neurons.stakes):
-            raise BadInput(f"there are {len(neurons.stakes)} neurons", field="--uid", hint="uids count from 0")
-        row = _set(open_competition(weights).settle(epoch).document, len(neurons.stakes), weights)
-        rows = [row if at == uid else list(before) for at, before in enumerate(neurons.weights)]
-        changed = replace(neurons, weights=rows) if chain is None else chain.with_weights(uid, dict(enumerate(row)))
-        try:
-            epochs.append(rules_of_chain.epoch(changed, rules))
-        except AssayError as error:
-            error.at(file=weights)
-            raise
+        epochs.append(_with_weights(neurons, rules, chain, weights, uid, epoch))
     found: Json = {"schema": SCHEMA, "epochs": [_document(each) for each in epochs]}
     if emit(found | ({} if chain is None else _where(chain)), as_json):
         return
@@ -95,6 +81,28 @@ def yuma(
     show(*_shown(neurons, epochs, uid))
     if chain is not None:
         show(*_told(chain))
+
+
+def _with_weights(
+    neurons: Neurons, rules: YumaRules, chain: Metagraph | None, folder: Path, uid: int, epoch: int | None
+) -> YumaEpoch:
+    """The epoch with the weights that a competition's settlement gives, as those of a uid. Raises BadInput."""
+    from dataclasses import replace
+
+    from assay.competition import open_competition
+    from assay.errors import AssayError, BadInput
+    from assay.rules import yuma as rules_of_chain
+
+    if uid >= len(neurons.stakes):
+        raise BadInput(f"there are {len(neurons.stakes)} neurons", field="--uid", hint="uids count from 0")
+    row = _set(open_competition(folder).settle(epoch).document, len(neurons.stakes), folder)
+    rows = [row if at == uid else list(before) for at, before in enumerate(neurons.weights)]
+    changed = replace(neurons, weights=rows) if chain is None else chain.with_weights(uid, dict(enumerate(row)))
+    try:
+        return rules_of_chain.epoch(changed, rules)
+    except AssayError as error:
+        error.at(file=folder)
+        raise
 
 
 def preview_of(folder: Path, to: str, epoch: int | None, *, as_json: bool) -> None:
