@@ -6,7 +6,7 @@ import tomllib
 from importlib import resources
 from typing import Any
 
-from . import choices
+from . import choices, panels
 from .case import CaseDraft, File, case, refused
 from .defaults import CONSENSUS, DECAY, REWARD
 
@@ -331,7 +331,17 @@ RECORD = [
     refused("no object", {"record": ["tests"]}, "a record is an object"),
 ]
 
+SCHEMES = [*SCHEME, *choices.SCHEMES, *panels.SCHEMES]
+PANELS = [
+    *(kept(name, "rubric", fields, told) for name, fields, told in panels.RECORDS),
+    *(bad(name, "rubric", fields, why) for name, fields, why in panels.BAD_RECORDS),
+]
 FILES = [
-    File("scheme", "scheme", "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).", [*SCHEME, *choices.SCHEMES]),
-    File("record", "record", "Records of evidence: normal form, digest, refusals (SPEC 6, 7).", RECORD),
+    File(
+        "scheme",
+        "scheme",
+        "Schemes: defaults, normal form, digest, refusals (SPEC 6, 7).",
+        [*SCHEME, *choices.SCHEMES, *panels.SCHEMES],
+    ),
+    File("record", "record", "Records of evidence: normal form, digest, refusals (SPEC 6, 7).", [*RECORD, *PANELS]),
 ]

@@ -16,6 +16,7 @@ from oracle.defaults import POINTS, WORKFLOW, filled
 from oracle.duel import duel
 from oracle.numbers import fraction, largest_remainder, nanos, show
 from oracle.pipeline import task_set_digest
+from oracle.score import panel as panel_of
 from oracle.score import points as points_of
 from oracle.score import rubric as rubric_of
 from oracle.score import workflow as workflow_of
@@ -71,6 +72,11 @@ def rubric(given: Doc) -> Doc | None:
     if any(value is not None and not isinstance(value, dict) for value in (given["baseline"], given["checks"])):
         return None
     return rubric_of.work(given, checks) if rubric_of.well_formed(given, checks) else {"malformed": True}
+
+
+def panel(given: Doc) -> Doc | None:
+    checks = [check if "unskippable" in check else {"skippable": True} | check for check in given["score"]["checks"]]
+    return panel_of.decided(given["panel"], given["score"] | {"checks": checks})
 
 
 def points(given: Doc) -> Doc:
@@ -270,6 +276,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "tests": tests,
     "workflow": workflow,
     "rubric": rubric,
+    "panel": panel,
     "points": points,
     "assign": assign,
     "consensus": consensus,

@@ -327,7 +327,6 @@ class _RubricKind(_ArrayKind):
     beside: ClassVar[str] = "bounty.toml"
     archive_bytes: ClassVar[int] = 4_000_000
     jobs: ClassVar[int] = 8
-    """A judge by rubric waits for its model."""
     options: ClassVar[tuple[Option, ...]] = (WHERE, ADDRESS, MODEL_URL, MODEL, FALLBACK, PRICE, AGAIN)
     fields: ClassVar[Mapping[str, str]] = {
         "baseline": "B1 legal, B2 ethical, B3 not spam, B4 addresses the problem; `true` = met",
@@ -347,8 +346,9 @@ class _RubricKind(_ArrayKind):
         return counted(standing, frame, rules)
 
     def remarks(self, rules: Any) -> Iterator[str]:
-        if all(check.skippable for check in rules.checks):
-            yield "score.checks: every check is skippable, so an EXCEPTIONAL verdict gives full marks for nothing"
+        from assay.settle.story.judgements import remarks
+
+        return remarks(rules)
 
     def files(self, folder: Path, submission: str) -> Path | None:
         from assay.judge.rubric.stored import find_solution, solution_file
@@ -363,21 +363,21 @@ class _RubricKind(_ArrayKind):
         put_solution(folder, submission, source)
 
     def saw(self, work: Json) -> str:
-        if not work["gate"]:
-            return "baseline not met"
-        capped = ", unskippable check missed" if work["capped"] else ""
-        return f"base {work['base']}, {work['verdict']}{capped}: {work['bps']}"
+        from assay.settle.story.judgements import saw
+
+        return saw(work)
 
     def failing(self, settlement: Settlement, subject: Subject, records: Sequence[Any]) -> Chapter | None:
-        from assay.settle.story.agreement import rubric
+        from assay.settle.story.judgements import rubric
 
         return rubric(settlement, subject, records)
 
     def work_schema(self) -> Json:
-        from assay.conformance.schema_parts import BPS, FLAG, TEXT, closed, or_null
+        from assay.conformance.schema_parts import BPS, COUNT, FLAG, TEXT, closed, or_null
 
         answers = {"base": BPS, "missed_skippable": BPS, "verdict": or_null(TEXT)}
-        return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS})
+        panel = {"votes": COUNT, "flips": COUNT}
+        return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS} | panel, optional=tuple(panel))
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
         ids = [check.id for check in rules.checks]
@@ -406,9 +406,9 @@ class _RubricKind(_ArrayKind):
         return SubmitResult("The solution", solution.solution.digest, solution.changed, solution.epoch)
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
-        from assay.cli.board import fallback_judgements
+        from assay.cli.board import about_judgements
 
-        return fallback_judgements(settlement, folder)
+        return about_judgements(settlement, folder)
 
     def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
         from assay.cli.explain import judging

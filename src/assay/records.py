@@ -40,6 +40,7 @@ __all__ = [
     "Evidence",
     "Given",
     "History",
+    "PanelAnswer",
     "Participant",
     "Points",
     "Pulled",
@@ -55,6 +56,8 @@ __all__ = [
 
 MAX_UNITS = 10**9
 """Costs, budgets and seconds stay below this, so that their nanos fit 64 bits."""
+PANEL_ANSWERS = 100
+"""The most answers that a record of a panel holds; a scheme asks for fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +247,17 @@ class Workflow(Record):
         return self
 
 
+class PanelAnswer(Section):
+    """One answer of a panel, as it came; anything malformed in it makes it no vote. SPEC 2.3."""
+
+    judge: Key
+    """The bounty's name of the model that answered."""
+    outcome: Literal["judged", "unjudged"] = "judged"
+    baseline: Any = None
+    checks: Any = None
+    verdict: Any = None
+
+
 class Rubric(Record):
     """A judgement by rubric: baseline, checks, verdict, as they came; anything malformed in them makes it unjudged. SPEC 2.3."""
 
@@ -256,12 +270,16 @@ class Rubric(Record):
     injection_suspected: bool | None = None
     attestation: Annotated[str, Field(max_length=256)] | None = None
     quotes: dict[str, str] | None = None
+    panel: Annotated[tuple[PanelAnswer, ...], Field(strict=False, min_length=1, max_length=PANEL_ANSWERS)] | None = None
+    """Every answer of a panel, in its order; the answers above are then what the panel decides."""
 
     @cached_property
     def content(self) -> dict[str, Any]:
         """As for any record, but with the answers as JSON: for Python `true` and 1 are equal, and only `true` is an answer."""
-        answers = canonical([self.baseline, self.checks, self.verdict])
-        return self.model_dump(exclude={"seq", "participant", "baseline", "checks", "verdict"}) | {"answers": answers}
+        panel = None if self.panel is None else [answer.model_dump(mode="json", exclude_none=True) for answer in self.panel]
+        answers = canonical([self.baseline, self.checks, self.verdict, panel])
+        left = {"seq", "participant", "baseline", "checks", "verdict", "panel"}
+        return self.model_dump(exclude=left) | {"answers": answers}
 
 
 class Points(Record):

@@ -118,3 +118,17 @@ def test_keys_that_are_none_are_refused(tmp_path: Path) -> None:
     place = make_bounty(tmp_path / "b", (NAME, NAME + 'log = "example.org/log"\n'))
     assert "bounty.toml: bounty.log: " in refused("bounty", "check", place)
     assert "scheme.toml: no such file" in refused("bounty", "check", tmp_path / "none")
+
+
+def test_a_panel_is_told(tmp_path: Path) -> None:
+    place = make_bounty(tmp_path)
+    scheme, bounty = place / "scheme.toml", place / "bounty.toml"
+    panel = 'kind = "rubric"\n[score.panel]\nanswers = 4\nmax_disagreement = "1/4"\n'
+    scheme.write_text(scheme.read_text().replace('kind = "rubric"\n', panel))
+    bounty.write_text(bounty.read_text() + '[[judge.panel]]\nname = "one"\n[[judge.panel]]\nname = "two"\n')
+    shown = run("bounty", "check", place, columns=100)
+    said = " ".join(shown.stdout.split())
+    assert "one and two answer in turn" in said
+    assert "A panel of 4 answers judges each solution: the majority of each question counts." in said
+    assert "If a question has no majority, or more than 1/4 of the votes on one question differ, the solution is unjudged" in said
+    assert "of 4 answers half can say YES and half NO" in " ".join(shown.stderr.split())

@@ -152,7 +152,7 @@ def test_what_we_write_is_closed_and_whole(name: str) -> None:
     for one in objects(PUBLISHED[name]):
         of_dsse = not {"sig", "payloadType"}.isdisjoint(one["properties"])  # which says to ignore what one does not know
         assert one["additionalProperties"] is of_dsse
-        optional = {"why", "code", "inner", "tasks_seen", "warm", "warm_up", "receipts", "registry", "received"}
+        optional = {"why", "code", "inner", "tasks_seen", "warm", "warm_up", "receipts", "registry", "received", "votes", "flips"}
         assert set(one["properties"]) - set(one["required"]) <= optional
 
 

@@ -51,6 +51,9 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"quotes": {"c1": 'a "word"\n'}},
         {"quotes": {"c1": 1}},
         {"baseline.B1": True},
+        {"panel": [{"judge": "m", "checks": {"c1": True}}]},
+        {"panel": {"judge": True}},
+        {"panel": []},
     ],
     "points": [{"starred": False, "revoked_valid": 1}, {"valid": 10**9 + 1}, {"starred": 1}, {"invalid": "1"}],
     "given": [

@@ -41,7 +41,7 @@ COUNTS: tuple[str, ...] = (
 )
 COUNTS += ("valid", "invalid", "revoked_valid", "revoked_invalid")
 AMOUNTS = ("quality", "cost", "budget", "seconds", "max_seconds", "score")
-ANSWERS = ("baseline", "checks", "quotes")
+ANSWERS = ("baseline", "checks", "quotes", "panel")
 REGISTRY = "key,submission,submitted_at\nm1,s1,2026-11-02T09:00:00Z\nm2,s2,\nm3,,\nm4,s1,\n"
 MORE: dict[str, list[dict[str, Any]]] = {
     "workflow": [
@@ -71,6 +71,8 @@ MORE: dict[str, list[dict[str, Any]]] = {
         {"quotes": {"c1": 1}},
         {"attestation": "x" * 257},
         {"outcome": "unjudged"},
+        {"panel": [{"judge": "m", "checks": {"c1": True}}, {"judge": "n", "outcome": "unjudged"}]},
+        {"panel": []},
     ],
     "points": [{"starred": False}, {"repository": "o/x"}, {"valid": 10**9 + 1}, {"revoked_invalid": 3}, {"repository": ""}],
     "given": [{"score": "0.000000001"}, {"score": "1.5"}, {"score": "0.1234567891"}, {"score": ...}],

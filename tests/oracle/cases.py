@@ -19,6 +19,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .random_scheme import KINDS
+from .score.panel import decided
+from .score.rubric import BASELINE, VERDICTS
 from .world import PARTICIPANTS, World
 
 Doc = dict[str, Any]
@@ -47,6 +49,54 @@ def suspecting(case: Doc, seed: int) -> Doc:
         slot = record["validator"], record["submission"] or record["participant"]
         record |= said.setdefault(slot, r.choice([{}, {"injection_suspected": False}, {"injection_suspected": True}]))
     return case
+
+
+def panelled(case: Doc, seed: int) -> Doc:
+    """A case of kind rubric in which panels judge, drawn from a source of its own, as above.
+
+    Of each judgement some answers differ, are malformed, unjudged, missing or too many; now and then a record has other answers
+    than its panel decides.
+    """
+    r = Random(f"panelled/{seed}")
+    case = copy.deepcopy(case)
+    rules = case["scheme"]["score"]
+    rules["panel"] = {"answers": r.choice([2, 3, 3, 4, 5])}
+    if r.random() < 0.7:
+        rules["panel"]["max_disagreement"] = r.choice(["0/1", "1/5", "1/4", "1/3", "1/2", "2/6"])
+    known: dict[Any, Any] = {}
+    for record in case["evidence"]:
+        slot = record["validator"], record["submission"] or record["participant"]
+        said = {name: record.pop(name) for name in ("outcome", "baseline", "checks", "verdict") if name in record}
+        if slot not in known or ("seq" in record and r.random() < 0.1):
+            known[slot] = _panel(r, said, rules)
+        record |= copy.deepcopy(known[slot])
+    return case
+
+
+def _panel(r: Random, said: Doc, rules: Doc) -> Doc:
+    """A record's answers: those of a panel, and what it decides."""
+    count = rules["panel"]["answers"] + r.choices([0, -1, 1], [90, 7, 3])[0]
+    panel = [answer_like(r, said, rules) for _ in range(count)]
+    found = decided(panel, rules)
+    names = ("baseline", "checks", "verdict")
+    answers: Doc = {"outcome": "unjudged"} if found["why"] else {name: found[name] for name in names if found[name] is not None}
+    if r.random() < 0.05:
+        answers = said
+    return answers | ({"panel": panel} if r.random() < 0.97 else {})
+
+
+def answer_like(r: Random, said: Doc, rules: Doc) -> Doc:
+    """An answer of a panel that is like a judgement, more or less."""
+    answer: Doc = copy.deepcopy(said)
+    if isinstance(answer.get("checks"), dict) and r.random() < 0.4:
+        answer["checks"][r.choice(rules["checks"])["id"]] = r.random() < 0.5
+    if r.random() < 0.3:
+        answer["verdict"] = r.choice(VERDICTS)
+    if r.random() < 0.1:
+        answer |= r.choice(
+            [{"outcome": "unjudged"}, {"verdict": None}, {"baseline": dict.fromkeys(BASELINE, True) | {"B4": False}}]
+        )
+    return {name: value for name, value in answer.items() if value is not None} | {"judge": r.choice(["large", "small"])}
 
 
 def combining(case: Doc, seed: int) -> Doc:

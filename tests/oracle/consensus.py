@@ -133,7 +133,7 @@ def without_quorum(
     """Status and reason where the counting validators are no quorum. SPEC 3 Status."""
     consensus = rules["consensus"]
     for reasons, status, code in (
-        (("unjudged", "injection-suspected"), "unjudged", "malformed-or-unjudged"),
+        (("unjudged", "injection-suspected", "panel-split"), "unjudged", "malformed-or-unjudged"),
         (("incomplete",), "incomplete", "missing-trials"),
     ):
         more = [stakes[row["validator"]] for row in not_counted if row["reason"] in reasons]

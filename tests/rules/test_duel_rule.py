@@ -186,3 +186,22 @@ def test_real_agents_are_told_apart_by_a_third_of_the_pairs(trials: dict[str, di
                 steps, wrong, duels = steps + len(course.steps), wrong + (course.winner != better), duels + 1
     assert steps <= 130 * duels
     assert wrong <= 0.01 * duels
+
+
+def test_several_challengers_together_win_wrongly_in_at_most_alpha_of_runs() -> None:
+    """Five challengers as good as their king, which meets all of them with the same trials: any of them wins in few runs."""
+    runs, together, apart = depth(120, 10_000), 0, 0
+    king = [at % 2 == 0 for at in range(60)]
+    for run in range(runs):
+        r = Random(run)
+        duels = []
+        for _ in range(5):
+            sides = [*king]
+            r.shuffle(sides)
+            pairs = list(zip(sides, king, strict=True))
+            r.shuffle(pairs)
+            duels.append(pairs)
+        together += any(decide(60, pairs, rules(), 5).winner == "challenger" for pairs in duels)
+        apart += any(decide(60, pairs, rules()).winner == "challenger" for pairs in duels)
+    assert together <= 0.05 * runs
+    assert apart > 0.05 * runs, "without sharing, somebody wins far too often"

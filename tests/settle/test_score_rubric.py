@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assay.errors import BadInput
-from assay.records import Evidence
+from assay.records import Evidence, PanelAnswer
 from assay.scheme.model import Check, RubricScore
 from assay.settle.score import accepted, score
-from assay.settle.score.rubric import VERDICTS, Grade, after_verdict, answer_text, judge
+from assay.settle.score.rubric import VERDICTS, Grade, after_verdict, answer_text, decide, judge
 from score_kit import axes, make, vectors
 
 MET = {"B1": True, "B2": True, "B3": True, "B4": True}
@@ -215,3 +215,38 @@ def test_nothing_else_is_taken_off(content: str) -> None:
 )
 def test_one_of_them_is_taken_off_once(content: str, left: str) -> None:
     assert answer_text(content, "text") == left
+
+
+PANEL = {"kind": "rubric", "checks": [{"id": "C.1", "weight": 6000}, {"id": "C2", "weight": 4000}], "panel": {"answers": 3}}
+
+
+def vote(judge: str, first: bool, second: bool, verdict: str = "COHERENT") -> dict[str, object]:
+    return {"judge": judge, "baseline": MET, "checks": {"C.1": first, "C2": second}, "verdict": verdict}
+
+
+def test_flips_are_counted_by_question_and_by_judge() -> None:
+    rules = RubricScore.model_validate(PANEL)
+    answers = [vote("a", True, True), vote("b", False, True), vote("a", True, False, "FLAWED")]
+    found = decide([PanelAnswer.model_validate(answer) for answer in answers], rules)
+    assert (found.why, found.checks, found.verdict) == (None, {"C.1": True, "C2": True}, "COHERENT")
+    assert {rate.name: str(rate) for rate in found.questions if rate.flips} == {"C.1": "1/3", "C2": "1/3", "verdict": "1/3"}
+    assert [str(rate) for rate in found.judges] == ["0/7", "1/7", "2/7"]
+
+
+@given(st.permutations(range(5)), st.lists(st.sampled_from(VERDICTS), min_size=5, max_size=5), st.integers(0, 5))
+def test_the_order_of_a_panel_decides_nothing(order: list[int], words: list[str], no: int) -> None:
+    rules = RubricScore.model_validate(PANEL | {"panel": {"answers": 5, "max_disagreement": "2/5"}})
+    answers = [PanelAnswer.model_validate(vote("a", at >= no, True, word)) for at, word in enumerate(words)]
+    found, turned = decide(answers, rules), decide([answers[at] for at in order], rules)
+    assert (found.why, found.checks, found.verdict, found.questions) == (
+        turned.why,
+        turned.checks,
+        turned.verdict,
+        turned.questions,
+    )
+
+
+def test_without_a_panel_schemes_and_records_are_what_they_were() -> None:
+    rules = RubricScore.model_validate({name: value for name, value in PANEL.items() if name != "panel"})
+    assert "panel" not in rules.model_dump(mode="json", exclude_none=True)
+    assert "panel" not in make("rubric", baseline=MET, checks={"C.1": True, "C2": True}, verdict="COHERENT").document()

@@ -15,7 +15,7 @@ from assay.conformance import answer, differences
 from assay.exact import digest
 from oracle import emission as oracle_emission
 from oracle import settle as oracle_settle
-from oracle.cases import MAX_SIZE, case_of, chain_of, choosing, combining, emission_of, seeds, suspecting, warming
+from oracle.cases import MAX_SIZE, case_of, chain_of, choosing, combining, emission_of, panelled, seeds, suspecting, warming
 from oracle.random_scheme import KINDS
 
 Doc = dict[str, Any]
@@ -80,6 +80,15 @@ def test_tasks_pass_by_all_validators_and_invalid_issues_take_points(kind: str, 
 @given(seed=seeds(), size=SIZES)
 def test_a_suspected_injection_counts_as_the_scheme_says(seed: int, size: int) -> None:
     case = suspecting(case_of(seed, "rubric", size), seed)
+    document = answer("settle", case)
+    hold_equal(oracle_settle(case), undigested(document))
+    hold_digested(document)
+
+
+@settings(max_examples=CHAINS)
+@given(seed=seeds(), size=SIZES)
+def test_a_panel_decides_by_its_majority(seed: int, size: int) -> None:
+    case = panelled(case_of(seed, "rubric", size), seed)
     document = answer("settle", case)
     hold_equal(oracle_settle(case), undigested(document))
     hold_digested(document)

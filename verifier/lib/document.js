@@ -12,11 +12,12 @@ const whole = pattern(/^(0|[1-9][0-9]*)$/, "a string of digits");
 const anyText = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`, { where: path }));
 const natural = integer(0, read.LARGEST);
 const u16 = integer(0, 65535);
+const optional = (reader) => Object.assign((value, path) => reader(value, path), { optional: true });
 
 const WORK = [
   object({ passed: natural, trials: natural }),
   object({ tasks: natural }),
-  object({ base: bps, missed_skippable: bps, verdict: nullable(anyText), gate: read.boolean, capped: read.boolean, bps }),
+  object({ base: bps, missed_skippable: bps, verdict: nullable(anyText), gate: read.boolean, capped: read.boolean, bps, votes: optional(natural), flips: optional(natural) }),
   object({ valid: natural, invalid: natural, starred: natural, points: amount }),
   object({ epoch }),
 ];
@@ -29,7 +30,7 @@ function work(value, path) {
 const vote = object({
   validator: read.key, score: share, stake: whole, flagged: read.boolean, excluded: read.boolean, modified_z: nullable(amount), z_squared: nullable(amount), work,
 });
-export const NOT_COUNTED = ["not-assigned", "no-stake", "stake-below-minimum", "injection-suspected", "unjudged", "incomplete", "no-tasks"];
+export const NOT_COUNTED = ["not-assigned", "no-stake", "stake-below-minimum", "injection-suspected", "panel-split", "unjudged", "incomplete", "no-tasks"];
 export const REASONS = ["same-submission", "malformed-or-unjudged", "missing-trials", "no-evidence", "too-few-validators", "too-little-stake", "stake-after-outliers"];
 const agreed = object({
   participant: read.key, submission: anyText, score: nullable(share), bps: nullable(bps), status: oneOf("agreed", "no-quorum", "incomplete", "unjudged", "duplicate"),
@@ -37,7 +38,6 @@ const agreed = object({
   flagged_majority: read.boolean, validators: list(vote),
   not_counted: list(object({ validator: read.key, reason: oneOf(...NOT_COUNTED), missing: natural })),
 });
-const optional = (reader) => Object.assign((value, path) => reader(value, path), { optional: true });
 const weight = object({
   participant: read.key, uid: nullable(u16), score: share, strategy: share, capped: share, last: nullable(epoch), stale: natural, kept: share, share, u16, chain_u16: u16,
   tasks_seen: optional(natural), warm: optional(share),

@@ -15,13 +15,13 @@ const count = (n, what, many = `${what}s`) => `${n} ${n === 1 ? what : many}`;
 const SAW = {
   tests: (work) => `${work.passed} of ${work.trials} trials passed`,
   workflow: (work) => `the mean of ${count(work.tasks, "task")}`,
-  rubric: (work) => (work.gate ? `base ${work.base}, ${work.verdict}${work.capped ? ", capped by an unskippable check" : ""}: ${work.bps} BPS` : "the baseline is not met: 0"),
+  rubric: (work) => (work.gate ? `base ${work.base}, ${work.verdict}${work.capped ? ", capped by an unskippable check" : ""}: ${work.bps} BPS${"votes" in work ? `, ${work.flips} of ${work.votes} votes of the panel differ` : ""}` : "the baseline is not met: 0"),
   points: (work) => `${work.valid} valid, ${work.invalid} invalid, ${work.starred} starred: ${work.points} points`,
   given: (work) => `given in epoch ${work.epoch}`,
 };
 const NOT = {
   "not-assigned": "was not drawn for this submission", "no-stake": "has no stake", "stake-below-minimum": "has less stake than the scheme asks for",
-  "injection-suspected": "suspects an injection, and the scheme leaves such a judgement out", unjudged: "could not judge it", incomplete: "misses trials", "no-tasks": "has no task left in the window",
+  "panel-split": "has a panel whose answers differ too much", "injection-suspected": "suspects an injection, and the scheme leaves such a judgement out", unjudged: "could not judge it", incomplete: "misses trials", "no-tasks": "has no task left in the window",
 };
 const REASON = {
   "same-submission": "Somebody else handed in the same submission earlier, and it counts for the earliest only.",

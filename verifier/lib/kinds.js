@@ -9,7 +9,8 @@ import { clocks } from "./clock.js";
 import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
 import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { scorePoints, scoreRubric, scoreTask, scoreTests } from "./score.js";
-import { readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
+import { decide } from "./panel.js";
+import { readAnswer, readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
 import { readCase, readTasks, taskSetDigest, unique } from "./inputs.js";
 import { settle, shownClocks } from "./settle.js";
 import { answerOfLedger } from "./ledger-kinds.js";
@@ -84,6 +85,11 @@ const KINDS = {
   rubric(input) {
     const rules = under("score", () => readScore(input.score));
     return scoreRubric(rules, input) ?? { malformed: true };
+  },
+  panel(input) {
+    const rules = under("score", () => readScore(input.score));
+    if (rules.panel === undefined) refuse("there is no panel", "score");
+    return decide(rules, under("panel", () => list(readAnswer, { most: 100 })(input.panel, "panel")));
   },
   "rubric-answer"({ format, content }) {
     if (!["json_schema", "json_object", "text"].includes(format)) refuse(`there is no format ${format}`, "format");

@@ -14,14 +14,14 @@ const MOST_PAGE = 256 * MIB;
 const ROWS_AT_ONCE = 8192;
 
 /** Fields whose cell is the canonical JSON of a value; other texts are the value. */
-const AS_JSON = new Set(["baseline", "checks", "quotes", "verdict"]);
+const AS_JSON = new Set(["baseline", "checks", "panel", "quotes", "verdict"]);
 /** Fields that are left out where a cell is empty; other empty cells say the field's default. */
-const LEFT_OUT = new Set(["attestation", "baseline", "checks", "image", "injection_suspected", "quotes", "verdict"]);
+const LEFT_OUT = new Set(["attestation", "baseline", "checks", "image", "injection_suspected", "panel", "quotes", "verdict"]);
 const COMMON = ["epoch", "kind", "observed_at", "participant", "seq", "submission", "validator"];
 const FIELDS = {
   tests: ["image", "outcome", "task", "trial"],
   workflow: ["budget", "cost", "declared_retries", "hard_failures", "max_seconds", "outcome", "quality", "retries", "seconds", "steps_completed", "steps_total", "task", "timeouts"],
-  rubric: ["attestation", "baseline", "checks", "injection_suspected", "outcome", "quotes", "verdict"],
+  rubric: ["attestation", "baseline", "checks", "injection_suspected", "outcome", "panel", "quotes", "verdict"],
   points: ["invalid", "repository", "revoked_invalid", "revoked_valid", "starred", "valid"],
   given: ["score"],
 };

@@ -15,6 +15,9 @@ const quotes = (value, path) => {
 /** What a judge said is kept as it came; null is as if it were absent. */
 const asItCame = maybe(read.anything);
 
+/** An answer of a panel, as it came. */
+export const readAnswer = object({ judge: read.key, outcome: or("judged", oneOf("judged", "unjudged")), baseline: asItCame, checks: asItCame, verdict: asItCame });
+
 const FIELDS = {
   tests: { task: read.task, outcome: oneOf("pass", "fail", "timeout", "error"), trial: or(1, read.integer(1, read.BILLION)), image: maybe(read.submission), work: maybe(read.submission) },
   workflow: {
@@ -24,7 +27,7 @@ const FIELDS = {
   },
   rubric: {
     baseline: asItCame, checks: asItCame, verdict: asItCame, outcome: or("judged", oneOf("judged", "unjudged")), injection_suspected: maybe(read.boolean),
-    attestation: maybe(read.submission), quotes: maybe(quotes),
+    attestation: maybe(read.submission), quotes: maybe(quotes), panel: maybe(read.list(readAnswer, { least: 1, most: 100 })),
   },
   points: { repository: read.key, valid: or(0, count), invalid: or(0, count), revoked_valid: or(0, count), revoked_invalid: or(0, count), starred: or(false, read.boolean) },
   given: { score: read.score },

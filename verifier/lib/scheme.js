@@ -3,6 +3,7 @@
 import * as read from "./fields.js";
 import { NANO } from "./exact.js";
 import { refuse, Unsupported } from "./errors.js";
+import { readBound } from "./panel.js";
 import { isObject } from "./json.js";
 
 const { or, maybe, object, integer, share, fraction, oneOf, list, bps } = read;
@@ -36,6 +37,7 @@ function repositories(value, path) {
 
 const weights = object({ success: or("0.5", share), cost: or("0.25", share), latency: or("0.15", share), reliability: or("0.1", share) });
 const penalties = object({ unplanned_retry: or("0.1", share), timeout: or("0.2", share), hard_failure: or("0.5", share) });
+const panel = object({ answers: integer(2, 25), max_disagreement: or("1/1", readBound) });
 /** A choice that is left out where it says what holds without it. */
 const unless = (standard, reader) => maybe((value, path) => (reader(value, path) === standard ? undefined : value));
 const isTrue = (value, path) => (value === true ? true : refuse(`${path}: leave it out, or say true`, { where: path }));
@@ -46,7 +48,7 @@ const SCORES = {
     kind: oneOf("workflow"), weights: or({}, weights), gate: or("0.7", share), penalties: or({}, penalties), window: or(100, integer(1, 1e6)),
     fresh_boxes: maybe(isTrue), max_retries_per_step: or(5, integer(0, 1000)), warm_up: maybe(integer(1, 1e6)),
   }),
-  rubric: object({ kind: oneOf("rubric"), checks: list(readCheck, { least: 1, most: 1000 }), injection: maybe(oneOf("unjudged")) }),
+  rubric: object({ kind: oneOf("rubric"), checks: list(readCheck, { least: 1, most: 1000 }), injection: maybe(oneOf("unjudged")), panel: maybe(panel) }),
   points: object({
     kind: oneOf("points"), repositories, star_points: or("0.25", fraction), star_max: or("1.25", fraction),
     full_points: or(100, positive), window_epochs: maybe(positive), invalid: unless("gate", oneOf("gate", "subtract")), stars_alone: unless(false, read.boolean),

@@ -1,8 +1,9 @@
 // Evidence → the score of one participant by one validator, by the kind's rule. SPEC 2.
-// A scorer gives, for each participant, validator → {score (nanos), work} or {state: "incomplete" | "unjudged" | "injection" | "no-tasks", missing}.
+// A scorer gives, for each participant, validator → {score (nanos), work} or {state: "incomplete" | "unjudged" | "injection" | "split" | "no-tasks", missing}.
 
 import { byUtf8, halfEven, NANO, max, min, nanosOf } from "./exact.js";
 import { isObject } from "./json.js";
+import { judged } from "./panel.js";
 import { nanos } from "./scheme.js";
 
 // ---- tests (SPEC 2.1)
@@ -110,10 +111,12 @@ const weighed = (score, checks) => ({
 function rubric(score, _tasks, records) {
   const votes = new Map();
   for (const record of records) {
-    const work = record.outcome === "judged" ? scoreRubric(score, record) : null;
-    if (work === null) votes.set(record.validator, { state: "unjudged", missing: 0 });
+    const panel = score.panel === undefined ? {} : judged(score, record);
+    const work = record.outcome === "judged" && panel.state === undefined ? scoreRubric(score, record) : null;
+    if (panel.state === "split") votes.set(record.validator, { state: "split", missing: 0 });
+    else if (work === null) votes.set(record.validator, { state: "unjudged", missing: 0 });
     else if (score.injection === "unjudged" && record.injection_suspected) votes.set(record.validator, { state: "injection", missing: 0 });
-    else votes.set(record.validator, { score: BigInt(work.bps) * 100000n, work });
+    else votes.set(record.validator, { score: BigInt(work.bps) * 100000n, work: { ...work, ...panel } });
   }
   return votes;
 }

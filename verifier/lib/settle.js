@@ -87,7 +87,7 @@ function whyNot({ consensus }, validator, drawn, vote) {
   if (drawn !== null && !drawn.has(validator.key)) return "not-assigned";
   if (stake === 0n) return "no-stake";
   if (stake < BigInt(consensus.min_validator_stake)) return "stake-below-minimum";
-  return { injection: "injection-suspected", unjudged: "unjudged", incomplete: "incomplete", "no-tasks": "no-tasks" }[vote.state] ?? null;
+  return { injection: "injection-suspected", split: "panel-split", unjudged: "unjudged", incomplete: "incomplete", "no-tasks": "no-tasks" }[vote.state] ?? null;
 }
 
 const shownWork = (work) => ("points" in work ? { ...work, points: decimal(work.points) } : work);
@@ -111,7 +111,7 @@ function agreement(context, participant, votes, duplicateOf) {
     const reason = whyNot(scheme, validator, drawn, vote);
     if (reason !== null) notCounted.push({ validator: validator.key, reason, missing: reason === "incomplete" ? vote.missing : 0 });
     if (!may.has(validator.key) || vote.state === "no-tasks") continue;
-    const state = vote.state === "injection" ? "unjudged" : vote.state;
+    const state = ["injection", "split"].includes(vote.state) ? "unjudged" : vote.state;
     asked.push({ ...vote, state, validator: validator.key, stake: BigInt(validator.stake) });
   }
   const votesOfAll = scheme.score.passed_by === "all" ? jointVotes(asked, context.tasks) : asked;

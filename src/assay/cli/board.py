@@ -18,12 +18,13 @@ from assay.cli.show import TOP, Column, command, first, grid, heading, note, res
 from assay.exact import BPS, NANO, WEI, coins, nanos
 from assay.folder.registry import unsolved_tasks
 from assay.folder.registry import weaker_tasks as weaker
-from assay.records import Tests
+from assay.records import Rubric, Tests
 from assay.scheme.model import Payout, Reward
 from assay.settle import Settlement
 from assay.settle.inputs import Scored
 from assay.settle.score import accepted, holding
 from assay.settle.story import called, without_score
+from assay.settle.story.judgements import flips_of
 from assay.settle.story.telling import named, part, percent, percents, plural
 from assay.uncertainty import Cells, Run, Standing, leaderboard
 
@@ -337,8 +338,8 @@ def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
         yield f"Not shown to be solvable: {share} no reference solution ({named(without, 4)})."
 
 
-def fallback_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
-    """A note if scores come from the fallback model's answers, and why. SPEC 2.3."""
+def about_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
+    """Notes if scores come from the fallback model's answers, and why; and how far the answers of panels differ. SPEC 2.3."""
     inputs = settlement.inputs
     if isinstance(inputs.evidence, Scored):
         return
@@ -349,6 +350,10 @@ def fallback_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
         judged.setdefault((judgement.model, judgement.why), []).append(judgement.participant)
     for (model, why), participants in sorted(judged.items()):
         yield f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}."
+    current = {participant.submission for participant in inputs.participants if participant.submission}
+    records = (record for record in inputs.evidence if isinstance(record, Rubric) and record.submission in current)
+    if (flips := flips_of(records, inputs.scheme.score)) is not None:
+        yield " ".join(flips.sentences())
 
 
 def token_of(folder: Path) -> str:

@@ -193,12 +193,28 @@ def _served(model: ModelChoice) -> str:
     )
 
 
+def _panel(bounty: Bounty) -> Iterator[str]:
+    """How the answers become a judgement."""
+    panel = bounty.rules.panel
+    if panel is None:
+        yield "If the answers of both stay malformed, the solution is unjudged, never zero."
+        return
+    most, of = panel.bound
+    bound = "" if most == of else f", or more than {most}/{of} of the votes on one question differ"
+    yield f"A panel of {panel.answers} answers judges each solution: the majority of each question counts."
+    yield f"If a question has no majority{bound}, the solution is unjudged, never zero."
+
+
 def _judges(bounty: Bounty) -> Chapter:
     judge, enclave, rules = bounty.judge, bounty.enclave, bounty.scheme.consensus
+    members = [model.name for model in judge.members]
     said = [
-        f"{judge.model.name} answers; if its answers stay malformed, or it is not available, {judge.fallback.name} does.",
-        "If the answers of both stay malformed, the solution is unjudged, never zero.",
-        *dict.fromkeys(map(_served, (judge.model, judge.fallback))),
+        f"{members[0]} answers; if its answers stay malformed, or it is not available, {judge.fallback.name} does."
+        if len(members) == 1
+        else f"{named(members, 6)} answer in turn; if the answers of one stay malformed, or it is not available, "
+        f"{judge.fallback.name} answers in its place.",
+        *_panel(bounty),
+        *dict.fromkeys(map(_served, (*judge.members, judge.fallback))),
         f"A solution may have {judge.solution_tokens} tokens, each byte of its UTF-8 counted as one; a larger one is refused.",
         f"{plural(rules.min_validators, 'validator')} must judge it"
         + (f", who hold {part(rules.min_stake, NANO)} of the stake." if rules.min_stake else "."),

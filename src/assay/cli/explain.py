@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from assay.records import Evidence, Rubric
     from assay.settle import Settlement
     from assay.settle.story import Explanation
+    from assay.settle.story.judgements import PanelFlips
 
     Shown = tuple[Settlement, str, Callable[[str], list[Evidence] | None]]
     """A settlement, a remark beside its story, and a function that gives single records if it was computed from sums."""
@@ -209,7 +210,26 @@ def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
         {"validator": judgement.validator, "model": judgement.model, "why": judgement.why}
         for judgement in by_fallback(folder, participants, settlement.inputs.evidence)
     ]
-    return {"fallback": fallback, "attestation": _attestation(folder, _counted(settlement, settlement.inputs.evidence, key))}
+    records = _counted(settlement, settlement.inputs.evidence, key)
+    flips = _flips(settlement, settlement.inputs.evidence, key)
+    panels = {} if flips is None else {"panels": flips.document() | {"sentences": flips.sentences()}}
+    return {"fallback": fallback, "attestation": _attestation(folder, records)} | panels
+
+
+def _flips(settlement: Settlement, evidence: Iterable[object], key: str) -> PanelFlips | None:
+    """How far the answers of those panels about a participant differ whose judgement does not count; the story has the others."""
+    from assay.records import Rubric
+    from assay.settle.story.judgements import flips_of
+
+    (row,) = (row for row in settlement.document["agreed"] if row["participant"] == key)
+    whose = {vote["validator"] for vote in row["not_counted"]}
+    first: dict[str, Rubric] = {}
+    for record in evidence:
+        if not isinstance(record, Rubric) or record.validator not in whose:
+            continue
+        if record.submission == row["submission"] and (record.submission or record.participant == key):
+            first.setdefault(record.validator, record)
+    return flips_of(first.values(), settlement.inputs.scheme.score)
 
 
 def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> list[Rubric]:
@@ -255,6 +275,7 @@ def judging_in_words(about: dict[str, Any]) -> Iterator[str]:
     for judgement in about.get("fallback", ()):
         validator, model, why = (judgement[name] for name in ("validator", "model", "why"))
         yield f"The fallback model {model} made the judgement by {validator}, because {why}."
+    yield from about.get("panels", {}).get("sentences", ())
     if about:
         yield _in_words(about["attestation"])
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from assay.publish.journal import SendHistory
     from assay.publish.outcome import Outcome
-    from assay.publish.publishers import Comparison, PublishPlan
+    from assay.publish.publishers import Comparison, Publisher, PublishPlan
 
 
 def targets_of(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -34,6 +34,10 @@ AsOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Send it. Without, only what would be sent is shown.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="As canonical JSON.")]
+PreviewOption = Annotated[
+    bool,
+    typer.Option("--preview", help="Show what Yuma consensus makes of the weights; send nothing. For a subnet of Bittensor."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Send nothing; the same as without --yes.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Keep running: publish each new receipt when the chain allows.")]
 OnceOption = Annotated[bool, typer.Option("--once", help="With --watch: one round, for cron and systemd's timers.")]
@@ -113,6 +117,7 @@ def publish(
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    preview: PreviewOption = False,
     as_json: JsonOption = False,
     watch: WatchOption = False,
     once: OnceOption = False,
@@ -130,6 +135,9 @@ def publish(
     before it is sent, so you can run the command again after a crash at any point. It ends when the chain has the epoch as deep
     as publish.toml requires, or when the outcome is not known yet; then the same command continues.
 
+    --preview reads the subnet's weights, bonds and hyperparameters from the chain, and computes its next epoch without and with
+    these weights: vtrust and dividends of each validator, before anything is set (`assay yuma`).
+
     If it is too early, the command says when to try again; that is not a failure. Exit code 1: refused, not known, or not deep
     enough yet.
 
@@ -142,10 +150,20 @@ def publish(
       assay publish my-bounty --to sepolia
       assay publish my-bounty 3 --to sepolia --yes
       assay publish my-subnet.toml --to mainnet --yes
+      assay publish my-subnet --to mainnet --preview
       assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
     if yes and dry_run:
         raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    if preview:
+        if yes or watch or once or alarm is not None or metrics is not None or page is not None:
+            raise typer.BadParameter(
+                "sends nothing, and shows nothing but the epoch: leave the other options out", param_hint="--preview"
+            )
+        from assay.cli.yuma import preview_of
+
+        preview_of(folder, to, epoch, as_json=as_json)
+        return
     if watch:
         from assay.cli.watching import run
 
@@ -169,21 +187,27 @@ def _check_watch(folder: Path, epoch: int | None) -> None:
         raise typer.BadParameter("a watch uses one ledger; publish a subnet file from cron", param_hint="DIR")
 
 
-def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[PublishPlan, Outcome, Comparison]:
-    """The plan, its outcome, and its comparison with the chain afterwards."""
+def planned(folder: Path, to: str, epoch: int | None) -> tuple[Publisher, PublishPlan]:
+    """The publisher of a target, and its plan for an epoch of a competition or of a subnet file. Raises BadInput."""
     from assay.cli.ledger.keys import asking
-    from assay.errors import Unreachable
     from assay.ledger.access import open_ledger
     from assay.publish import publishers, settled_epoch
-    from assay.publish.outcome import Planned, Unknown
 
     several = folder.is_file()
     publisher = publishers.open_publisher(publishers.read_target(folder.parent if several else folder, to, asking()))
     if several:
-        plan = publisher.plan(settled_epoch.read_joint(folder, epoch))
-    else:
-        with open_ledger(folder) as ledger:
-            plan = publisher.plan(settled_epoch.read(ledger, epoch))
+        return publisher, publisher.plan(settled_epoch.read_joint(folder, epoch))
+    with open_ledger(folder) as ledger:
+        return publisher, publisher.plan(settled_epoch.read(ledger, epoch))
+
+
+def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[PublishPlan, Outcome, Comparison]:
+    """The plan, its outcome, and its comparison with the chain afterwards."""
+    from assay.errors import Unreachable
+    from assay.publish import publishers
+    from assay.publish.outcome import Planned, Unknown
+
+    publisher, plan = planned(folder, to, epoch)
     sent = publisher.send(plan, telling) if yes else None
     try:
         held = publisher.compare(plan)

@@ -82,7 +82,7 @@ def pull(
         read_scheme(folder / "scheme.toml")
     node, netuid, mechanism = _node(beside, to, url, netuid, mechanism)
     try:
-        at = _block(node, block)
+        at = block_of(node, block)
         found = registry.pull_together(node, netuid, mechanism, at, folders)
         if block == "finalized":
             warn(_old(node, at))
@@ -125,7 +125,7 @@ def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mec
         raise error.at(field="--url") from None
 
 
-def _block(node: BittensorNode, said: str) -> BlockId:
+def block_of(node: BittensorNode, said: str) -> BlockId:
     """The block that is meant; raises BadInput for one that is not final: another may take its place."""
     from assay.publish.bittensor.node import BlockId
 

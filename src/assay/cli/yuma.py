@@ -13,9 +13,10 @@ from assay.cli.output import AsJson, emit
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.publish.bittensor.metagraph import Metagraph, YumaPreview
     from assay.rules.yuma import Neurons, YumaEpoch, YumaRules
 
-__all__ = ["yuma"]
+__all__ = ["preview_of", "yuma"]
 
 Json = dict[str, Any]
 SCHEMA = "assay.yuma/1"
@@ -25,7 +26,15 @@ SWITCHES = ("yuma3", "liquid")
 
 
 def yuma(
-    metagraph: Annotated[Path, typer.Argument(metavar="METAGRAPH.json", help="The subnet before the epoch.", show_default=False)],
+    metagraph: Annotated[
+        Path | None, typer.Argument(metavar="[METAGRAPH.json]", help="The subnet before the epoch.", show_default=False)
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Read it from a node of the chain instead, with --netuid.")
+    ] = None,
+    netuid: Annotated[int | None, typer.Option(metavar="N", help="With --url: the subnet.", min=1, max=4095)] = None,
+    mechanism: Annotated[int, typer.Option(metavar="N", help="With --url: the subnet's mechanism.", min=0, max=15)] = 0,
+    block: Annotated[str, typer.Option(metavar="N", help="With --url: a final block; otherwise the last.")] = "finalized",
     weights: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A competition: its weights are put in place of those of --uid.")
     ] = None,
@@ -39,40 +48,114 @@ def yuma(
     ones, those of Yuma 3, or those with liquid alpha, as the file says.
 
     METAGRAPH.json has the neurons in the order of their uids, each with stake, permit, weights and bonds as pairs [uid, u16], and
-    the subnet's hyperparameters; the documentation lists them. With --weights, the epoch is computed twice: as the file has it,
-    and with the weights that the competition's settlement gives.
+    the subnet's hyperparameters; the documentation lists them. With --url and --netuid they are read from the chain, all at one
+    block. With --weights, the epoch is computed twice: as it is there, and with the weights that the competition's settlement
+    gives. `assay publish --preview` does both for a target of publish.toml.
 
     \b
     Examples:
       assay yuma metagraph.json
       assay yuma metagraph.json --weights my-competition --uid 7
+      assay yuma --url wss://entrypoint-finney.opentensor.ai:443 --netuid 5 --weights my-competition --uid 7
     """
     if (weights is None) != (uid is None) or (epoch is not None and weights is None):
         raise typer.BadParameter("--weights and --uid go together; --epoch needs both", param_hint="--weights")
-    from dataclasses import replace
-
-    from assay.errors import AssayError, BadInput
+    if (metagraph is None) == (url is None) or (url is None) != (netuid is None):
+        raise typer.BadParameter("give a file, or --url with --netuid", param_hint="METAGRAPH.json")
     from assay.rules import yuma as rules_of_chain
 
-    neurons, rules = _read(metagraph)
+    chain = None
+    if metagraph is not None:
+        neurons, rules = _read(metagraph)
+    else:
+        chain = _of_chain(str(url), netuid or 0, mechanism, block)
+        neurons, rules = chain.neurons, chain.rules
     epochs = [rules_of_chain.epoch(neurons, rules)]
     if weights is not None and uid is not None:
-        from assay.competition import open_competition
-
-        if uid >= len(neurons.stakes):
-            raise BadInput(f"there are {len(neurons.stakes)} neurons", field="--uid", hint="uids count from 0")
-        row = _set(open_competition(weights).settle(epoch).document, len(neurons.stakes), weights)
-        rows = [row if at == uid else list(before) for at, before in enumerate(neurons.weights)]
-        try:
-            epochs.append(rules_of_chain.epoch(replace(neurons, weights=rows), rules))
-        except AssayError as error:
-            error.at(file=weights)
-            raise
-    if emit(lambda: {"schema": SCHEMA, "epochs": [_document(found) for found in epochs]}, as_json):
+        epochs.append(_with_weights(neurons, rules, chain, weights, uid, epoch))
+    found: Json = {"schema": SCHEMA, "epochs": [_document(each) for each in epochs]}
+    if emit(found | ({} if chain is None else _where(chain)), as_json):
         return
     from assay.cli.show import show
 
     show(*_shown(neurons, epochs, uid))
+    if chain is not None:
+        show(*_told(chain))
+
+
+def _with_weights(
+    neurons: Neurons, rules: YumaRules, chain: Metagraph | None, folder: Path, uid: int, epoch: int | None
+) -> YumaEpoch:
+    """The epoch with the weights that a competition's settlement gives, as those of a uid. Raises BadInput."""
+    from dataclasses import replace
+
+    from assay.competition import open_competition
+    from assay.errors import AssayError, BadInput
+    from assay.rules import yuma as rules_of_chain
+
+    if uid >= len(neurons.stakes):
+        raise BadInput(f"there are {len(neurons.stakes)} neurons", field="--uid", hint="uids count from 0")
+    row = _set(open_competition(folder).settle(epoch).document, len(neurons.stakes), folder)
+    rows = [row if at == uid else list(before) for at, before in enumerate(neurons.weights)]
+    changed = replace(neurons, weights=rows) if chain is None else chain.with_weights(uid, dict(enumerate(row)))
+    try:
+        return rules_of_chain.epoch(changed, rules)
+    except AssayError as error:
+        error.at(file=folder)
+        raise
+
+
+def preview_of(folder: Path, to: str, epoch: int | None, *, as_json: bool) -> None:
+    """`assay publish --preview`: the next epoch of a target's subnet without and with the weights of a settled epoch."""
+    from assay.cli.publishing import planned
+    from assay.errors import BadInput
+
+    publisher, plan = planned(folder, to, epoch)
+    act = getattr(publisher, "preview", None)
+    if act is None:
+        raise BadInput(f"{to} is no subnet of Bittensor", field="--preview", hint="leave --preview out to see what would be sent")
+    found: YumaPreview = act(plan)
+    epochs, graph = [found.before, found.after], found.metagraph
+    head: Json = {"schema": SCHEMA, "target": plan.target, "epoch": plan.epoch, "uid": found.uid}
+    if emit(head | {"epochs": [_document(each) for each in epochs]} | _where(graph), as_json):
+        return
+    from assay.cli.show import note, show
+
+    show(*_shown(graph.neurons, epochs, found.uid), *_told(graph))
+    if graph.subnet.commit_reveal:
+        show(note("The subnet opens commitments some epochs later: the weights count from then on."))
+
+
+def _of_chain(url: str, netuid: int, mechanism: int, block: str) -> Metagraph:
+    """The metagraph of a subnet, all at one block. Raises BadInput and Unreachable."""
+    from assay.cli.registry import block_of
+    from assay.errors import BadInput
+    from assay.publish.bittensor.metagraph import read_metagraph
+    from assay.publish.bittensor.node import BittensorNode
+    from assay.publish.bittensor.subnet import read_subnet
+    from assay.publish.outcome import Refusal
+
+    node = BittensorNode(url)
+    try:
+        subnet = read_subnet(node, netuid, mechanism, block_of(node, block))
+        if isinstance(subnet, Refusal):
+            raise BadInput(subnet.what, hint=subnet.hint)
+        return read_metagraph(node, subnet)
+    finally:
+        node.close()
+
+
+def _where(graph: Metagraph) -> Json:
+    there = graph.subnet
+    block = {"number": there.block.number, "hash": there.block.hash}
+    return {"netuid": there.netuid, "mechanism": there.mechanism, "block": block, "due": graph.due}
+
+
+def _told(graph: Metagraph) -> Iterator[RenderableType]:
+    from assay.cli.show import note
+
+    there, due = graph.subnet, f"the next epoch is due about {graph.due}"
+    yield note(f"Subnet {there.netuid}, mechanism {there.mechanism}, at block {there.block.number}; {due}.")
 
 
 def _read(path: Path) -> tuple[Neurons, YumaRules]:

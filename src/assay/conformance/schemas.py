@@ -412,6 +412,16 @@ _CONSENSUS = closed(
     }
 )
 _RUBRIC = closed({"base": BPS, "missed_skippable": BPS, "verdict": or_null(TEXT), "gate": FLAG, "capped": FLAG, "bps": BPS})
+_ANSWERS: Json = or_null({"type": "object", "additionalProperties": FLAG})
+_PANEL = closed(
+    {
+        "why": {"enum": [None, "unjudged", "panel-split"]},
+        "undecided": listed(KEY),
+        **_parts(_ANSWERS, "baseline", "checks"),
+        "verdict": or_null(TEXT),
+        **_parts(listed(closed({"name": KEY, "flips": COUNT, "votes": COUNT})), "questions", "judges"),
+    }
+)
 _ROW = closed({**_parts(SHARE, "strategy", "capped", "share"), **_parts(U16, "u16", "chain_u16")})
 _BURN = closed({**_parts(SHARE, "share", "strategy", "cap", "decay", "unregistered"), **_parts(U16, "u16", "chain_u16")})
 _PLACE = closed({"place": {"type": "integer", "minimum": 1}, **_parts(AMOUNT, "gross", "fee", "net")})
@@ -430,6 +440,7 @@ OUTPUTS: Mapping[str, Json] = {
     "workflow": closed(_parts(SHARE, "success", "cost", "latency", "reliability", "score")),
     "rubric": {"oneOf": [_RUBRIC, closed({"malformed": {"const": True}})]},
     "rubric-answer": closed({"text": TEXT}),
+    "panel": _PANEL,
     "points": closed({"valid": COUNT, "points": FRACTION, "score": SHARE}),
     "assign": closed({"validators": listed(KEY)}),
     "consensus": _CONSENSUS,

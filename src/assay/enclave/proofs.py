@@ -22,6 +22,7 @@ from assay.errors import BadInput, Refused
 from assay.exact import canonical, digest
 from assay.folder import write_bytes
 from assay.judge.rubric import judgement as judgements
+from assay.judge.rubric.panel import panel_differs
 from assay.judge.rubric.stored import JUDGEMENTS, digest_hex, document_of
 from assay.ledger.keys import public
 from assay.records import Rubric
@@ -68,8 +69,9 @@ def check_judgement(
 
 def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -> str | None:
     """The first field in which a judgement's document differs from the record that names it; None if they agree."""
+    panel = bounty.rules.panel is not None
     wanted = {
-        "schema": judgements.JUDGEMENT_SCHEMA,
+        "schema": judgements.PANEL_SCHEMA if panel else judgements.JUDGEMENT_SCHEMA,
         "bounty": bounty.digest,
         "submission": record.submission,
         "outcome": record.outcome,
@@ -78,7 +80,8 @@ def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -
         "verdict": record.verdict,
         "injection_suspected": record.injection_suspected,
     }
-    return next((name for name, value in wanted.items() if canonical(document.get(name)) != canonical(value)), None)
+    differing = next((name for name, value in wanted.items() if canonical(document.get(name)) != canonical(value)), None)
+    return "panel" if differing is None and panel and panel_differs(document, record) else differing
 
 
 def _check_equal(stage: str, what: str, expected: str, found: str) -> None:

@@ -51,7 +51,7 @@ class _RecordFields:
         self.kind = kind
         self.columns = kind.columns(rules)
         self.by_name = {column.name: column for column in self.columns}
-        self.objects = {name.partition(".")[0] for name in self.by_name if "." in name}
+        self.objects = {name.partition(".")[0] for name, column in self.by_name.items() if "." in name and column.form != "vote"}
         self.needed = frozenset(column.name for column in self.columns if column.needed)
 
     def written(self, path: tuple[str, ...], value: bytes) -> str | None:

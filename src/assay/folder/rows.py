@@ -41,7 +41,7 @@ AT_ONCE = 2**16
 UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
 """The time of a record whose file gives none."""
 _ALSO = ("kind", "competition")
-_FIXED = ("instant", "nanos", "note", "notes")
+_FIXED = ("instant", "nanos", "note", "notes", "vote")
 """Fields whose different values are too many to be numbered."""
 
 
@@ -113,6 +113,8 @@ class _Files:
         if form in ("answer", "notes"):
             of_fields = types.is_struct(kind) and all(inner(kind.field(at).type) for at in range(kind.num_fields))
             right, wanted = text or of_fields, f"text (JSON), or a struct of {'booleans' if name in self.objects else 'texts'}"
+        elif form == "vote":
+            right, wanted = text, "text (JSON)"
         elif form == "nanos":
             right = text or (types.is_decimal(kind) and 0 <= kind.scale <= 9)
             wanted = "text, or a decimal with at most 9 digits after the point"
@@ -147,7 +149,7 @@ class _Files:
             return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         if form == "choice":
             return value if value in self.fields[name].words else _parsed(value, place)
-        if form in ("answer", "notes"):
+        if form in ("answer", "notes", "vote"):
             if isinstance(value, str):
                 return _parsed(value, place)
             return {inner: said for inner, said in value.items() if said is not None}
@@ -264,6 +266,8 @@ class _Rows:
             found, fine = _NONE, _noted(array, column)
         elif column.form == "answer":
             found, fine = _answers(array, inner)
+        elif column.form == "vote":  # a panel is read as a record
+            found, fine = np.full(len(array), -1, np.int64), np.zeros(len(array), np.bool_)
         else:
             texts, codes = _dictionary(array)
             numbers, known = self._names(column, texts)

@@ -3,7 +3,7 @@
 problem    a text; or { file = "problem.md" }; or { sealed = "problem.sealed", digest = "sha256:…" }, which only an enclave reads
 [bounty]   name, title, sponsor, log, commitments_until, submissions_until
 [[checks]] and [payout], as in a scheme
-[judge]    model and fallback (a name; or a table of it and how a service is asked for it), solution_tokens
+[judge]    model and fallback (a name; or a table of it and how a service is asked for it), solution_tokens, [[judge.panel]]
 [enclave]  what an enclave must measure as; left out: the bounty is judged without one
 
 The bounty's digest covers all of it, the whole scheme beside it with every default filled in, and the digest of the problem's
@@ -192,14 +192,26 @@ class BountyJudge(Section):
     fallback: Annotated[ModelChoice, BeforeValidator(_named)] = ModelChoice(name="Qwen/Qwen2.5-72B-Instruct")
     solution_tokens: Annotated[int, Field(ge=100, le=1_000_000)] = 64_000
     """Most tokens of a solution, a byte of UTF-8 counted as one: no tokenizer of bytes makes more."""
+    panel: Annotated[tuple[Annotated[ModelChoice, BeforeValidator(_named)], ...], Field(strict=False, max_length=25)] = ()
+    """The models that answer in turn, if the scheme has a panel; empty: all answers are of `model`."""
+
+    @property
+    def members(self) -> tuple[ModelChoice, ...]:
+        """The models that are asked first: those of the panel, or `model` alone."""
+        return self.panel or (self.model,)
+
+    def of_answer(self, answer: int) -> ModelChoice:
+        """The model that is asked first for an answer of a panel, from 1."""
+        return self.members[(answer - 1) % len(self.members)]
 
     def document(self) -> dict[str, Any]:
-        """As the bounty's digest has it."""
-        return {
+        """As the bounty's digest has it: without a panel, as it was before there were any."""
+        said = {
             "model": self.model.document(),
             "fallback": self.fallback.document(),
             "solution_tokens": self.solution_tokens,
         }
+        return said | ({"panel": [model.document() for model in self.panel]} if self.panel else {})
 
 
 class _Contents(Section):
@@ -288,8 +300,17 @@ def read_bounty(folder: Path) -> Bounty:
     own = {name: value for name, value in extra.items() if name not in ("checks", "payout")}
     contents = validate(_Contents, own, file=file, source=source)
     _check_times(contents.bounty, scheme, file, source)
+    _check_panel(contents.judge, scheme.score, file, source)
     text, found = _problem(contents.problem, file, source)
     return Bounty(scheme, contents, text, found, file)
+
+
+def _check_panel(judge: BountyJudge, rules: RubricScore, file: Path, source: str) -> None:
+    if len(judge.panel) > (0 if rules.panel is None else rules.panel.answers):
+        asked = "no panel" if rules.panel is None else f"only {rules.panel.answers} answers"
+        what = f"has {len(judge.panel)} models, and the scheme asks for {asked}"
+        hint, line = "set answers in [score.panel] of scheme.toml, or leave models out", line_of(source, ["judge", "panel"])
+        raise BadInput(what, file=file, line=line, field="judge.panel", hint=hint)
 
 
 def _check_times(terms: BountyTerms, scheme: Scheme, file: Path, source: str) -> None:

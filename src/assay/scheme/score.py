@@ -5,18 +5,22 @@ A rule that is left out by default, and one that is written out and says what ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from assay.errors import BadInput, brief
 from assay.exact import BPS, NANO
-from assay.scheme.fields import Key, Nanos, Section, Share, Text
+from assay.scheme.fields import Key, Nanos, Section, Share, Text, refused
 
 __all__ = [
     "Check",
     "GivenScore",
+    "PanelRules",
     "Penalties",
     "PointsScore",
     "Positive",
@@ -155,6 +159,33 @@ class Check(Section):
         return value
 
 
+def _bound(value: object) -> object:
+    """A fraction p/q of whole numbers, reduced: "2/6" is "1/3"."""
+    written = re.fullmatch("([0-9]{1,4})/([1-9][0-9]{0,3})", value) if isinstance(value, str) else None
+    if written is None or int(written[1]) > int(written[2]):
+        hint = 'write two whole numbers, such as "1/3"; "0/1" asks that all answers agree'
+        raise refused(BadInput(f"{brief(value)} is not a fraction from 0 to 1", hint=hint))
+    bound = Fraction(int(written[1]), int(written[2]))
+    return f"{bound.numerator}/{bound.denominator}"
+
+
+class PanelRules(Section):
+    """`[score.panel]`: each solution is judged by several answers, of which the majority of each question counts. SPEC 2.3."""
+
+    answers: Annotated[int, Field(ge=2, le=25)]
+    """k."""
+    max_disagreement: Annotated[
+        str, BeforeValidator(_bound), Field(json_schema_extra={"type": "string", "pattern": "^[0-9]{1,4}/[1-9][0-9]{0,3}$"})
+    ] = "1/1"
+    """The largest share of the votes on one question that may differ from the panel's answer; above it nothing is judged."""
+
+    @property
+    def bound(self) -> tuple[int, int]:
+        """`max_disagreement` as numerator and denominator."""
+        most, of = self.max_disagreement.split("/")
+        return int(most), int(of)
+
+
 class RubricScore(ScoreRules):
     """`[score] kind = "rubric"`: a baseline gate, weighted checks and a verdict. SPEC 2.3."""
 
@@ -162,6 +193,8 @@ class RubricScore(ScoreRules):
     checks: Annotated[tuple[Check, ...], Field(strict=False, min_length=1, max_length=1000)]
     injection: Literal["unjudged"] | None = None
     """How a judgement counts whose solution seems to speak to the judge; None: it counts, and the suspicion is noted."""
+    panel: PanelRules | None = None
+    """None: one answer is the judgement."""
 
     @model_validator(mode="after")
     def _whole_and_unique(self) -> Self:

@@ -68,7 +68,7 @@ def bounty(season: Season) -> Json:
         "threshold_x": payout.threshold_bps / BPS,
         "deadlines": [*_deadlines(terms, payout)],
         "asked": _asked(terms),
-        "judges": "" if terms is None else f"{terms.judge.model.name}, and if it does not answer, {terms.judge.fallback.name}",
+        "judges": "" if terms is None else _judges(terms),
         "enclave": terms is not None and terms.enclave is not None,
         "digest": "" if terms is None else terms.digest,
         "rows": [*_rows(season, money)],
@@ -148,6 +148,14 @@ def _deadlines(terms: Bounty | None, payout: Payout) -> Iterator[tuple[str, str]
     times = deadlines(terms) if terms is not None else {"payout.scoring_deadline": payout.scoring_deadline}
     for field, until in times.items():
         yield MEANS[field], "no deadline" if until is None else when(until.astimezone(UTC))
+
+
+def _judges(terms: Bounty) -> str:
+    panel, fallback = terms.rules.panel, terms.judge.fallback.name
+    if panel is None:
+        return f"{terms.judge.model.name}, and if it does not answer, {fallback}"
+    members = " and ".join(model.name for model in terms.judge.members)
+    return f"a panel of {panel.answers} answers by {members}, and if one does not answer, {fallback}"
 
 
 def _asked(terms: Bounty | None) -> Json:

@@ -40,10 +40,11 @@ __all__ = [
     "together",
 ]
 
-Form = Literal["text", "count", "nanos", "word", "flag", "answer", "choice", "instant", "note", "notes"]
+Form = Literal["text", "count", "nanos", "word", "flag", "answer", "choice", "vote", "instant", "note", "notes"]
 """How a field is written. text: one line, as a number of a name. count: an integer. nanos: a decimal string. word: one of
 `words`. flag: a boolean. answer: a boolean, or anything else, which is −1. choice: a text of `words`, or anything else, which is
-−1. instant, note (a text), notes (an object of texts): checked, and not kept."""
+−1. vote: an answer, or a choice if it has `words`, in a list: `panel.0.checks.C1`; its record is read by itself. instant, note (a
+text), notes (an object of texts): checked, and not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +162,23 @@ def _values(records: Sequence[Record], name: str) -> list[Any]:
     return [value.get(inner) if isinstance(value, Mapping) else None for value in values] if inner else values
 
 
+def _voted(records: Sequence[Record], name: str) -> list[Any]:
+    """`panel.0.verdict` or `panel.0.checks.C1` of records; None where there is none."""
+    outer, at, field, *inner = name.split(".", 3)
+    values: list[Any] = []
+    for record in records:
+        panel = getattr(record, outer) or ()
+        value = getattr(panel[int(at)], field) if int(at) < len(panel) else None
+        values.append((value.get(inner[0]) if isinstance(value, Mapping) else None) if inner else value)
+    return values
+
+
 def coded(records: Sequence[Record], column: RecordColumn, numbered: dict[str, int]) -> list[int]:
     """A field of records as numbers. `numbered`: text → its number, to which new ones are added."""
-    values = _values(records, column.name)
+    values = _voted(records, column.name) if column.form == "vote" else _values(records, column.name)
     if column.form == "text":
         return [numbered.setdefault(value, len(numbered)) for value in values]
-    if column.form == "answer":
+    if column.form == "answer" or (column.form == "vote" and not column.words):
         return [int(value) if isinstance(value, bool) else -1 for value in values]
     if column.words:
         places = {word: at for at, word in enumerate(column.words)}

@@ -129,6 +129,7 @@ def _not_counted(settlement: Settlement, column: int) -> list[tuple[str, str, in
     scored, seats, rows = settlement.scored, settlement.seats, []
     masks = {
         "injection-suspected": scored.suspected,
+        "panel-split": scored.split,
         "unjudged": scored.unjudged,
         "incomplete": scored.incomplete,
         "no-tasks": scored.emptied,
@@ -187,6 +188,7 @@ _NOT_COUNTED = (
             "no-stake",
             "stake-below-minimum",
             "injection-suspected",
+            "panel-split",
             "unjudged",
             "incomplete",
             "no-tasks",

@@ -119,6 +119,8 @@ class Scored:
     """rubric: has a judgement, but it is malformed or says unjudged, or counts as unjudged."""
     suspected: Bools | None = None
     """rubric: the part of `unjudged` where the judgement is whole, but suspects an injection and the scheme says unjudged."""
+    split: Bools | None = None
+    """rubric: the part of `unjudged` where a panel has enough answers, but they differ too much. SPEC 2.3."""
     emptied: Bools | None = None
     """workflow: had tasks, but all of them were left out because of service errors."""
     missing: Ints | None = None

@@ -17,7 +17,7 @@ import ledger_kit
 from assay.judge.judge_run import JudgeRun
 from assay.judge.running import Judged, RunOptions
 from assay.judge.sandbox import InfrastructureError
-from assay.judge.terminal.competition import EveryTrial, TrialCell
+from assay.judge.terminal.competition import EveryTrial, TrialCell, submit_agent
 from assay.judge.terminal.duel import DuelTrials
 from assay.ledger import settling
 from assay.records import Participant
@@ -25,6 +25,7 @@ from assay.rules.duel import Contest, Side
 from assay.scheme.load import parse
 from cli_kit import output, refused, run
 from depth import depth
+from judge_kit import make_agent
 from run_kit import competition, outcomes
 
 SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "tests"\ntrials = {trials}\n[duel]\n'
@@ -193,3 +194,36 @@ def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> N
     assert "nothing says when the submission of 'bob' was accepted" in run("duel", folder, *asked, "--receipt", file).stderr
     back = json.loads(output("duel", folder, *turned, "--receipt", file, "--output", "-"))
     assert (back["winner"], back["challenger"]["participant"]) == ("king", "bob")
+
+
+def test_several_challengers_share_alpha_and_the_kings_trials(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "season", tasks=2)
+    make_agent(tmp_path / "idle", "exit 0")
+    submit_agent(folder, "none", str(tmp_path / "idle"))
+    file = receipt(tmp_path / "other")
+    with (folder / "scheme.toml").open("a") as scheme:
+        scheme.write("[duel]\n")
+    asked = ("--validator", "val-1", "--quiet", "--receipt", file)
+    assert "'ann' is named twice" in refused("duel", folder, "ann", "ann", "bob", *asked)
+    assert "'bob' cannot challenge itself" in refused("duel", folder, "ann", "bob", "bob", *asked)
+    few = refused("duel", folder, "ann", "none", "bob", *asked, "--challengers", "1")
+    assert "1 challengers are fewer than the 2 that are named" in few
+    assert run("duel", folder, "ann", "none", "bob", *asked, "--output", tmp_path / "one.json", code=2).exit_code == 2
+    shown = run("duel", folder, "ann", "none", "bob", *asked)
+    documents = {found["challenger"]["participant"]: found for found in map(_read, (folder / "duels").iterdir())}
+    assert documents.keys() == {"ann", "none"}
+    assert {found["challengers"] for found in documents.values()} == {2}
+    said = " ".join(shown.stdout.split())
+    assert "2 challengers of bob" in said
+    assert "with a chance of at most 5 % that any of 2 wins that is not." in said
+    kings = [key for key in outcomes(folder) if key[0] == "bob"]
+    assert len(kings) == len(set(kings)) <= 2
+    lines = [json.loads(line) for line in output("duel", folder, "ann", "none", "bob", *asked, "--json").splitlines()]
+    assert lines == [documents["ann"], documents["none"]]
+    more = json.loads(output("duel", folder, "ann", "bob", *asked, "--json", "--challengers", "40"))
+    assert more["challengers"] == 40
+
+
+def _read(file: Path) -> Json:
+    found: Json = json.loads(file.read_text())
+    return found

@@ -130,6 +130,30 @@ def test_another_name_than_the_bountys_is_refused(model: str, tmp_path: Path, mo
 
 
 @pytest.mark.full
+def test_a_panel_of_it_answers_apart_and_settles(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the panel decides is not asserted: that every answer is kept, replayed, and decided on again by the settlement."""
+    monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
+    folder = make_run(tmp_path / "b", (JUDGE, SMALL), texts=TEXT)
+    scheme = folder / "scheme.toml"
+    panel = 'kind = "rubric"\n[score.panel]\nanswers = 3\nmax_disagreement = "1/3"\n'
+    scheme.write_text(scheme.read_text(encoding="utf-8").replace('kind = "rubric"\n', panel), encoding="utf-8")
+    done = run_rubric(
+        folder, VALIDATOR, RunOptions(own=RubricOptions(ModelAccess(model, ""))), lambda _event: None, limits=PATIENT
+    )
+    assert not done.errors
+    (line,) = lines(folder)
+    assert [answer["judge"] for answer in line["panel"]] == [NAME] * 3
+    document = json.loads((folder / "judgements" / f"{line['attestation'][7:]}.json").read_text(encoding="utf-8"))
+    assert [answer["parameters"]["seed"] for answer in document["answers"]] == [42, 43, 44]
+    assert len({answer["transcript"] for answer in document["answers"]}) == 3
+    told = json.loads(output("rejudge", folder, "ann", "--json"))
+    assert told["answers"]["outcome"] == line["outcome"]
+    assert told["panel"]["panels"] == 1
+    (row,) = json.loads(output("settle", folder, "--json"))["agreed"]
+    assert row["status"] == ("agreed" if line["outcome"] == "judged" else "unjudged")
+
+
+@pytest.mark.full
 def test_an_agent_asks_it_through_the_proxy(model: str, tmp_path: Path) -> None:
     body = json.dumps({"model": NAME, "max_tokens": 3, "messages": [{"role": "user", "content": "Say yes."}]})
     head = f"POST /chat/completions HTTP/1.0\\r\\nContent-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"

@@ -67,6 +67,15 @@ def work(record: Doc, checks: list[Doc]) -> Doc:
     }
 
 
+def differs(record: Doc, panel: Doc) -> bool:
+    """Whether a well-formed judgement has other answers than its panel decides."""
+    if any(record["baseline"][name] != panel["baseline"][name] for name in BASELINE):
+        return True
+    if panel["checks"] is None:
+        return False
+    return record["verdict"] != panel["verdict"] or any(record["checks"][name] != side for name, side in panel["checks"].items())
+
+
 def verdict(records: list[Doc], rules: Doc) -> Verdict:
     """BPS / 10 000 of the one judgement of this validator; malformed is unjudged, never zero. SPEC 2.3.
 
@@ -74,9 +83,20 @@ def verdict(records: list[Doc], rules: Doc) -> Verdict:
     """
     (record,) = records
     checks = rules["checks"]
+    panel = None
+    if rules.get("panel") is not None:
+        from .panel import decided
+
+        panel = decided(record.get("panel") or [], rules)
+        if panel["why"] == "panel-split":
+            return Verdict(why_not="panel-split")
     if record.get("outcome", "judged") == "unjudged" or not well_formed(record, checks):
+        return Verdict(why_not="unjudged")
+    if panel is not None and (panel["why"] is not None or differs(record, panel)):
         return Verdict(why_not="unjudged")
     if record.get("injection_suspected") and rules.get("injection") == "unjudged":
         return Verdict(why_not="injection-suspected")
     done = work(record, checks)
+    if panel is not None:
+        done |= {name: sum(rate[name] for rate in panel["questions"]) for name in ("votes", "flips")}
     return Verdict(Fraction(done["bps"], 10_000), done)

@@ -149,6 +149,10 @@ def _document(one: StoredJudgement, before: JudgementRound, rounds: Sequence[Jud
             for each in rounds
         ],
     }
+    if before.flips is not None:
+        found["panel"] = before.flips.document()
+        for row, each in zip(found["asked"], rounds, strict=True):
+            row["panel"] = None if each.flips is None else each.flips.document()
     if rounds:
         found["same_answers"] = sum(not each.changes for each in rounds)
         found["same_bps"] = sum(each.bps == before.bps for each in rounds)
@@ -164,6 +168,7 @@ def _report(
     who, judged = one.participant.key, f"the judgement by {one.record.validator}"
     yield sentence(f"{who}: replayed, {judged} comes out as it is in the evidence, {_bps(before.bps)}.")
     yield sentence(_took(document))
+    yield from map(sentence, () if before.flips is None else before.flips.sentences())
     if not rounds:
         yield note("No model was asked: --ask asks again.")
         return
@@ -185,6 +190,8 @@ def _report(
             ]
         )
         yield ""
+        flips = [each.flips for each in rounds if each.flips is not None]
+        yield from (sentence(f"Asked again: {line}") for line in (flips[-1].sentences() if flips else ()))
         scores = [_bps(found) for found in dict.fromkeys(each.bps for each in rounds)]
         yield sentence(f"Score before: {_bps(before.bps)}; after: {', '.join(scores)}.")
     yield note("Evidence and settlements stay as they are.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import duels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import duels, panels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -23,6 +23,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.workflow,
         stages.rubric,
         stages.rubric_answer,
+        panels.panel,
         stages.points,
         stages.assign,
         stages.consensus,

@@ -25,7 +25,8 @@ from assay.judge.rubric.conversation import (
     foreign_reply,
 )
 from assay.judge.rubric.judgement import LIMITS, NAME_CHARACTERS, JudgeLimits, Judgement, JudgingCost, Spent, TokenUsage
-from assay.judge.rubric.questions import RubricCase
+from assay.judge.rubric.panel import panel_judgement, seats
+from assay.judge.rubric.questions import PanelSeat, RubricCase
 from assay.judge.rubric.reply import Reply
 from assay.judge.rubric.solution import Solution
 from assay.judge.stations import Gate
@@ -109,10 +110,17 @@ class Models:
         """The service's host, for messages."""
         return urlsplit(self.base_url).netloc
 
-    def settings(self, bounty: Bounty, limits: JudgeLimits) -> ModelSettings:
-        """The two models under this service's names. Raises BadInput for a name that the bounty does not list."""
+    def settings(self, bounty: Bounty, limits: JudgeLimits, seat: PanelSeat | None = None) -> ModelSettings:
+        """The two models under this service's names. Raises BadInput for a name that the bounty does not list.
+
+        seat: the answer of a panel. A name for the first model is then used for those models that list it.
+        """
+        members, name = bounty.judge.members, self.primary
+        model = members[0] if seat is None else bounty.judge.of_answer(seat.answer)
+        if name is not None and not model.served_as(name) and any(other.served_as(name) for other in members):
+            name = None
         return ModelSettings(
-            primary=_named_model("model", self.primary, bounty.judge.model, bounty),
+            primary=_named_model("model", name, model, bounty),
             fallback=_named_model("fallback", self.fallback, bounty.judge.fallback, bounty),
             attempts=limits.attempts,
         )
@@ -207,7 +215,11 @@ async def open_judge(
             if final is not None:
                 raise final
             try:
-                return await _judged(RubricCase(bounty, problem, solution), service, on_event)
+                if bounty.rules.panel is None:
+                    return await _judged(RubricCase(bounty, problem, solution), service, on_event)
+                return await _panel_judged(
+                    [RubricCase(bounty, problem, solution, seat) for seat in seats(bounty)], service, on_event
+                )
             except Unreachable as error:
                 final = error if error.final else final
                 raise
@@ -225,8 +237,36 @@ async def _open_service(models: Models, limits: JudgeLimits, gate: Gate | None =
         yield opened
 
 
+PASSES = 2
+"""How often an answer of a panel is begun before the whole panel is missing."""
+
+
+async def _panel_judged(
+    cases: Sequence[RubricCase], service: ModelService, on_event: Callable[[JudgeProgress], None]
+) -> Judgement:
+    """The judgement of a panel, one answer after the other; those that a service failed to give are asked for once more.
+
+    Raises Unreachable if one is still missing: an error is no vote, so there is no judgement.
+    """
+    answers: dict[int, Judgement] = {}
+    try:
+        for turn in range(PASSES):
+            for at, case in enumerate(cases):
+                if at not in answers:
+                    try:
+                        answers[at] = await _judged(case, service, on_event)
+                    except Unreachable as error:
+                        if error.final or turn == PASSES - 1:
+                            raise
+    except (Unreachable, asyncio.CancelledError):
+        for answer in answers.values():  # what they cost was spent without a judgement
+            on_event(JudgeProgress("missing", answer.submission, measured=answer.measured))
+        raise
+    return panel_judgement([answers[at] for at in range(len(cases))], cases[0].bounty)
+
+
 async def _judged(case: RubricCase, service: ModelService, on_event: Callable[[JudgeProgress], None]) -> Judgement:
-    course = Conversation(case, service.models.settings(case.bounty, service.limits))
+    course = Conversation(case, service.models.settings(case.bounty, service.limits, case.seat))
     under_way = _RunningJudgement(course, service, on_event)
     try:
         judgement = await under_way.end()
@@ -248,6 +288,8 @@ class _RunningJudgement:
 
     def tell(self, kind: ProgressKind, model: str = "", phase: str = "", detail: str = "", **more: Any) -> None:
         """Report an event."""
+        seat = self.course.case.seat
+        phase = phase if seat is None or not phase else f"{phase} {seat.answer}/{seat.of}"
         self.on_event(JudgeProgress(kind, self.course.case.solution.digest, model, phase, detail, **more))
 
     def measured(self) -> JudgingCost:

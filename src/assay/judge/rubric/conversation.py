@@ -164,7 +164,7 @@ class Conversation:
         code = ""
         for attempt in range(1, self.settings.attempts + 1):
             called = self.settings.models[role]
-            body = asked.body(called.name, called.model.format, called.parameters)
+            body = asked.body(called.name, called.model.format, called.parameters | self.case.parameters)
             reply = yield AskedQuestion(role, called, asked, attempt, body, (*self.case.texts, self.case.problem))
             failed = reply if isinstance(reply, ServiceFailure) else foreign_reply(reply, called.model)
             if failed is not None:
@@ -225,15 +225,16 @@ class Conversation:
 
     def transcript(self) -> bytes:
         """The questions and answers so far, as canonical JSON."""
-        settings = self.settings
+        settings, seat = self.settings, self.case.seat
         return canonical(
-            {
+            ({} if seat is None else {"answer": seat.answer, "of": seat.of})
+            | {
                 "schema": TRANSCRIPT_SCHEMA,
                 "bounty": self.case.bounty.digest,
                 "submission": self.case.solution.digest,
                 "prompts": prompts.digest(),
                 "models": {"primary": settings.primary.name, "fallback": settings.fallback.name},
-                "parameters": dict(PARAMETERS),
+                "parameters": self.case.parameters,
                 "attempts": settings.attempts,
                 "exchanges": self.said,
                 "texts": self.texts,
@@ -270,7 +271,7 @@ class Conversation:
             asked={name: called.document() for name, called in self.settings.models.items()},
             fallback=self.gave_up if role == "fallback" else None,
             words=self.failed[0][1].words if role == "fallback" and self.failed else "",
-            parameters=PARAMETERS,
+            parameters=self.case.parameters,
             prompts=prompts.digest(),
             exchanges=tuple(self.exchanges),
             transcript=self.transcript(),

@@ -7,14 +7,14 @@ the digest, hidden by `blind`. The texts (quotes, reasons, the transcript) belon
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, Literal
 
 from assay.exact import digest
-from assay.records import Rubric
+from assay.records import PanelAnswer, Rubric
 
 CHECKS_AT_ONCE = 20
 """Most checks in one question; more checks are asked in several questions."""
@@ -62,6 +62,7 @@ LIMITS = JudgeLimits()
 
 
 JUDGEMENT_SCHEMA = "assay.judgement/2"
+PANEL_SCHEMA = "assay.panel/1"
 _QUOTE = b"assay.quote/1\x00"
 
 
@@ -170,6 +171,13 @@ class Judgement:
     """None in a replay."""
     words: str = field(default="", repr=False)
     """The service's own message about `fallback`, for the validator; not in the document."""
+    panel: tuple[Judgement, ...] = ()
+    """All answers, if it is a panel's judgement: the answers above are then what they decide."""
+
+    @property
+    def judge(self) -> str:
+        """The bounty's name of the model that answered; if it is unjudged, of the one that was asked first."""
+        return str(self.asked["primary" if self.fallback is None else "fallback"]["name"])
 
     @property
     def injection_suspected(self) -> bool:
@@ -188,8 +196,9 @@ class Judgement:
 
     def document(self, blind: bytes = b"") -> dict[str, Any]:
         """The judgement as JSON, without the texts; `blind` (a secret, if any) keeps short quotes from being guessed."""
-        return {
-            "schema": JUDGEMENT_SCHEMA,
+        answers = {"answers": [answer.document(blind) for answer in self.panel]} if self.panel else {}
+        return answers | {
+            "schema": PANEL_SCHEMA if self.panel else JUDGEMENT_SCHEMA,
             "bounty": self.bounty,
             "submission": self.submission,
             **self.answers,
@@ -238,6 +247,11 @@ def quote_digest(quote: str, blind: bytes = b"") -> str:
     return f"sha256:{sha256(_QUOTE + len(blind).to_bytes(8, 'big') + blind + quote.encode()).hexdigest()}"
 
 
+def panel_answers(answers: Sequence[Judgement]) -> tuple[PanelAnswer, ...]:
+    """The answers of a panel as a record keeps them."""
+    return tuple(PanelAnswer(judge=answer.judge, **answer.answers) for answer in answers)
+
+
 def make_record(
     judgement: Judgement, *, epoch: int, validator: str, participant: str, observed_at: datetime, blind: bytes = b""
 ) -> Rubric:
@@ -256,4 +270,5 @@ def make_record(
         injection_suspected=judgement.injection_suspected,
         attestation=judgement.digest(blind),
         quotes={name: quote_digest(quote, blind) for name, quote in judgement.quotes.items()} or None,
+        panel=panel_answers(judgement.panel) or None,
     )

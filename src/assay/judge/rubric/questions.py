@@ -177,12 +177,27 @@ class RubricQuestion:
 
 
 @dataclass(frozen=True)
+class PanelSeat:
+    """Which answer of a panel is asked for, from 1, and of how many."""
+
+    answer: int
+    of: int
+
+    @property
+    def sentence(self) -> str:
+        """The last part of each question: no two answers have equal requests."""
+        return f"This question is asked {self.of} times, each time apart from the others. This is number {self.answer}."
+
+
+@dataclass(frozen=True)
 class RubricCase:
     """One solution of one bounty. Raises BadInput for another bounty's problem, and for texts above their bounds."""
 
     bounty: Bounty
     problem: str
     solution: Solution
+    seat: PanelSeat | None = None
+    """None: there is one answer, the judgement."""
 
     def __post_init__(self) -> None:
         digest = f"sha256:{sha256(self.problem.encode()).hexdigest()}"
@@ -192,7 +207,7 @@ class RubricCase:
                 hint="judge with the text that the bounty was published with",
             )
         check_size(self.bounty, self.solution)
-        beside = [self.system, self._problem, prompts.filled("baseline")]
+        beside = [self.system, self._problem, prompts.filled("baseline"), *self._seated]
         for chunk in (*map(self._checks, self.chunks), self._checks(self.bounty.rules.checks, dict.fromkeys(self.ids, True))):
             most = sum(len(part.encode()) for part in (*beside, chunk))
             if most > REQUEST_BYTES:
@@ -213,6 +228,22 @@ class RubricCase:
         return tuple(check.id for check in self.bounty.rules.checks)
 
     @cached_property
+    def order(self) -> tuple[Check, ...]:
+        """The checks in the order of the questions: each answer of a panel begins at another one."""
+        checks = self.bounty.rules.checks
+        first = 0 if self.seat is None else (self.seat.answer - 1) * len(checks) // self.seat.of
+        return (*checks[first:], *checks[:first])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """`PARAMETERS` of this answer: each of a panel has a seed of its own."""
+        return dict(PARAMETERS) if self.seat is None else {**PARAMETERS, "seed": PARAMETERS["seed"] + self.seat.answer - 1}
+
+    @property
+    def _seated(self) -> tuple[str, ...]:
+        return () if self.seat is None else (self.seat.sentence,)
+
+    @cached_property
     def texts(self) -> tuple[str, ...]:
         """The files' texts as a model is shown them. A quote must occur in one of them."""
         return tuple(escape(text) for text in self.solution.files.values())
@@ -227,7 +258,7 @@ class RubricCase:
         """The checks, divided into questions: not too many in one, and not too long."""
         chunks: list[list[Check]] = []
         room = 0
-        for check in self.bounty.rules.checks:
+        for check in self.order:
             size = len(escape(_wording(check)).encode())
             if not chunks or len(chunks[-1]) == CHECKS_AT_ONCE or size > room:
                 chunks.append([])
@@ -259,7 +290,7 @@ class RubricCase:
         return self.frames.around("checks", items)
 
     def _question(self, phase: Phase, part: int, form: Mapping[str, Any], *parts: str) -> RubricQuestion:
-        return RubricQuestion(phase, part, self.system, (self._problem, self._solution, *parts), form)
+        return RubricQuestion(phase, part, self.system, (self._problem, self._solution, *parts, *self._seated), form)
 
     def baseline(self) -> RubricQuestion:
         """The question of phase 1."""
@@ -276,7 +307,7 @@ class RubricCase:
     def verdict(self, answers: Mapping[str, bool]) -> RubricQuestion:
         """The question of phase 3, with the answers to the checks."""
         form = _object({"reason": _STRING, "verdict": {"type": "string", "enum": list(VERDICTS)}})
-        framed = self._checks(self.bounty.rules.checks, answers)
+        framed = self._checks(self.order, answers)
         return self._question("verdict", 1, form, framed, prompts.filled("verdict"))
 
 

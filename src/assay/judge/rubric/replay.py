@@ -17,7 +17,7 @@ from assay.errors import BadInput, Refused, brief
 from assay.exact import canonical
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
-from assay.judge.rubric import asking, prompts, stored
+from assay.judge.rubric import asking, panel, prompts, stored
 from assay.judge.rubric.asking import Models
 from assay.judge.rubric.conversation import (
     Conversation,
@@ -33,6 +33,7 @@ from assay.judge.rubric.judgement import (
     TRANSCRIPT_BYTES,
     JudgeLimits,
     Judgement,
+    panel_answers,
     quote_digest,
 )
 from assay.judge.rubric.questions import RubricCase
@@ -47,10 +48,12 @@ from assay.scheme.bounty import Bounty, read_bounty
 from assay.scheme.fields import Digest, Section
 from assay.settle.score import rubric as score
 from assay.settle.score.rubric import BASELINE
+from assay.settle.story.judgements import PanelFlips, flips_of
 
 _Name = Annotated[str, Field(min_length=1, max_length=4 * NAME_CHARACTERS)]
 _Text = Annotated[str, Field(max_length=BODY_BYTES)]
 _REPLAY_STAGE = "transcript"
+_AS_STORED = "give the transcript as it was stored"
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class _Models(Section):
 
 class _Parameters(Section):
     temperature: Literal[0]
-    seed: Literal[42]
+    seed: Annotated[int, Field(ge=42, le=66)]
 
 
 class _Transcript(Section):
@@ -102,17 +105,34 @@ class _Transcript(Section):
     models: _Models
     parameters: _Parameters
     attempts: Annotated[int, Field(ge=1, le=10)]
+    answer: int | None = None
+    of: int | None = None
     exchanges: Annotated[list[_Answered], Field(min_length=1, max_length=10_000)]
     texts: dict[Digest, str]
 
 
 def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution: Solution) -> Judgement:
-    """The judgement that follows from a transcript's replies, without a network.
+    """The judgement that follows from a transcript's replies, without a network; of a panel's, from those of all its answers.
 
     Every request is made again and compared. Raises Refused (stage `transcript`) if this program would have asked something else,
     and BadInput if it is not a transcript.
     """
-    case, kept = RubricCase(bounty, problem, solution), _parse_transcript(transcript)
+    places = panel.seats(bounty)
+    if not places:
+        return _replayed(transcript, RubricCase(bounty, problem, solution))
+    kept = panel.split_transcript(transcript)
+    if len(kept) != len(places):
+        raise Refused(_REPLAY_STAGE, "it has another number of answers", expected=str(len(places)), found=str(len(kept)))
+    answers = [_replayed(data, RubricCase(bounty, problem, solution, seat)) for data, seat in zip(kept, places, strict=True)]
+    return panel.panel_judgement(answers, bounty)
+
+
+def _replayed(transcript: bytes, case: RubricCase) -> Judgement:
+    """The judgement that follows from the transcript of one answer."""
+    bounty, solution, kept = case.bounty, case.solution, _parse_transcript(transcript)
+    if kept.parameters.model_dump() != case.parameters:
+        raise BadInput("this is not a transcript of this answer", field="parameters", hint=_AS_STORED)
+    first = bounty.judge.model if case.seat is None else bounty.judge.of_answer(case.seat.answer)
     for what, actual, expected in (
         ("it is of another bounty", kept.bounty, bounty.digest),
         ("it is of another submission", kept.submission, solution.digest),
@@ -121,12 +141,10 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
         if actual != expected:
             raise Refused(_REPLAY_STAGE, what, expected=expected, found=actual)
     models = kept.models
-    for name, model in ((models.primary, bounty.judge.model), (models.fallback, bounty.judge.fallback)):
+    for name, model in ((models.primary, first), (models.fallback, bounty.judge.fallback)):
         if not model.served_as(name):
             raise Refused(_REPLAY_STAGE, f"it asked for {brief(name)}, which the bounty does not list as a name of {model.name}")
-    settings = ModelSettings(
-        NamedModel(models.primary, bounty.judge.model), NamedModel(models.fallback, bounty.judge.fallback), kept.attempts
-    )
+    settings = ModelSettings(NamedModel(models.primary, first), NamedModel(models.fallback, bounty.judge.fallback), kept.attempts)
     course = Conversation(case, settings)
     try:
         judgement = run_conversation(course, [_answer(answered) for answered in kept.exchanges])
@@ -142,7 +160,7 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
 
 
 def _parse_transcript(data: bytes) -> _Transcript:
-    hint = "give the transcript as it was stored"
+    hint = _AS_STORED
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
@@ -213,6 +231,8 @@ class JudgementRound:
     """The score in BPS; None if it is unjudged."""
     blind: bytes = field(default=b"", repr=False)
     """Of a replay: what proves its quotes against their digests."""
+    flips: PanelFlips | None = None
+    """How far the answers of the panel differ; None without a panel."""
 
 
 def find_judgement(
@@ -285,7 +305,8 @@ def replay_stored(competition: Path, original: StoredJudgement, *keys: PrivateKe
     if document.get("transcript") != replayed.transcript_digest:
         raise Refused("transcript", "it is not the one that the judgement names", file=file)
     _check_same(original.record, replayed, transcript)
-    return JudgementRound(replayed, (), judgement_bps(replayed, original.bounty), transcript.blind)
+    bps, flips = judgement_bps(replayed, original.bounty), flips_of([original.record], original.bounty.rules)
+    return JudgementRound(replayed, (), bps, transcript.blind, flips)
 
 
 def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> None:
@@ -294,6 +315,8 @@ def _check_same(record: Rubric, replayed: Judgement, transcript: Transcript) -> 
     for name, answer in replayed.answers.items():
         if recorded[name] != answer:
             raise Refused("evidence", f"its field {name!r} does not follow from the transcript", participant=record.participant)
+    if record.panel != (panel_answers(replayed.panel) or None):
+        raise Refused("evidence", "its field 'panel' does not follow from the transcript", participant=record.participant)
     if (record.quotes or {}) != {name: quote_digest(quote, transcript.blind) for name, quote in replayed.quotes.items()}:
         raise Refused("evidence", "its quotes are not those of the transcript", participant=record.participant)
 
@@ -311,8 +334,8 @@ async def ask_again(
     rounds: list[JudgementRound] = []
     for _ in range(times):
         judgement = await asking.judge(original.bounty, original.problem, original.solution, models, limits=limits)
-        rounds.append(
-            JudgementRound(judgement, tuple(compare_judgements(before, judgement)), judgement_bps(judgement, original.bounty))
-        )
+        changes, bps = tuple(compare_judgements(before, judgement)), judgement_bps(judgement, original.bounty)
+        again = original.record.model_copy(update={"panel": panel_answers(judgement.panel) or None})
+        rounds.append(JudgementRound(judgement, changes, bps, flips=flips_of([again], original.bounty.rules)))
         on_round(rounds[-1])
     return rounds

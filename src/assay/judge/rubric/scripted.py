@@ -5,6 +5,7 @@ It is for demonstrations and tests.
     [[solutions]]
     name = "good"                       # for the reader, and for [[faults]]
     digest = "sha256:…"                 # or contains = "…", a text in it; neither: any solution
+    model = "small"                     # only the answers of this model; left out: of any
     baseline = { B3 = "not genuine" }   # those that are not met, with a reason; others are met
     checks = { C1 = "def add(a, b):" }  # those that are met, with the quote; others are not
     verdict = "COHERENT"
@@ -189,6 +190,7 @@ class ScriptedSolution(Section):
     name: _Name = ""
     digest: Digest | None = None
     contains: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    model: _Name | None = None
     baseline: _Words = Field(default_factory=dict)
     checks: _Words = Field(default_factory=dict)
     verdict: Annotated[str, Field(pattern=f"^({'|'.join(VERDICTS)})$")] = "COHERENT"
@@ -196,7 +198,7 @@ class ScriptedSolution(Section):
 
     def fits(self, seen: SeenRequest) -> bool:
         """Whether this entry is for the request's solution."""
-        named = self.digest is None or self.digest == seen.submission
+        named = self.digest in (None, seen.submission) and self.model in (None, seen.model)
         return named and (self.contains is None or self.contains in seen.solution)
 
     def answer(self, seen: SeenRequest) -> dict[str, object]:

@@ -36,7 +36,7 @@ from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.files import clear, decode, load, write_bytes
 from assay.judge import run_files, submitting
-from assay.judge.rubric import asking
+from assay.judge.rubric import asking, panel
 from assay.judge.rubric.judgement import TRANSCRIPT_BYTES, Judgement, make_record, quote_digest, why_fallback
 from assay.judge.rubric.solution import SOLUTION_BYTES, Solution, parse_solution, read_solution
 from assay.ledger import keys
@@ -352,9 +352,9 @@ def by_fallback(competition: Path, participants: Iterable[Participant], records:
             document = document_of(competition, record.attestation)
         except BadInput:  # an exported epoch has no documents
             continue
-        why = why_fallback(document)
-        if why:
-            judgements.append(ByFallback(record.participant, record.validator, str(document["model"]), why))
+        for answer in panel.answer_documents(document):
+            if why := why_fallback(answer):
+                judgements.append(ByFallback(record.participant, record.validator, str(answer["model"]), why))
     return judgements
 
 

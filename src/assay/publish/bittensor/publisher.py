@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from assay.errors import Unreachable
+from assay.errors import BadInput, Unreachable
 from assay.ledger.keys import PrivateKey
 from assay.publish.bittensor.extrinsics import BittensorAttempt, elsewhere
+from assay.publish.bittensor.metagraph import YumaPreview, preview, read_metagraph
 from assay.publish.bittensor.node import BittensorNode
 from assay.publish.bittensor.refusals import COMMIT_VERSION, preflight, stranger
 from assay.publish.bittensor.sending import BittensorCall, Extrinsics, known
@@ -124,6 +125,23 @@ class BittensorPublisher:
         if outcome is None and now.subnet.commit_reveal:
             outcome = wrong_clock(self._chain_time(now.subnet), self._clock.wall())
         return Comparison(shown, outcome, notes, lines)
+
+    def preview(self, plan: PublishPlan) -> YumaPreview:
+        """The subnet's next epoch without and with the plan's weights, by the metagraph at the head; nothing is sent.
+
+        Raises BadInput if the target is wrong, or if it has no hotkey with a uid. Raises Unreachable.
+        """
+        now, hotkey = self._now(plan), self._hotkey()
+        if not isinstance(now, _Now):
+            raise BadInput(now.what, hint=now.hint)
+        own = now.subnet.by_hotkey.get(hotkey or "")
+        if own is None:
+            what = "no hotkey is known" if hotkey is None else f"{hotkey} has no uid on subnet {now.subnet.netuid}"
+            raise self._target.refuse(what, "key", 'name a key whose hotkey is registered; an encrypted one needs account = "5…"')
+        strange = [uid for uid in now.vector.uids if uid not in now.subnet.by_uid]
+        if strange:
+            raise BadInput(f"uid {strange[0]}, which gets a weight, is not on the subnet", hint="correct burn_uid in the scheme")
+        return preview(read_metagraph(self._node, now.subnet), own.uid, now.vector.by_uid)
 
     def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         """Set the weights, or commit to them, once."""

@@ -7,6 +7,7 @@
 - In the formats `text` and `json_object` one fence around an answer, or one `<think>` before it, is taken off; nothing else is.
 - With `injection = "unjudged"` in the scheme, a judgement that suspects an injection has no score either. Without it the
   suspicion decides nothing.
+- With `[score.panel]` the answers are those that the panel decides (`score.panel`), and a judgement that has others is malformed.
 - base 8000 with 2000 missed on skippable checks → EXCEPTIONAL 10000, ELEGANT 9000, COHERENT 8000, MINOR_ISSUES 7200, FLAWED 6400,
   FUNDAMENTALLY_BROKEN 2000.
 """
@@ -25,11 +26,14 @@ from assay.exact import BPS, NANO
 from assay.scheme.model import RubricScore
 from assay.settle.columns import COMMON, RecordColumn, StandingRecords, choice
 from assay.settle.inputs import Bools, Frame, Ints, Scored
+from assay.settle.score import panel as panels
+from assay.settle.score.panel import Decided, PanelVotes
 
 if TYPE_CHECKING:
+    from assay.records import PanelAnswer
     from assay.scheme.bounty import Format
 
-__all__ = ["BASELINE", "VERDICTS", "Grade", "after_verdict", "answer_text", "columns", "counted", "judge"]
+__all__ = ["BASELINE", "VERDICTS", "Grade", "after_verdict", "answer_text", "columns", "counted", "decide", "judge"]
 
 BASELINE = ("B1", "B2", "B3", "B4")
 """Legal, ethical, not spam, addresses the problem; true = met."""
@@ -115,7 +119,13 @@ def columns(rules: RubricScore) -> tuple[RecordColumn, ...]:
         RecordColumn("injection_suspected", "flag", 0),
         RecordColumn("attestation", "note", most=256),
         RecordColumn("quotes", "notes"),
+        *panels.vote_columns(rules, BASELINE, VERDICTS),
     )
+
+
+def decide(panel: Sequence[PanelAnswer], rules: RubricScore) -> Decided:
+    """What a panel's answers decide, by the rules of its scheme. SPEC 2.3."""
+    return panels.decide(panel, rules, BASELINE, VERDICTS)
 
 
 def counted(standing: StandingRecords, frame: Frame, rules: RubricScore) -> Scored:
@@ -123,15 +133,19 @@ def counted(standing: StandingRecords, frame: Frame, rules: RubricScore) -> Scor
     given, cell = standing.counting()
     gates = np.stack([given[f"baseline.{name}"] for name in BASELINE])
     met = (gates == 1).all(axis=0)
+    sides = [given[f"checks.{check.id}"] for check in rules.checks]
     base, missed = (np.zeros(len(given), np.int64) for _ in range(2))
     capped, malformed = (np.zeros(len(given), np.bool_) for _ in range(2))
-    for check in rules.checks:
-        answers = given[f"checks.{check.id}"]
+    for check, answers in zip(rules.checks, sides, strict=True):
         base += check.weight * (answers == 1)
         missed += check.weight * (check.skippable & (answers == 0))
         capped |= (answers == 0) & (not check.skippable)
         malformed |= answers < 0
     malformed = (gates < 0).any(axis=0) | (met & (malformed | (given["verdict"] < 0))) | (given["outcome"] != 0)
+    panel = None
+    if rules.panel is not None:
+        panel = panels.tally(PanelVotes.of_columns(given, rules, BASELINE), rules)
+        malformed |= ~panel.whole | ((np.stack([*gates, *sides, given["verdict"]]) != panel.answers) & panel.needed).any(axis=0)
     moved = np.zeros(len(given), np.int64)
     for verdict, at in _MOVED.items():
         mine = given["verdict"] == at
@@ -153,11 +167,14 @@ def counted(standing: StandingRecords, frame: Frame, rules: RubricScore) -> Scor
     work["verdict"] = np.full(frame.shape, None, np.object_)
     work["verdict"][cell[0][works], cell[1][works]] = np.array(VERDICTS, np.object_)[given["verdict"][works]]
     work |= {"gate": spread(True, np.bool_, works), "capped": spread(capped, np.bool_, works)}
+    if panel is not None:
+        work |= {name: spread(numbers.sum(axis=(0, 1)), np.int64, graded) for name, numbers in panel.differing.items()}
     return Scored(
         scores=spread(bps * (NANO // BPS), np.int64, works),
         counting=spread(True, np.bool_, graded),
         unjudged=spread(True, np.bool_, ~graded),
         suspected=spread(True, np.bool_, suspect),
+        split=None if panel is None else spread(panel.split, np.bool_, ~graded & ~suspect),
         work=work,
         first=standing.first,
     )

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from assay.exact import NANO, RAO, coins, nanos, text
 from assay.records import Evidence, Rubric, Tests, Workflow
-from assay.scheme.model import RubricScore, WorkflowScore
+from assay.scheme.model import WorkflowScore
 from assay.settle.inputs import Scored
 from assay.settle.score import accepted, holding
 from assay.settle.score import workflow as windows
-from assay.settle.score.rubric import BASELINE
 from assay.settle.story.telling import Chapter, Json, Subject, Table, named, ordinal, part, percent, plural
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def left_out(subject: Subject, evidence: Json) -> str:
         "stake-below-minimum": f"stake below {subject.stake(subject.scheme.consensus.min_validator_stake)}",
         "unjudged": "unjudged or malformed",
         "injection-suspected": "an injection is suspected; this scheme then gives no score",
+        "panel-split": "the answers of the panel differ too much",
         "no-tasks": "the validator's own service failed in every task",
     }[evidence["reason"]]
 
@@ -78,6 +78,12 @@ def _unjudged(subject: Subject) -> tuple[str, str]:
         return (
             f"{named(wary)} found signs that the solution speaks to the judge; under this scheme it then counts as unjudged.",
             "To do: a person must read the solution. A new solution without these signs is judged again.",
+        )
+    if split := validators("panel-split"):
+        what = "a question has no majority, or more of its votes differ than the scheme allows"
+        return (
+            f"The answers of the panel of {named(split)} differ too much: {what}. That is never scored as 0.",
+            "To do: a person must read the answers. A clearer rubric or a larger panel decides more.",
         )
     return (
         f"{named(validators('unjudged'))} could not judge it: the judgement is missing or malformed, which is never scored as 0.",
@@ -367,7 +373,6 @@ R = TypeVar("R", Tests, Rubric)
 
 MOST = 20
 """Rows that people see; programs get all."""
-_GATE = {"B1": "it is legal", "B2": "it is ethical", "B3": "it is not spam", "B4": "it addresses the problem"}
 
 
 def failing(settlement: Settlement, subject: Subject, records: Sequence[Evidence] | None = None) -> Chapter | None:
@@ -381,14 +386,14 @@ def failing(settlement: Settlement, subject: Subject, records: Sequence[Evidence
     return subject.scheme.kind.failing(settlement, subject, evidence)
 
 
-def _votes(subject: Subject) -> list[str]:
+def votes_of(subject: Subject) -> list[str]:
     """The keys of the validators that have a whole score of this participant."""
     return [vote["validator"] for vote in subject.row["validators"]]
 
 
-def _counting(settlement: Settlement, subject: Subject, records: Sequence[R]) -> list[R]:
+def counting_records(settlement: Settlement, subject: Subject, records: Sequence[R]) -> list[R]:
     """The records about this participant's submission by validators whose score counts. SPEC 3.0."""
-    column, column_of, votes = settlement.frame.column[subject.participant.key], holding(settlement.frame), {*_votes(subject)}
+    column, column_of, votes = settlement.frame.column[subject.participant.key], holding(settlement.frame), {*votes_of(subject)}
     return accepted([record for record in records if record.validator in votes and column_of(record) == column], settlement.frame)
 
 
@@ -396,7 +401,7 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
     """Tasks with a trial that did not pass for some validator. SPEC 2.1."""
     trials, tasks = subject.scheme.kind.trials(subject.scheme.score) or 1, settlement.inputs.tasks
     outcomes: dict[str, dict[str, list[str]]] = {task: {} for task in tasks}
-    for record in _counting(settlement, subject, [record for record in records if isinstance(record, Tests)]):
+    for record in counting_records(settlement, subject, [record for record in records if isinstance(record, Tests)]):
         if record.task in outcomes and record.trial <= trials and record.outcome != "error":
             outcomes[record.task].setdefault(record.validator, []).append(record.outcome)
     facts: list[Json] = []
@@ -404,14 +409,14 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
     for task, seen in outcomes.items():
         by = [
             {"validator": key, "passed": found.count("pass"), "timeout": found.count("timeout"), "trials": trials}
-            for key in _votes(subject)
+            for key in votes_of(subject)
             if (found := seen.get(key, [])).count("pass") < trials
         ]
         if by:
             facts.append({"task": task, "validators": by})
             passed = sum(found.count("pass") for found in seen.values())
             rows.append(
-                (task, f"{passed} of {trials * len(_votes(subject))}", ", ".join(_failed(subject, counts) for counts in by))
+                (task, f"{passed} of {trials * len(votes_of(subject))}", ", ".join(_failed(subject, counts) for counts in by))
             )
     sentence = (
         f"{plural(len(rows), 'task')} of {len(tasks)} {'was' if len(rows) == 1 else 'were'} not passed in every trial by every "
@@ -419,7 +424,7 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
         if rows
         else f"Every {subject.judge} saw every task passed."
     )
-    return _chapter("Tasks that were not passed", sentence, {"tasks": facts}, ("task", "passed", "failed at"), rows)
+    return failed_chapter("Tasks that were not passed", sentence, {"tasks": facts}, ("task", "passed", "failed at"), rows)
 
 
 def _failed(subject: Subject, trials: Json) -> str:
@@ -431,33 +436,6 @@ def _failed(subject: Subject, trials: Json) -> str:
     return f"{who} ({', '.join(parts)})" if parts else who
 
 
-def rubric(settlement: Settlement, subject: Subject, evidence: Sequence[Evidence]) -> Chapter:
-    """Checks that some validator's judge answered with NO, and parts of the baseline that were not met. SPEC 2.3."""
-    records, rules = (
-        _counting(settlement, subject, [record for record in evidence if isinstance(record, Rubric)]),
-        subject.scheme.score,
-    )
-    assert isinstance(rules, RubricScore)
-    facts: list[Json] = []
-    rows = []
-    for name in BASELINE:
-        if by := [record.validator for record in records if record.baseline[name] is False]:
-            facts.append({"check": name, "weight": None, "skippable": False, "validators": by})
-            rows.append((name, "all", "no", _said_no(subject, by), _GATE[name]))
-    for check in rules.checks:
-        if by := [record.validator for record in records if all(record.baseline.values()) and record.checks[check.id] is False]:
-            facts.append({"check": check.id, "weight": check.weight, "skippable": check.skippable, "validators": by})
-            rows.append((check.id, str(check.weight), "yes" if check.skippable else "no", _said_no(subject, by), check.label))
-    sentence = f"{plural(len(rows), 'check')} {'was' if len(rows) == 1 else 'were'} missed." if rows else "No check was missed."
-    return _chapter(
-        "Checks that were missed", sentence, {"checks": facts}, ("check", "BPS", "skippable", "NO by", "what it asks"), rows
-    )
-
-
-def _said_no(subject: Subject, keys: Sequence[str]) -> str:
-    return named([subject.called[key] for key in sorted(keys, key=_votes(subject).index)])
-
-
 def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[Evidence]) -> Chapter:
     """Tasks of the window in which success was not above the gate for some validator. SPEC 2.2."""
     frame, rules = settlement.frame, subject.scheme.score
@@ -467,7 +445,7 @@ def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[E
     tasks_of = windows.windows(
         [record for record in records if isinstance(record, Workflow)], frame, rules, settlement.scored.left_out
     )
-    for key in _votes(subject):
+    for key in votes_of(subject):
         for record in tasks_of[frame.row[key], frame.column[subject.participant.key]]:
             of = (record.epoch, record.task)
             count.add(of)
@@ -490,10 +468,10 @@ def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[E
         if rows
         else f"In every task success was above {gate}."
     )
-    return _chapter("Tasks that failed", said, {"tasks": facts}, ("task", "epoch", "success at"), rows)
+    return failed_chapter("Tasks that failed", said, {"tasks": facts}, ("task", "epoch", "success at"), rows)
 
 
-def _chapter(title: str, sentence: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:
+def failed_chapter(title: str, sentence: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:
     """The chapter `failed`: all rows as facts, the first of them as a table."""
     more = [] if len(rows) <= MOST else [f"The first {MOST} are shown; --json shows all."]
     table = Table(columns, tuple(rows[:MOST])) if rows else None

@@ -1,0 +1,67 @@
+"""A stranger computes a panel's majority again, by either verifier; a changed answer is found. SPEC 2.3, 6."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import assay
+import ledger_kit
+import small_folder
+from assay.errors import AssayError
+from assay.ledger import bundle, settling
+from cli_kit import run as cli
+from verifier_kit import run
+
+KEY = str(ledger_kit.KEY)
+MET = {"B1": True, "B2": True, "B3": True, "B4": True}
+SCHEME = small_folder.SCHEMES["rubric"].replace(
+    "skippable = false}]\n", 'skippable = false}]\npanel = {answers = 3, max_disagreement = "1/3"}\n'
+)
+
+
+def said(*sides: bool) -> dict[str, Any]:
+    """The answers of a panel to the one check, and what they decide."""
+    panel = [{"judge": "m", "baseline": MET, "checks": {"c1": side}, "verdict": "COHERENT"} for side in sides]
+    return {"panel": panel, "baseline": MET, "checks": {"c1": sum(sides) > 1}, "verdict": "COHERENT"}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["lines", "parquet"])
+def epoch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An epoch in which each validator's panel answers alike."""
+    place = tmp_path_factory.mktemp("panel")
+    folder = ledger_kit.made(place / "folder", "rubric", scheme_toml=SCHEME)
+    ledger_kit.add(folder, ledger_kit.records("rubric", **said(True, False, True)))
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+        bundle.export(ledger, 3, place / "epoch-3", as_parquet=request.param)
+    return place / "epoch-3"
+
+
+def test_both_verifiers_compute_the_majority_again(epoch: Path) -> None:
+    assert assay.verify(epoch, key=KEY)
+    found = run(epoch, "--key", KEY, "--json")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert json.loads(found.stdout)["recomputed"]
+    settlement = json.loads((epoch / "settlement.json").read_bytes())
+    work = [vote["work"] for row in settlement["agreed"] for vote in row["validators"]]
+    assert work
+    assert {(one["bps"], one["flips"], one["votes"]) for one in work} == {(10_000, 1, 18)}
+    told = " ".join(cli("explain", epoch, "m1", "--key", KEY, columns=200).stdout.split())
+    assert "1 of the panel's 18 votes differ" in told
+    assert "In 3 panels, 3 of 54 votes differ from the majority, most of them at c1 (3/9)." in told
+
+
+def test_an_answer_that_was_changed_is_found(epoch: Path) -> None:
+    for file in (epoch / "evidence").glob("*.jsonl"):
+        whole = file.read_bytes()
+        file.write_bytes(whole.replace(b'"c1":false', b'"c1":true', 1))
+        try:
+            with pytest.raises(AssayError):
+                assay.verify(epoch, key=KEY)
+            assert run(epoch, "--key", KEY).returncode == 1
+        finally:
+            file.write_bytes(whole)
