@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from assay import folder
 from assay.errors import BadInput, CannotSettle
-from assay.rules import backtest
+from assay.rules import backtest, margin
 from assay.scheme import subnet
 from assay.scheme.load import read as read_scheme
 from assay.scheme.model import Scheme
@@ -65,6 +65,13 @@ class Competition:
             return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
+
+    def margins(self, epoch: int | None = None) -> margin.Margins:
+        """How little would have to be different for another winner, payout tier or order; the epoch as for `settle`.
+
+        Raises BadInput unless the evidence is of kind tests, with `passed_by = "each"`; otherwise as `settle` does.
+        """
+        return margin.margins(self.settle(epoch))
 
     def backtest(self, scheme: Scheme) -> backtest.Backtest:
         """The competition's epochs under its own rules and under others, from the first epoch on. SPEC 4, 5.
