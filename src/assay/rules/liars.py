@@ -38,8 +38,10 @@ class LyingSearch:
         """None: not even all validators together change it."""
         check: Callable[[Coalition], tuple[dict[int, Ints] | None, bool]]
         check = {"winner": self._winner, "order": self._order, "tier": self._tier}[verdict]
-        rows = sorted({row for at in self.order for row in self.board.rows[at]}, key=lambda row: (self.stakes[row], row))
-        if not rows or not self.order:
+        rows = sorted(
+            {row for at in (*self.order, *self._others()) for row in self.board.rows[at]}, key=lambda row: (self.stakes[row], row)
+        )
+        if not rows:
             return None
         for coalition in _ascending(rows, self.stakes):
             stake = sum(self.stakes[row] for row in coalition)
@@ -99,6 +101,8 @@ class LyingSearch:
         return [at for at in self.board.columns if at not in set(self.order) and (self.board.columns[at].passed >= 0).any()]
 
     def _winner(self, coalition: Coalition) -> tuple[dict[int, Ints] | None, bool]:
+        if not self.order:
+            return self._order(coalition)
         first = self.order[0]
         states, whole = self._pairs([(first, other) for other in (*self.order[1:], *self._others())], coalition)
         leaves, all_falls = self._step(first, coalition)

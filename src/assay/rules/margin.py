@@ -255,7 +255,9 @@ class _Flips:
         self.search = FlipSearch(board.columns, effort)
         self.order = board.settlement.order
         rules = board.settlement.inputs.scheme.consensus
-        self.entering = [at for at in board.columns if at not in set(self.order) and len(board.rows[at])] if rules.recheck else []
+        ranked = set(self.order)
+        self.entering = [at for at, column in board.columns.items() if at not in ranked and (column.passed >= 0).any()]
+        self.entering = self.entering if rules.recheck else []
         self.leaving = rules.recheck
 
     def least(self, verdict: VerdictName) -> FewestFlips | None:
@@ -309,13 +311,13 @@ class _Flips:
 def _fewest(found: Iterable[FewestFlips]) -> FewestFlips | None:
     """The least of several: proved of all, done by one."""
     rows = list(found)
-    if not rows:
+    open_ = [row for row in rows if not row.never]
+    if not open_:
         return None
-    done = [row for row in rows if row.at_most is not None]
-    best = min(done, key=lambda row: row.at_most or 0, default=None)
-    least = min(row.at_least for row in rows)
+    best = min((row for row in open_ if row.at_most is not None), key=lambda row: row.at_most or 0, default=None)
+    least = min(row.at_least for row in open_)
     if best is None:
-        return None if all(row.never for row in rows) else FewestFlips(least, None)
+        return FewestFlips(least, None)
     assert best.at_most is not None
     least = min(least, best.at_most)
     proof = dict.fromkeys(entry for row in rows for entry in row.proof)
@@ -327,7 +329,8 @@ def _together(parts: Sequence[FewestFlips]) -> FewestFlips:
     most = [part.at_most for part in parts]
     total = None if None in most else sum(number or 0 for number in most)
     states = {at: state for part in parts for at, state in part.states.items()}
-    return FewestFlips(sum(part.at_least for part in parts), total, states, tuple(row for part in parts for row in part.proof))
+    proof = tuple(row for part in parts for row in part.proof)
+    return FewestFlips(sum(part.at_least for part in parts), total, states, proof, never=any(part.never for part in parts))
 
 
 def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips | None) -> LeastChange:

@@ -122,6 +122,6 @@ def marks(settlement: Settlement) -> tuple[int | None, int | None]:
         if mark <= NANO:
             tiers[mark] = tier.release_bps
     now = settlement.payouts.tier_bps if settlement.payouts is not None else 0
-    held = [mark for mark, release in tiers.items() if mark <= best and release == now]
+    held = [mark for mark, release in tiers.items() if mark <= best and release == now > 0]
     missed = [mark for mark, release in tiers.items() if mark > best and release > now]
     return min(held, default=None), min(missed, default=None)
