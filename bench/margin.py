@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.records import Participant, Validator
 from assay.rules.margin import VerdictName, margins
-from assay.scheme.model import Scheme
+from assay.scheme.model import Scheme, TestsScore
 from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Inputs, frame
 from assay.settle.score.trials import tally
@@ -45,7 +45,9 @@ def board(validators: int, participants: int, seed: int) -> Settlement:
         tasks=tuple(f"t{at}" for at in range(TRIALS)),
     )
     everything = np.ones((validators, participants), np.bool_)
-    scored = tally(passed, np.zeros((validators, participants), np.int64), everything, frame(inputs), scheme.score, {})
+    scored = tally(
+        passed, np.zeros((validators, participants), np.int64), everything, frame(inputs), TestsScore(kind="tests"), {}
+    )
     return pipeline.settle(Inputs(**(vars(inputs) | {"evidence": scored})))
 
 

@@ -90,6 +90,7 @@ def test_every_change_that_is_shown_changes_the_verdict() -> None:
         assert least.then is None or least.then != verdict_of(found.settlement, least.verdict)
         if least.way == "flips" and least.at_most is not None:
             assert sum(abs(change.after - (change.before or 0)) for change in least.changes) == least.at_most
+            assert sum(len({*change.trials}) for change in least.changes) == least.at_most
 
 
 def test_scores_with_missing_trials_have_a_range() -> None:

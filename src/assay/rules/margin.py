@@ -30,6 +30,7 @@ from assay.rules.flips import Effort, FewestFlips, FlipSearch
 from assay.rules.liars import LyingSearch
 from assay.rules.missing import MissingSearch
 from assay.rules.trials import TrialBoard, marks, trial_board
+from assay.scheme.model import TestsScore
 from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Ints
 from assay.settle.score.trials import tally
@@ -53,6 +54,8 @@ class TrialChange:
     validator: str
     before: int | None
     after: int
+    trials: tuple[tuple[str, int], ...] = ()
+    """The trials that get another outcome, task and number, where single records are known; others like them would do as well."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ class LeastChange:
         shown = (lambda number: None if number is None else str(number)) if self.way == "stake" else (lambda number: number)
         changes = [
             {"participant": change.participant, "validator": change.validator, "passed": change.before, "then": change.after}
+            | {"trials": [{"task": task, "trial": trial} for task, trial in change.trials]}
             for change in self.changes
         ]
         return {
@@ -220,7 +224,11 @@ def margins(
     asked = [name for name in VERDICTS if name in verdicts and (name != "tier" or settlement.payouts is not None)]
     found = []
     for way in (way for way in WAYS if way in ways):
-        search = {"flips": _Flips, "missing": MissingSearch, "stake": LyingSearch}[way](board, effort)
+        search: _Flips | MissingSearch | LyingSearch
+        if way == "flips":
+            search = _Flips(board, effort)
+        else:
+            search = MissingSearch(board, effort) if way == "missing" else LyingSearch(board, effort)
         found += [_told(board, name, way, search.least(name)) for name in asked]
     ranges = tuple(_range(board, column, effort) for column in _listed(settlement)) if "missing" in ways else ()
     return Margins(settlement, tuple(found), ranges)
@@ -339,7 +347,13 @@ def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips 
         return LeastChange(verdict, way, None, None)
     keys, settlement = board.settlement.frame, board.settlement
     changes = [
-        TrialChange(keys.participants[at], keys.validators[row], None if before < 0 else before, after)
+        TrialChange(
+            keys.participants[at],
+            keys.validators[row],
+            None if before < 0 else before,
+            after,
+            _trials(board, way, at, row, before, after),
+        )
         for at, state in sorted(found.states.items())
         for row, before, after in zip(board.rows[at], board.columns[at].passed.tolist(), state.tolist(), strict=True)
         if before != after
@@ -361,6 +375,10 @@ def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips 
     return LeastChange(verdict, way, found.at_least, found.at_most, tuple(changes), then, tuple(proof))
 
 
+def _trials(board: TrialBoard, way: Way, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:
+    return () if way == "missing" else board.named(at, row, before, after)
+
+
 def _edge(score: int) -> str:
     return f"-{text(-score)}" if score < 0 else text(score)
 
@@ -375,7 +393,7 @@ def resettled(board: TrialBoard, states: Mapping[int, Ints]) -> Settlement:
         for row, count in zip(board.rows[at], state.tolist(), strict=True):
             if count != ABSENT:
                 passed[row, at], missing[row, at] = count, 0
-    changed = tally(
-        passed, missing, scored.counting | scored.incomplete, settlement.frame, settlement.inputs.scheme.score, scored.first
-    )  # type: ignore[arg-type]
+    rules = settlement.inputs.scheme.score
+    assert isinstance(rules, TestsScore)
+    changed = tally(passed, missing, scored.counting | scored.incomplete, settlement.frame, rules, scored.first)
     return pipeline.settle(replace(settlement.inputs, evidence=changed))

@@ -20,6 +20,9 @@ from assay.settle.score.trials import ERROR, PASS
 
 __all__ = ["TrialBoard", "marks", "outcomes", "trial_board"]
 
+LARGEST_BOARD = 10**8
+"""Trials of a board whose single records are looked at, one byte each."""
+
 
 @dataclass(frozen=True)
 class TrialBoard:
@@ -45,11 +48,21 @@ class TrialBoard:
         """1 if `above` is the first of the two when their scores are equal, otherwise 0."""
         return int(self.place[above] < self.place[below])
 
-    @property
-    def trials(self) -> int:
-        """Of one validator and participant: tasks × trials."""
-        inputs = self.settlement.inputs
-        return len(inputs.tasks) * (inputs.scheme.kind.trials(inputs.scheme.score) or 1)
+    @cached_property
+    def _outcomes(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]] | None:
+        return outcomes(self.settlement)
+
+    def named(self, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:
+        """Trials that a change from so many to so many passed flips: the first ones, task and number; empty if not known."""
+        found = self._outcomes
+        if found is None or before == after:
+            return ()
+        per, tasks = (
+            self.settlement.inputs.scheme.kind.trials(self.settlement.inputs.scheme.score) or 1,
+            self.settlement.frame.tasks,
+        )
+        places = np.flatnonzero(found[row, at] == int(after < before))[: abs(after - before)]
+        return tuple((tasks[place // per], place % per + 1) for place in places.tolist())
 
 
 def trial_board(settlement: Settlement) -> TrialBoard:
@@ -95,7 +108,8 @@ def outcomes(settlement: Settlement) -> np.ndarray[tuple[int, ...], np.dtype[np.
     """1 passed, 0 did not, −1 missing, [validators, participants, tasks × trials]; None if single records are not known."""
     inputs, axes = settlement.inputs, settlement.frame
     evidence, kind = inputs.evidence, inputs.scheme.kind
-    if isinstance(evidence, Scored):
+    cells = axes.shape[0] * axes.shape[1] * len(axes.tasks) * (kind.trials(inputs.scheme.score) or 1)
+    if isinstance(evidence, Scored) or cells > LARGEST_BOARD:
         return None
     if not isinstance(evidence, RecordTable):
         same = of_kind(evidence, kind.record)
