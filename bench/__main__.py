@@ -37,6 +37,7 @@ MEASUREMENTS = (
     "node",
     "witness",
     "duel",
+    "margin",
     "verifier",
 )
 LONG = frozenset({"archive", "bulk", "duel", "judging", "ledger", "verify", "receipts", "verifier"})

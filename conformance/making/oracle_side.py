@@ -14,6 +14,7 @@ from oracle.assign import assigned
 from oracle.consensus import agree
 from oracle.defaults import POINTS, WORKFLOW, filled
 from oracle.duel import duel
+from oracle.margin import margin
 from oracle.numbers import fraction, largest_remainder, nanos, show
 from oracle.pipeline import task_set_digest
 from oracle.score import panel as panel_of
@@ -290,6 +291,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "settle": settle,
     "emission": emission,
     "duel": duel,
+    "margin": margin,
     "merkle-tree": merkle_tree,
 }
 """Kind → the oracle's answer. `instant`, `canonical`, `scheme`, `record` and the ledger's formats are held to what is written by

@@ -21,6 +21,7 @@ from assay.settle.inputs import Inputs, Scored
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
+    from assay.rules.margin import Margins
 
 __all__ = ["Competition", "emission", "open_competition"]
 
@@ -65,6 +66,15 @@ class Competition:
             return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
+
+    def margins(self, epoch: int | None = None) -> Margins:
+        """How little would have to be different for another winner, payout tier or order; the epoch as for `settle`.
+
+        Raises BadInput unless the evidence is of kind tests, with `passed_by = "each"`; otherwise as `settle` does.
+        """
+        from assay.rules.margin import margins  # late: `assay settle` does not need it
+
+        return margins(self.settle(epoch))
 
     def backtest(self, scheme: Scheme) -> backtest.Backtest:
         """The competition's epochs under its own rules and under others, from the first epoch on. SPEC 4, 5.

@@ -16,6 +16,7 @@ import { settle, shownClocks } from "./settle.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
 import { duel } from "./duel.js";
+import { margin } from "./margin.js";
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));
@@ -182,6 +183,22 @@ const KINDS = {
   payout(input) {
     const found = fields({ payout: readPayout, scores: list(score) }, input);
     return payout(found.payout, found.scores);
+  },
+  margin(input) {
+    const stake = (value) => integerOf(value, STAKES) ?? refuse("no stake");
+    const count = read.integer(0, 64);
+    const entries = (value, path) => Object.fromEntries(Object.entries(anything(value, path)).map(([name, row]) => [name, object({ passed: count, missing: or(0, count) })(row, path)]));
+    const found = fields({
+      consensus: or(readConsensus({}, "consensus"), readConsensus), payout: maybe(readPayout), trials: read.integer(1, 64),
+      validators: list(object({ key: read.key, stake }), { least: 1, most: 8 }), participants: list(object({ key: read.key, seen: entries }), { least: 1, most: 8 }),
+    }, input);
+    const known = new Set(found.validators.map((row) => row.key));
+    for (const { seen } of found.participants) {
+      for (const [name, { passed, missing }] of Object.entries(seen)) {
+        if (!known.has(name) || passed + missing > found.trials || missing === found.trials) refuse(`${name} cannot have seen that`, "participants");
+      }
+    }
+    return margin(found);
   },
   duel(input) {
     const outcome = maybe(read.oneOf("pass", "fail", "timeout", "error"));

@@ -60,6 +60,7 @@ COMMANDS = {
     "compare": ("compare:compare", "Compare a competition's rules with others: simulation, attack and back-test side by side."),
     "yuma": ("yuma:yuma", "Preview a Yuma epoch before weights are set: consensus, vtrust, incentive and dividends."),
     "backtest": ("backtest:backtest", "Settle the past again under other rules, and show who gains and who loses."),
+    "margin": ("margin:margin", "Show how little would have to be different for another winner, payout tier or order."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),

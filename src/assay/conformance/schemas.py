@@ -367,6 +367,9 @@ DUEL: Json = {
 }
 
 
+_LEAST: Json = closed({"flips": or_null(COUNT), "missing": or_null(COUNT), "stake": or_null(AMOUNT)})
+
+
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
     asked = [(found.model, "validation") for found in KINDS.values() if found.model is not None]
@@ -454,6 +457,7 @@ OUTPUTS: Mapping[str, Json] = {
     "settle": {"$ref": "settlement.schema.json"},
     "emission": {"$ref": "emission.schema.json"},
     "duel": closed(DUEL),
+    "margin": closed({"verdicts": closed(dict.fromkeys(("winner", "order", "tier"), _LEAST), optional=("tier",))}),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),

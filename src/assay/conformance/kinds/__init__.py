@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import duels, panels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import duels, margins, panels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -37,6 +37,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.settle,
         stages.emission,
         duels.duel,
+        margins.margin,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,

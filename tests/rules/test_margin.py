@@ -1,0 +1,144 @@
+"""Margins: against brute force in fractions, with bounds alone, and every shown change settled again. SPEC 2.1, 3, 5."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+
+import assay
+from assay.conformance import answer
+from assay.conformance.kinds.margins import board_of
+from assay.errors import BadInput
+from assay.rules.column import DOWN, UP, ScoreColumn
+from assay.rules.fences import FlipBound
+from assay.rules.flips import Effort, FlipSearch
+from assay.rules.margin import margins, verdict_of
+from assay.rules.trials import marks, trial_board
+from assay.scheme.model import Consensus
+from cli_kit import output
+from depth import depth
+from oracle.boards import drawn
+from oracle.margin import margin
+
+SHORT, WHOLE = 60, 10_000
+NO_EFFORT = Effort(ball=0, climb=0, whole=0, lies=0)
+
+
+def test_brute_force_finds_the_same() -> None:
+    for seed in range(depth(SHORT, WHOLE)):
+        given = drawn(seed)
+        assert answer("margin", given) == margin(given), seed
+
+
+def test_without_effort_the_truth_is_between_the_two() -> None:
+    for seed in range(depth(30, 2000)):
+        given = drawn(seed)
+        truth = margin(given)["verdicts"]
+        for least in margins(board_of(given), effort=NO_EFFORT).found:
+            exact = truth[least.verdict][least.way]
+            exact = None if exact is None else int(exact)
+            assert least.at_least is None or least.at_least <= (exact if exact is not None else 10**18), (seed, least)
+            assert least.at_least is not None or exact is None, (seed, least)
+            assert least.at_most is None or (exact is not None and least.at_most >= exact), (seed, least)
+
+
+def test_a_bound_is_never_above_what_a_state_takes() -> None:
+    for seed in range(depth(40, 1500)):
+        r = Random(seed)
+        given = drawn(seed)
+        trials = given["trials"]
+        passed = np.array([r.randint(0, trials) for _ in given["validators"]], np.int64)
+        stakes = tuple(int(row["stake"]) for row in given["validators"])
+        column = ScoreColumn(passed, stakes, sum(stakes), trials, Consensus.model_validate(given["consensus"]))
+        states = np.array(list(product(range(trials + 1), repeat=len(passed))), np.int64)
+        scores, flips = column.judged(states), np.abs(states - passed).sum(axis=1)
+        for way in (UP, DOWN):
+            bound = FlipBound(column, way, int(flips.max()))
+            for mark in {int(score) for score in scores if score >= 0}:
+                reached = way * scores >= way * mark if way == UP else (way * scores >= way * mark) & (scores >= 0)
+                assert bound.least(mark) <= flips[reached].min(), (seed, way, mark)
+
+
+def test_the_proof_can_be_checked_by_its_rows() -> None:
+    """With every way to divide one flip less, one score keeps the two apart."""
+    given = drawn(3) | {"trials": 4, "consensus": {"outliers": {"method": "none"}}}
+    given |= {"validators": [{"key": f"v{at}", "stake": "1"} for at in range(3)]}
+    given["participants"] = [
+        {"key": key, "seen": {f"v{at}": {"passed": count} for at, count in enumerate(counts)}}
+        for key, counts in (("a", (4, 4, 3)), ("b", (2, 3, 3)))
+    ]
+    given.pop("payout", None)
+    least = margins(board_of(given)).of("winner", "flips")
+    assert least is not None
+    assert least.exact
+    assert least.at_least == 4
+    stays: dict[tuple[str, int], str] = {(row["participant"], row["flips"]): row["score"] for row in least.proof}
+    for flips in range(4):
+        above = max(score for (who, by), score in stays.items() if who == "a" and by >= flips)
+        below = min(score for (who, by), score in stays.items() if who == "b" and by >= 3 - flips)
+        assert above >= below
+
+
+def test_every_change_that_is_shown_changes_the_verdict() -> None:
+    found = margins(assay.open("examples/season").settle())
+    for least in found.found:
+        assert (least.at_most is None) == (least.then is None)
+        assert least.then is None or least.then != verdict_of(found.settlement, least.verdict)
+        if least.way == "flips" and least.at_most is not None:
+            assert sum(abs(change.after - (change.before or 0)) for change in least.changes) == least.at_most
+            assert sum(len({*change.trials}) for change in least.changes) == least.at_most
+
+
+def test_scores_with_missing_trials_have_a_range() -> None:
+    ranges = {one.participant: one for one in margins(assay.open("examples/season").settle(), ways=("missing",)).ranges}
+    assert (ranges["atlas"].lowest, ranges["atlas"].highest) == (ranges["atlas"].score, ranges["atlas"].score)
+    cobalt = ranges["cobalt"]
+    assert cobalt.exact
+    assert cobalt.missing == 1
+    assert (cobalt.lowest, cobalt.score, cobalt.highest) == (622_000_000, 626_829_268, 640_000_000)
+    assert ranges["fjord"].lowest is None
+
+
+def test_a_wide_board_is_answered_honestly() -> None:
+    r = Random(1)
+    rules = Consensus.model_validate({})
+    columns = {
+        at: ScoreColumn(np.array([r.randint(low, low + 15) for _ in range(8)], np.int64), tuple(range(1, 9)), 36, 80, rules)
+        for at, low in ((0, 55), (1, 45))
+    }
+    found = FlipSearch(columns, Effort(ball=20_000, climb=20_000)).pair(0, 1, 1)
+    assert found.at_most is not None
+    assert 1 <= found.at_least <= found.at_most
+    agreed = {at: int(columns[at].judged(state[None, :])[0]) for at, state in found.states.items()}
+    assert agreed[1] > agreed[0]
+
+
+def test_marks_are_where_tiers_begin() -> None:
+    given = drawn(2) | {"payout": {"deposit": "100", "threshold_bps": 5000}}
+    reached, above = marks(board_of(given))
+    assert above is None or reached is None or reached < above
+
+
+@pytest.mark.parametrize(
+    ("sections", "why"),
+    [({"score": {"kind": "given"}}, "no trials"), ({"score": {"kind": "tests", "passed_by": "all"}}, "joins their trials")],
+)
+def test_other_evidence_is_refused(sections: dict[str, object], why: str) -> None:
+    settlement = board_of(drawn(5))
+    inputs = settlement.inputs
+    scheme = type(inputs.scheme).model_validate({"scheme": {"name": "x"}} | sections)
+    settlement.inputs.__dict__["scheme"] = scheme
+    with pytest.raises(BadInput, match=why):
+        trial_board(settlement)
+
+
+def test_the_command_says_what_a_verdict_needs() -> None:
+    shown = " ".join(output("margin", "examples/season").split())
+    assert "That atlas is first holds unless 2 trials are wrong, or validators with 18 % of the stake lie." in shown
+    document = json.loads(output("margin", "examples/season", "--json"))
+    assert document["schema"] == "assay.margin/1"
+    assert document["verdicts"]["winner"]["flips"]["then"] == "borealis"
