@@ -8,12 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
 from assay.folder.previous import previous_of
-from assay.ledger import batch, bundle, check, eligible, evidence, keys, log, merkle, statements
+from assay.ledger import batch, binding, bundle, check, eligible, evidence, keys, log, merkle, statements
 from assay.ledger.batch import BatchStatement, StoredRecord
 from assay.ledger.check import LogKey
+from assay.ledger.evidence import BoundRecords
 from assay.settle import pipeline
 from assay.settle.inputs import Previous
 
@@ -86,7 +89,7 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
     document = rules(name, people, submissions, judges)
     given = eligible.settled_from(document, epoch=epochs[0], evidence=lambda _: Gathered(), previous=None)
     document, key = eligible.inputs_document(given), log.log_key(f"example.org/{name}", signer.public)
-    rows, paths, entries = list[tuple[int, bytes]](), list[Path](), list[bytes]()
+    rows, digests, paths, entries = list[tuple[int, bytes]](), list[bytes](), list[Path](), list[bytes]()
     previous: tuple[int, str] | None = None
     before: Previous | None = None
     for epoch in epochs:
@@ -108,12 +111,13 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
         held = tuple(paths)
         inputs = eligible.settled_from(document, epoch=epoch, evidence=lambda _, held=held: held, previous=before)  # type: ignore[misc]
         settled = pipeline.settle(inputs).document
-        stored = [StoredRecord(seq, hashlib.sha256(body).digest(), body) for seq, body in rows]
+        digests += [hashlib.sha256(body).digest() for _, body in mine]
+        bound = BoundRecords([seq for seq, _ in rows], digests)
         payload = statements.receipt_statement(
             settled,
             inputs=eligible.inputs_digest(document),
-            evidence=(evidence.evidence_root([seq for seq, _ in mine], [row.digest for row in stored[first_seq:]]), len(mine)),
-            records=eligible.bind_results(stored, document, settled, ()),
+            evidence=(evidence.evidence_root([seq for seq, _ in mine], digests[first_seq:]), len(mine)),
+            records=binding.bind_parquet(paths, document, settled, np.empty(0, np.int64), bound),
             previous=previous,
             version="0",
         )

@@ -179,6 +179,25 @@ def test_many_competitions_in_one_set_of_files(tmp_path: Path) -> None:
     assert found["c"].first == {}
 
 
+def test_the_first_accepted_counts_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"a": (frame(competition("a", tasks=1)), RULES)}
+
+    def tally(*seqs: tuple[int, str]) -> Scored:
+        records = [
+            small_folder.record(submission="a-1", competition="a", validator=validator, seq=seq, outcome=result)
+            for validator in ("v1", "v2")
+            for seq, result in seqs
+        ]
+        return bulk.tally_many([write(tmp_path / "all.parquet", records)], given)["a"]
+
+    with pytest.raises(BadInput, match="and both have the same seq"):
+        tally((7, "fail"), (5, "pass"), (5, "fail"))
+    monkeypatch.setattr(bulk, "_record", None)  # no record becomes an object
+    for first in ("pass", "fail"):
+        found = tally((7, "fail"), (5, first), (9, "pass"), (9, "pass"))
+        assert found.scores[:, 0].tolist() == [10**9 * (first == "pass")] * 2
+
+
 def test_sums_of_many_competitions_do_not_say_which_tasks_passed(tmp_path: Path) -> None:
     joint = RULES.model_copy(update={"passed_by": "all"})
     path = write(tmp_path / "all.parquet", [small_folder.record(competition="a")])

@@ -193,7 +193,7 @@ class _Check:
         self.verdict = replace(self.verdict, held=True, records=len(records.seqs), seqs=tuple(_ranges(records.seqs)))
         if unwitnessed is not None:
             raise unwitnessed
-        recompute.settlement(given, before, [*self._judged_before(), *judged], into)
+        recompute.settlement(given, before, [*self._judged_before(), *judged], records, into)
 
     def _no_gap(self, checked: Receipt, path: Path) -> None:
         """Refuse an archive from which an epoch was left out, by its number."""

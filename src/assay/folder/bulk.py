@@ -3,8 +3,8 @@
     files → check of the columns → one pass of groups → doubtful groups exactly → counts → settle.score.trials.tally
 
 The result equals that of the same records as JSON lines, to the bit. A record that is refused there is refused here. Groups in
-which a trial occurs twice, or a task is unknown, are read record by record: equal records count once, and of different records
-the first accepted one counts. Without a `seq` different records are refused.
+which a trial occurs twice, or a task is unknown, are counted record by record: equal records count once, and of different records
+the first accepted one counts. Only records of which no `seq` says which was first are read into Python; they are refused there.
 
 Where a task passes by all validators, sums are not enough: rows are read as those of other kinds (`assay.folder.rows`).
 """
@@ -71,10 +71,13 @@ def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDAr
     for part in _parts(files, dirty, records):
         files.connection.execute(
             f"CREATE OR REPLACE TEMP TABLE keys AS SELECT {KEY}, ({SAME}) AS same, any_value(outcome) AS outcome, "
+            "count(seq) = count(*) AS numbered, arg_min(outcome, seq) AS earliest, "
             f"(TRY_CAST(task AS {tasks}) IS NOT NULL AND trial <= {batch.trials}) AS known "
             f"FROM ({_select(files, files.table, batch, part)}) GROUP BY {KEY}"
         )
         check_names(files, "task", "SELECT DISTINCT task FROM keys WHERE NOT known")
+        if "seq" in files.types:
+            _take_first(files, _select(files, files.table, batch, part))
         exact.groups.append(
             files.connection.execute(
                 f"SELECT {codes}, passed, ran FROM (SELECT competition, validator, submission, own AS participant, "
@@ -86,6 +89,21 @@ def look(files: ParquetFiles, batch: CompetitionBatch, names: Names, dirty: NDAr
         if files.connection.execute("SELECT count(*) FROM keys WHERE NOT same").fetchall() != [(0,)]:
             _gather(files, batch, part, exact)
     return exact
+
+
+def _take_first(files: ParquetFiles, rows: str) -> None:
+    """Of the different records of a key, let the first accepted one count, if each has a `seq`, and the lowest is of one only."""
+    different = f"SELECT {KEY} FROM keys WHERE NOT same AND numbered"
+    if files.connection.execute(f"SELECT count(*) FROM ({different})").fetchall() == [(0,)]:
+        return
+    files.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE tied AS SELECT {KEY} FROM ({rows}) SEMI JOIN ({different}) USING ({KEY}) "
+        f"GROUP BY {KEY} HAVING min(seq, 2)[1] = min(seq, 2)[2]"
+    )
+    files.connection.execute(
+        "UPDATE keys SET same = true, outcome = earliest "
+        f"WHERE NOT same AND numbered AND ({KEY}) NOT IN (SELECT ({KEY}) FROM tied)"
+    )
 
 
 def _parts(files: ParquetFiles, dirty: NDArray[np.uint64], records: int) -> Iterator[str]:

@@ -18,11 +18,14 @@ import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from assay.errors import BadInput, brief
 from assay.exact import LARGEST, canonical, text
@@ -32,6 +35,9 @@ from assay.kind import find, known
 from assay.ledger import merkle
 from assay.records import record
 from assay.scheme.reading import check_file, opened
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PARQUET_ROWS = 65_536
 """Records of one row group, written together."""
@@ -181,10 +187,35 @@ def parquet_rows(path: Path) -> int:
         return count
 
 
+class ParquetRows(NamedTuple):
+    """Some rows of a Parquet file as its columns: `seq`, and those fields of its kind that it has."""
+
+    kind: str
+    columns: dict[str, Any]
+    path: Path
+
+    def encoded(self, name: str) -> tuple[NDArray[np.intp], list[Any]]:
+        """A field as numbers of its different values; an empty cell is the last value, None. Raises BadInput."""
+        one = next(one for one in parquet_fields(self.kind) if one.name == name)
+        with _readable(self.path):
+            found = _encoded(self.columns[name], one, self.path)
+            values = found.dictionary.to_pylist()
+            return found.indices.fill_null(len(values)).to_numpy().astype(np.intp), [*values, None]
+
+    def records(self) -> RecordChunk:
+        """Their records; raises BadInput for a wrong column or value."""
+        with _readable(self.path):
+            return _part(self.columns, len(self.columns["seq"]), self.kind, self.path)
+
+
 def read_parquet(path: Path) -> Iterator[RecordChunk]:
     """The records of a Parquet file in its order, some at a time; raises BadInput for a wrong file, column or value."""
-    import pyarrow as pa
+    for rows in parquet_parts(path):
+        yield rows.records()
 
+
+def parquet_parts(path: Path) -> Iterator[ParquetRows]:
+    """The rows of a Parquet file in its order, some at a time; raises BadInput for a wrong file, or one without a column."""
     with _opened(path) as file:
         names = file.schema_arrow.names
         kind = _kind_of(file, path)
@@ -193,11 +224,24 @@ def read_parquet(path: Path) -> Iterator[RecordChunk]:
             if names.count(name) != 1 and (needed or name in names):
                 raise BadInput("the column is missing, or occurs twice", file=path, field=name, hint="export the evidence again")
         columns = ["seq", *(one.name for one in fields if one.name in names)]
-        try:
-            for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns):
-                yield _part({name: batch.column(name) for name in columns}, len(batch), kind, path)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _unreadable(path, error) from None
+        batches = file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns)
+        while True:
+            with _readable(path):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield ParquetRows(kind, {name: batch.column(name) for name in columns}, path)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise what pyarrow raises for a wrong file as BadInput."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
 
 
 def parquet_columns(path: Path) -> dict[str, bool]:
@@ -211,16 +255,12 @@ def parquet_columns(path: Path) -> dict[str, bool]:
 
 def _kind_of(file: Any, path: Path) -> str:
     """The kind of the records in an open file: that of its column `kind`; tests, if there is none. Raises BadInput."""
-    import pyarrow as pa
-
     if "kind" not in file.schema_arrow.names:
         return "tests"
     found: set[object] = set()
-    try:
+    with _readable(path):
         for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=["kind"]):
             found |= set(batch.column("kind").unique().to_pylist())
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
     names = [name for name in found if isinstance(name, str) and known(name)]
     if len(found) > 1 or len(names) != len(found):
         raise BadInput("is not one kind of evidence that is known here", file=path, field="kind", hint="export it again")
@@ -228,14 +268,11 @@ def _kind_of(file: Any, path: Path) -> str:
 
 
 def _opened(path: Path) -> Any:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _readable(path):
         check_file(path)
         file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
     _check_sizes(file.metadata, path)
     return file
 
@@ -293,8 +330,6 @@ def _part(columns: dict[str, Any], count: int, kind: str, path: Path) -> RecordC
 
 def _split(texts: Any) -> list[bytes]:
     """The UTF-8 of every text of an array of large strings without nulls."""
-    import numpy as np
-
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1].tolist()
     whole = data.to_pybytes()

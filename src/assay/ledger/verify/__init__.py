@@ -166,7 +166,7 @@ def whole(
     before = claims.check_chain(given, checked, key, now, into)
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
-    into.settlement = recompute.settlement(given, before, judged, into)
+    into.settlement = recompute.settlement(given, before, judged, records, into)
     if duel is not None:
         bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
         duels.verify_duel(duel, into.settlement.inputs, before.receipts, bodies, into)

@@ -20,9 +20,10 @@ from assay.exact import canonical, digest
 from assay.folder import strict
 from assay.folder.files import decode
 from assay.kind import GROUP, JUDGES, known, origin, plugins
-from assay.ledger import batch, bundle, check, eligible, evidence, statements
+from assay.ledger import batch, binding, bundle, check, eligible, evidence, statements
 from assay.ledger.check import LogKey, Receipt
 from assay.ledger.eligible import BatchTaskSet
+from assay.ledger.evidence import BoundRecords
 from assay.ledger.statements import FIRST_RECEIPT, PARTICIPANT_PROOF
 from assay.ledger.verify import claims
 from assay.ledger.verify.claims import ReceiptChain
@@ -71,8 +72,13 @@ def _judge(settled: Inputs, into: Verified) -> None:
     into.not_looked_at("judge", f"the judge {name!r} ({here}) made the evidence, instead of the judge {ours!r}")
 
 
-def settlement(given: Material, before: ReceiptChain, judged: Sequence[BatchTaskSet], into: Verified) -> Settlement:
-    """Stages `inputs`, `settlement` and `results`: compute everything again, and compare it with the receipt."""
+def settlement(
+    given: Material, before: ReceiptChain, judged: Sequence[BatchTaskSet], records: BoundRecords, into: Verified
+) -> Settlement:
+    """Stages `inputs`, `settlement` and `results`: compute everything again, and compare it with the receipt.
+
+    records: those of the evidence whose digests are known, in order of acceptance.
+    """
     assert given.root is not None
     predicate = before.receipts[-1].predicate
     inputs = _inputs(given.root / bundle.INPUTS, predicate)
@@ -101,10 +107,14 @@ def settlement(given: Material, before: ReceiptChain, judged: Sequence[BatchTask
         _compare(again.document, given.root / bundle.SETTLEMENT)
         _same(again.digest, predicate["settlement"], "settlement", "the receipt is of another settlement", given.path)
         into.right("settlement", f"computed again to the bit: {again.digest}")
-    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
-    first = before.receipts[-1].version == 1
     into.left_out = gone = frozenset(without.tolist())
-    rows = statements.results(again.document, None if first else eligible.bind_results(held, inputs, again.document, gone))
+    bound = None
+    if before.receipts[-1].version > 1 and all(path.suffix == ".parquet" for path in paths):
+        bound = binding.bind_parquet(paths, inputs, again.document, without, records)
+    elif before.receipts[-1].version > 1:
+        held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
+        bound = eligible.bind_results(held, inputs, again.document, gone)
+    rows = statements.results(again.document, bound)
     root = f"sha256:{statements.results_tree(rows).root().hex()}"
     _same({"root": root, "count": len(rows)}, predicate["results"], "results", "the receipt is of other results", given.path)
     into.right("results", f"{several(len(rows), 'result')} under their root")
