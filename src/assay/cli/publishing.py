@@ -104,15 +104,16 @@ def finish(outcome: Outcome, result: dict[str, Any], parts: Sequence[Any], *, as
     raise typer.Exit(0 if outcome.ok else 1)
 
 
+_Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR", help="The competition's folder, or a subnet file; publish.toml is in it, or beside it.", show_default=False
+    ),
+]
+
+
 def publish(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="The competition's folder, or a subnet file; publish.toml is in it, or beside it.",
-            show_default=False,
-        ),
-    ],
+    folder: _Folder,
     to: ToOption,
     epoch: Annotated[int | None, typer.Argument(metavar="[EPOCH]", help="The epoch; otherwise the last settled.", min=0)] = None,
     yes: YesOption = False,
@@ -153,13 +154,10 @@ def publish(
       assay publish my-subnet --to mainnet --preview
       assay publish my-bounty --to sepolia --watch --yes --metrics assay.prom --page status.html
     """
-    if yes and dry_run:
-        raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
+    of_watching = [name for name, used in given.items() if used]
+    _check_options(yes=yes, dry_run=dry_run, preview=preview, watch=watch, of_watching=of_watching)
     if preview:
-        if yes or watch or once or alarm is not None or metrics is not None or page is not None:
-            raise typer.BadParameter(
-                "sends nothing, and shows nothing but the epoch: leave the other options out", param_hint="--preview"
-            )
         from assay.cli.yuma import preview_of
 
         preview_of(folder, to, epoch, as_json=as_json)
@@ -169,14 +167,22 @@ def publish(
 
         _check_watch(folder, epoch)
         run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
-    given = {"--once": once, "--alarm": alarm is not None, "--metrics": metrics is not None, "--page": page is not None}
-    for name in (name for name, used in given.items() if used):
-        raise typer.BadParameter("goes with --watch", param_hint=name)
     from assay.cli.keys import names
 
     plan, outcome, held = _published(folder, to, epoch, yes=yes)
     known = {} if folder.is_file() else names(folder)
     finish(outcome, _document(plan, held), list(_parts(plan, held, known)), as_json=as_json)
+
+
+def _check_options(*, yes: bool, dry_run: bool, preview: bool, watch: bool, of_watching: list[str]) -> None:
+    """Raise BadParameter for options that exclude each other."""
+    if yes and dry_run:
+        raise typer.BadParameter("--yes and --dry-run exclude each other", param_hint="--yes")
+    if preview and (yes or watch or of_watching):
+        what = "sends nothing, and shows nothing but the epoch: leave the other options out"
+        raise typer.BadParameter(what, param_hint="--preview")
+    if of_watching and not watch:
+        raise typer.BadParameter("goes with --watch", param_hint=of_watching[0])
 
 
 def _check_watch(folder: Path, epoch: int | None) -> None:

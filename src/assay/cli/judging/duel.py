@@ -73,7 +73,6 @@ def duel(
       assay duel my-competition miner-7 miner-2 --validator val-1 --engine ray --jobs 8 --json
     """
     from assay.cli.keys import validator_of
-    from assay.cli.output import emit, json_bytes, put
 
     kind, judge = judge_of(folder)
     if output is not None and len(challenger) > 1 and str(output) != "-":
@@ -84,14 +83,7 @@ def duel(
     for contest in contests:
         trials, stopped = _fight(context, folder, contest, judge, own, jobs, attempts, quiet=quiet)
         document = contest.fought(*trials.passed.values())
-        target = output or folder / FOLDER / f"{document['receipt']['epoch']}-{_name(contest)}.json"
-        if str(target) != "-":
-            target.parent.mkdir(exist_ok=True)
-        put(json_bytes(document), target)
-        if not emit(document, as_json and str(target) != "-") and str(target) != "-":
-            from assay.cli.show import show
-
-            show(*_told(contest, trials, document, target))
+        _put(contest, trials, document, output or _file_of(folder, document, contest), as_json=as_json)
         if stopped and document["winner"] is None:
             raise typer.Exit(STOPPED)
         undecided += document["winner"] is None
@@ -102,6 +94,24 @@ def duel(
         show(*_told_of_all(contests, won, undecided))
     if undecided:
         raise typer.Exit(MISSING)
+
+
+def _file_of(folder: Path, document: dict[str, Any], contest: Contest) -> Path:
+    return folder / FOLDER / f"{document['receipt']['epoch']}-{_name(contest)}.json"
+
+
+def _put(contest: Contest, trials: DuelTrials, document: dict[str, Any], target: Path, *, as_json: bool) -> None:
+    """Write a duel's document to its file, `-` for standard output, and tell a person how it ended."""
+    from assay.cli.output import emit, json_bytes, put
+
+    to_file = str(target) != "-"
+    if to_file:
+        target.parent.mkdir(exist_ok=True)
+    put(json_bytes(document), target)
+    if to_file and not emit(document, as_json):
+        from assay.cli.show import show
+
+        show(*_told(contest, trials, document, target))
 
 
 def _fight(
