@@ -173,7 +173,7 @@ def test_a_copy_that_the_database_changed_is_not_kept(place: Path, target: str, 
     def spoil(dialect: str) -> list[str]:
         return ["UPDATE batches SET validator = 'x' WHERE id = 1", *spoiled(dialect)]
 
-    monkeypatch.setattr(copying, "triggers", spoil)
+    monkeypatch.setattr(schema, "triggers", spoil)
     with pytest.raises(Damaged, match="the table 'batches' has other rows than were copied to it, so nothing was copied"):
         copy(place, target, now=NOW)
     assert is_empty(target)

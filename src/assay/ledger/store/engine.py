@@ -8,6 +8,7 @@ AssayError
 │   ├── DatabaseBusy         another writer held it for too long
 │   ├── Full                 no space left
 │   ├── ReadOnly             it can be read and not written
+│   ├── Archived             the records are in an archive, and it cannot be read
 │   ├── Damaged              what it holds is not what was written: restore it; nothing is settled over it
 │   └── DatabaseUnreachable  it cannot be opened, or the connection broke
 └── BadInput
@@ -56,6 +57,10 @@ class ReadOnly(StoreError):
 
 class Damaged(StoreError):
     """What the database holds is not what was written."""
+
+
+class Archived(StoreError):
+    """The records are not in the database any more but in an archive, which cannot be read."""
 
 
 class DatabaseUnreachable(StoreError):
