@@ -118,9 +118,6 @@ def _move(ledger: Ledger, receipt: StoredReceipt, run: ArchivedRun, signer: Priv
 
 def _verified(ledger: Ledger, receipt: StoredReceipt, run: ArchivedRun, listing: Listing, cache: Path) -> EpochVerdict:
     """The verdict on an epoch of the archive; raises Refused unless it is the ledger's, whole and right."""
-    wrong = listing.faults.get((run.folder, receipt.epoch)) or listing.faults.get((run.folder, None))
-    if wrong is not None:
-        raise wrong
     epochs = listing.up_to(run.folder, receipt.epoch)
     verdict = verify_epoch(VerifyShard(run.place, str(cache), epochs, (str(ledger.key),)))
     if verdict.fault is not None:

@@ -44,9 +44,9 @@ def export_epochs(
 ) -> tuple[str, list[int], list[int]]:
     """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
 
-    name: the competition's folder; otherwise the name in the ledger. last: epochs after this one are left out. Each epoch is there whole or not at all, so this may be
-    stopped at any moment, and done again. Raises BadInput if the archive has epochs of another log, or the evidence cannot be
-    Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
+    name: the competition's folder; otherwise the name in the ledger. last: epochs after this one are left out. Each epoch is
+    there whole or not at all, so this may be stopped at any moment, and done again. Raises BadInput if the archive has epochs of
+    another log, or the evidence cannot be Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
     """
     with ledger.store.reading() as view:
         receipts = [receipt for receipt in view.receipts() if last is None or receipt.epoch <= last]

@@ -27,12 +27,12 @@ def archive(
 ) -> None:
     """Write closed epochs to an archive, read them back and verify them; with --drop, drop their records from the ledger.
 
-    An epoch is dropped only if the archive gives back exactly what its receipt binds. The ledger keeps the digest and the place of
+    An epoch is dropped only if the archive gives back exactly what its receipt binds. The ledger keeps the digest and the seq of
     each record, every signed batch, settlement and receipt, and the records that still decide a score. The log's key signs where
     the others are. Commands that need them read the archive; if it has moved, write `archive = "PLACE"` into ledger.toml.
 
-    An epoch is refused if the next settlement still reads its records, or if the log's witnesses have not cosigned its receipt. The
-    command may be stopped at any moment and run again. In PostgreSQL it needs the owner of the tables.
+    An epoch is refused if the next settlement still reads its records, or if the log's witnesses have not cosigned its receipt.
+    The command may be stopped at any moment and run again. In PostgreSQL it needs the owner of the tables.
 
     \b
     Examples:
@@ -40,6 +40,8 @@ def archive(
       assay ledger archive my-competition --to s3://my-bucket/archive --before 120 --drop --parquet
       assay ledger archive my-competition --to /srv/archive --epoch 12 --drop
     """
+    from dataclasses import asdict
+
     from assay.archive import archive_epochs
     from assay.cli.ledger.keys import log_signer
     from assay.cli.output import Working
@@ -56,9 +58,7 @@ def archive(
 
             run = archive_epochs(ledger, to, name, epoch=epoch, before=before, as_parquet=parquet, signer=signer, told=told)
     dropped = {str(number): count for number, count in run.dropped.items()}
-    if emit(
-        {"archive": run.place, "folder": run.folder, "verified": run.verified, "dropped": dropped, "before": run.before}, as_json
-    ):
+    if emit(asdict(run) | {"dropped": dropped}, as_json):
         return
     show(sentence(f"{plural(len(run.verified), 'epoch')} written to {run.place} as {run.folder}, read back and verified."))
     if run.before:

@@ -131,15 +131,12 @@ def check(
         if any(batch.new for batch in aside):
             raise typer.Exit(1)
         return
+    dropped = plural(audited.archived, "record")
     acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
     records, batches = plural(audited.records, "record"), plural(audited.batches, "batch", "batches")
     show(
         sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one."),
-        *(
-            [sentence(f"{plural(audited.archived, 'record')} in archives: by digest only; --archived reads them.")]
-            if audited.archived
-            else []
-        ),
+        *([sentence(f"{dropped} in archives: checked by digest; --archived reads them.")] if audited.archived else []),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
         *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
         *([sentence(f"What is stored about closed epochs follows from the evidence ({plural(rows, 'row')}).")] if rows else []),

@@ -48,6 +48,7 @@ from assay.ledger.store.engine import (
     OtherVersion,
     ReadOnly,
     StoreError,
+    closing_cursors,
     make_engine,
     shown,
     translated,
@@ -363,7 +364,12 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
     if engine.dialect.name == "postgresql":
         options["isolation_level"] = "READ COMMITTED" if writing else isolation
     try:
-        with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
+        with (
+            translated(name),
+            engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+            closing_cursors(connection),
+        ):
             yield connection
     except DatabaseBusy as error:
         said_by_server = engine.dialect.name == "postgresql" and isinstance(error.__context__, DBAPIError)  # not by our own pool

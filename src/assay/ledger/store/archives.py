@@ -34,6 +34,7 @@ __all__ = ["PLACE", "PREDICATE", "ArchivedEpoch", "ArchivedFile", "bodies", "ent
 PREDICATE = "assay:archived/v1"
 PLACE = "assay_archive"
 """The option of a database's connections that says where the archives are now."""
+_TEXT = r"(?s).{1,65536}"
 _SHAPE = {
     "_type": check.STATEMENT,
     "subject": [object],
@@ -43,10 +44,10 @@ _SHAPE = {
         "first": int,
         "epoch": int,
         "receipt": check.DIGEST,
-        "checkpoint": str,
+        "checkpoint": _TEXT,
         "records": int,
-        "place": str,
-        "files": [{"path": str, "size": int, "digest": check.DIGEST}],
+        "place": _TEXT,
+        "files": [{"path": _TEXT, "size": int, "digest": check.DIGEST}],
     },
 }
 _STATEMENT_BYTES = 2**20

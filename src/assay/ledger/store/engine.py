@@ -25,7 +25,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -304,6 +304,11 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
+    @event.listens_for(engine, "after_cursor_execute")
+    def _opened(connection: Connection, cursor: Any, *_: object) -> None:
+        if getattr(cursor, "name", None):
+            connection.info.setdefault(_CURSORS, []).append(cursor)
+
     @event.listens_for(engine, "handle_error")
     def _failed(context: ExceptionContext) -> None:
         if context.is_disconnect and context.execution_context is not None:
@@ -322,6 +327,22 @@ _TURN = (
     " set_config('tcp_keepalives_count', '3', true)"
 )
 """What a writer sets for its transaction. The keepalives are the server's: whose machine is gone loses the turn in a minute."""
+
+
+_CURSORS = "assay_cursors"
+"""Where a connection keeps which cursors it opened on the server."""
+
+
+@contextmanager
+def closing_cursors(connection: Connection) -> Iterator[None]:
+    """Close at the end the server's cursors that the block left open: their readers stopped early, or failed."""
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            for cursor in connection.info.pop(_CURSORS, ()):
+                with suppress(connection.dialect.loaded_dbapi.Error):
+                    cursor.close()
 
 
 def _pool_size(url: URL) -> tuple[int, URL]:

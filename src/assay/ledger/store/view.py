@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import sha256
 from itertools import groupby
 from typing import Any, TypeVar
@@ -82,12 +83,13 @@ class View:
         pieces = self._pieces(first_epoch, last_epoch, select(records.c.seq, records.c.digest))
         yield from self._complete(pieces, first_epoch, last_epoch)
 
-    def _complete(self, pieces: Iterable[Any], first_epoch: int, last_epoch: int) -> Iterator[Any]:
+    def _complete(self, pieces: Generator[Any], first_epoch: int, last_epoch: int) -> Generator[Any]:
         """The rows in these pieces; raises Damaged if they are not as many as their batches have."""
         count = 0
-        for rows in pieces:
-            yield from rows
-            count += len(rows)
+        with closing(pieces):  # who stops early leaves no cursor open
+            for rows in pieces:
+                yield from rows
+                count += len(rows)
         if count != (expected := self.count(first_epoch, last_epoch)):
             what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, but their batches have {expected}"
             raise Damaged(what, hint=RESTORE)
@@ -95,7 +97,9 @@ class View:
     def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredRecord]:
         """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
         pieces = self._pieces(first_epoch, last_epoch, select(*RECORD))
-        yield from (self.whole(StoredRecord._make(row)) for row in self._complete(pieces, first_epoch, last_epoch))
+        with closing(self._complete(pieces, first_epoch, last_epoch)) as rows:
+            for row in rows:
+                yield self.whole(StoredRecord._make(row))
 
     def page(self, epoch: int, after: int, most: int) -> list[StoredRecord]:
         """The first `most` records of an epoch whose seq is larger than `after`, in order of acceptance; raises Damaged."""
