@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import signal
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -287,28 +285,3 @@ def test_a_database_that_restarts_in_the_middle_of_a_copy(
     with ledger_kit.opened(place) as ledger:
         assert audit(ledger.store).records == 12
     assert rows(target) == rows(config.read(place).place)
-
-
-@pytest.mark.parametrize("at", ["records", "records, read again"])
-def test_a_restart_of_the_database_in_the_middle_leaves_nothing(at: str, tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    """On either side: the source ends while it is read, the target while it is written and read again."""
-    server, file = postgresql.database(), str(tmp_path / "copy.db")
-    place = ledger_kit.made(tmp_path / "small", database=server)
-    ledger_kit.add(place, ledger_kit.records())
-    other = ledger_kit.made(tmp_path / "other")
-    ledger_kit.add(other, ledger_kit.records())
-    for source, target in ((place, file), (other, postgresql.database())):
-        todo = [postgres.CRASH]
-
-        def told(name: str, _rows: int, todo: list[signal.Signals] = todo) -> None:
-            if name == at and todo:
-                postgresql.restart(todo.pop())
-
-        restarted = not (source is place and "again" in at)  # then the source was read, and is not asked again before the end
-        with pytest.raises(store.DatabaseUnreachable) if restarted else nullcontext():
-            copy(source, target, now=NOW, told=told)
-        assert not todo
-        if restarted:
-            assert is_empty(target)
-            copy(source, target, now=NOW)
-        assert rows(target) == rows(config.read(source).place)
