@@ -59,7 +59,8 @@ def rows(place: str, beside: MetaData = store.NO_TABLES) -> dict[str, list[tuple
     with store.open(place) as ledger, ledger.reading() as view:
         every = {}
         for table in (*SCHEMA.sorted_tables, *beside.sorted_tables):
-            found = [tuple(row) for row in view._connection.execute(select(table))]
+            columns = tables.ROW if table is tables.records else table.c
+            found = [tuple(row) for row in view._connection.execute(select(*columns))]
             every[table.name] = sorted(row for row in found if row[0] not in ("home", "former_home"))
         return every
 
