@@ -37,8 +37,8 @@ from assay.ledger.batch import BatchStatement
 from assay.ledger.check import EMPTY_ROOT
 from assay.ledger.config import Config
 from assay.ledger.log import Log
+from assay.ledger.store.slots import run_of as run_key
 from assay.ledger.store.tables import batches, records
-from assay.ledger.store.tables import run_of as run_key
 from assay.scheme.load import read as read_scheme
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"

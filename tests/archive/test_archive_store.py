@@ -10,9 +10,10 @@ import pytest
 import archive_kit
 import object_store
 from archive_kit import KEY
-from assay.archive import LocalWorkers, listing, places, runs, verify_all
-from assay.archive.places import ObjectPlace, StoredFile
+from assay.archive import LocalWorkers, listing, runs, verify_all
 from assay.errors import BadInput, Refused
+from assay.folder import places
+from assay.folder.places import ObjectPlace, StoredFile
 from cli_kit import files_under, output, refused, run
 from object_store import BUCKET, SECRET, ObjectStore
 

@@ -10,7 +10,7 @@ import postgres
 import small_folder
 from assay.ledger import batch, intake
 from assay.ledger.batch import Batch
-from assay.ledger.store import Meta, Store, StoredCheckpoint, StoredReceipt, StoredSettlement, Submission
+from assay.ledger.store import Meta, Store, StoredCheckpoint, StoredReceipt, StoredSettlement, Submission, tables
 from assay.records import record
 from ledger_kit import V1, VALIDATORS
 
@@ -59,6 +59,12 @@ def fill(store: Store) -> None:
         tx.add_witnessed(StoredCheckpoint(1, b"note"))
         for target, entries in ATTEMPTS.items():
             tx.add_attempts(target, *entries)
+
+
+def archive(store: Store) -> None:
+    """A row that says where an epoch is; nobody signed it."""
+    with store.writing() as tx:
+        tx._connection.execute(tables.archived.insert(), {"epoch": 3, "first": 0, "envelope": b"{}"})
 
 
 def sql(place: str | Path, statements: str, cluster: postgres.Cluster | None = None) -> str:

@@ -166,7 +166,7 @@ def test_a_ledger_of_an_earlier_version_says_what_could_vanish_unseen(place: Pat
     receipts = "".join(f"DROP TRIGGER {table}_no_delete; DELETE FROM {table};" for table in ("receipts", "settlements"))
     kit.sql(place / "ledger.db", receipts)
     found = run("ledger", "migrate", place, columns=10_000)
-    assert found.stdout == "The database was migrated from version 2 of the schema to 6.\n"
+    assert found.stdout == "The database was migrated from version 2 of the schema to 7.\n"
     assert found.stderr.startswith("warning: 2 batches of open epochs could be deleted from the database unseen: ")
     assert f"`assay evidence add {place} FILE.batch`" in found.stderr
 

@@ -120,7 +120,7 @@ def test_nothing_is_put_over_what_is_there(place: Path, tmp_path: Path) -> None:
     back_up(place, file, now=NOW)
     with pytest.raises(BadInput, match=r"backup.zip: exists, and nothing is written over it; a backup never replaces another"):
         back_up(place, file, now=NOW)
-    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move away|there is a table 'attempts' already"):
+    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move away|there is a table 'archived' already"):
         restore(place, file, now=NOW)
     said = config.read(place)
     if "://" not in said.place:
@@ -436,7 +436,7 @@ def test_tables_beside_the_ledgers_come_back_with_their_numbers(
         visits.create(tx._connection)
     add("ann")
     back_up(place, tmp_path / "backup.zip", now=NOW, beside=beside)
-    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move|there is a table 'attempts' already"):
+    with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move|there is a table 'archived' already"):
         restore(place, tmp_path / "backup.zip", now=NOW, beside=beside)
     room(place)
     restore(place, tmp_path / "backup.zip", now=NOW, beside=beside)

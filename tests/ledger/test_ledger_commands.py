@@ -289,10 +289,10 @@ def test_a_damaged_database_is_told(folder: Path, tmp_path: Path) -> None:
 
 def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     init(folder)
-    assert output("ledger", "migrate", folder) == "The database already has version 6 of the schema.\n"
+    assert output("ledger", "migrate", folder) == "The database already has version 7 of the schema.\n"
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, lambda _: None))
     assert "`assay ledger migrate`" in refused("ledger", "check", folder)
-    assert output("ledger", "migrate", folder) == "The database was migrated from version 6 of the schema to 7.\n"
+    assert output("ledger", "migrate", folder) == "The database was migrated from version 7 of the schema to 8.\n"
     assert output("ledger", "check", folder).startswith("0 records")
 
 

@@ -10,8 +10,8 @@ import ledger_kit
 import small_folder
 import store_kit as kit
 from assay.ledger import audit, intake, store
-from assay.ledger.store import Accepted, Store, tables
-from assay.ledger.store.tables import slot_of
+from assay.ledger.store import Accepted, Store, slots, writer
+from assay.ledger.store.slots import slot_of
 from assay.records import record
 from ledger_kit import V1, V2
 
@@ -135,7 +135,7 @@ def test_the_epoch_is_part_of_some_slots_only(ledger: Store) -> None:
 
 def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who takes pains can make two slots with the same 16 bytes; here all have."""
-    monkeypatch.setattr(tables, "slot_of", lambda _: bytes(16))
+    monkeypatch.setattr(writer, "slot_of", lambda _: bytes(16))
     with ledger:
         assert add(ledger, *kit.trials(range(3))) == Accepted(3, 0, 0, 1, 3)
         assert add(ledger, *kit.trials([1], outcome="fail"), *kit.trials([7])) == Accepted(2, 0, 1, 4, 5)
@@ -148,7 +148,7 @@ def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch:
 
 
 def test_many_slots_are_looked_up(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "AT_ONCE", 4)
+    monkeypatch.setattr(slots, "AT_ONCE", 4)
     with ledger:
         add(ledger, *kit.trials(range(30)))
         assert add(ledger, *kit.trials(range(10, 50), outcome="fail")) == Accepted(40, 0, 20, 31, 70)

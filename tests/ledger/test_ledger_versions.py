@@ -15,7 +15,7 @@ from assay.ledger import store
 from assay.ledger.audit import Audited, audit
 from assay.ledger.store import runs, schema
 
-STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4, 5, 6)}
+STORED = {version: Path(__file__).with_name(f"ledger-v{version}") for version in (1, 2, 3, 4, 5, 6, 7)}
 LAST = schema.schema_version()
 Sql = Callable[[str], str]
 
@@ -105,9 +105,17 @@ def test_what_version_5_wrote_is_read(database: str, sql: Sql) -> None:
 
 def test_what_version_6_wrote_is_read(database: str, sql: Sql) -> None:
     sql(stored(database, 6))
+    assert store.migrate(database) == (6, LAST)
     check_content(database)
     with store.open(database) as ledger, ledger.reading() as view:
         assert runs.standing_rows(view) == {"p:m1": b"{}"}
+
+
+def test_what_version_7_wrote_is_read(database: str, sql: Sql) -> None:
+    sql(stored(database, 7))
+    check_content(database)
+    if "://" in database:
+        assert sql("SELECT relkind FROM pg_class WHERE relname = 'bodies'") == "p\n"
 
 
 def test_batches_that_name_no_log_may_be_those_that_there_were(database: str, sql: Sql) -> None:
@@ -141,7 +149,7 @@ COLUMNS = (
 
 def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
-    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 7; .*migrate"):
+    with pytest.raises(store.OtherVersion, match=r"made by an older Assay: its schema is version 1, this one needs 8; .*migrate"):
         store.open(old)
     assert store.migrate(old) == (1, LAST + 1)
     assert store.migrate(old) == (LAST + 1, LAST + 1)
@@ -171,7 +179,7 @@ def test_a_newer_one_is_refused(old: str, monkeypatch: pytest.MonkeyPatch) -> No
         later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, another))
         store.migrate(old)
     for use in (store.open, store.migrate):
-        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 7, this one knows 6; upgrade"):
+        with pytest.raises(store.OtherVersion, match="made by a newer Assay: its schema is version 8, this one knows 7; upgrade"):
             use(old)
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.archive.listing import RECEIPT, epoch_folder, listed
-from assay.archive.places import MOST_DEPTH, ArchivePlace, StoredFile, open_place
 from assay.errors import BadInput, CannotSettle
 from assay.folder.files import load
+from assay.folder.places import MOST_DEPTH, ArchivePlace, StoredFile, open_place
 from assay.ledger import bundle, check
 
 if TYPE_CHECKING:
@@ -39,16 +39,17 @@ def export_epochs(
     name: str | None = None,
     *,
     as_parquet: bool = False,
+    last: int | None = None,
     told: Callable[[int], None] = lambda epoch: None,
 ) -> tuple[str, list[int], list[int]]:
     """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
 
-    name: the competition's folder; otherwise the name in the ledger. Each epoch is there whole or not at all, so this may be
-    stopped at any moment, and done again. Raises BadInput if the archive has epochs of another log, or the evidence cannot be
-    Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
+    name: the competition's folder; otherwise the name in the ledger. last: epochs after this one are left out. Each epoch is
+    there whole or not at all, so this may be stopped at any moment, and done again. Raises BadInput if the archive has epochs of
+    another log, or the evidence cannot be Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
     """
     with ledger.store.reading() as view:
-        receipts = list(view.receipts())
+        receipts = [receipt for receipt in view.receipts() if last is None or receipt.epoch <= last]
     if not receipts:
         raise CannotSettle("no epoch is settled yet", file=ledger.store.name, hint="`assay settle` makes a receipt")
     folder = folder_name(name or ledger.store.meta.competition)

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from assay.archive.places import MOST_FILES, STAGE, ArchivePlace, StoredFile
 from assay.errors import BadInput, Refused
 from assay.exact import LARGEST
+from assay.folder.places import MOST_FILES, STAGE, ArchivePlace, StoredFile
 from assay.ledger.bundle import BATCHES, INPUTS, SETTLEMENT
 
 __all__ = ["EVIDENCE", "RECEIPT", "EpochFiles", "Listing", "cache_of", "chosen", "epoch_folder", "listed", "split_pattern"]

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from assay.archive.listing import EpochFiles, Listing, cache_of, chosen, listed, split_pattern
-from assay.archive.places import STAGE, open_place
 from assay.archive.shards import (
     LOST,
     ArchiveSettlement,
@@ -30,6 +29,7 @@ from assay.archive.shards import (
 )
 from assay.archive.workers import Lost, ShardEngine
 from assay.errors import BadInput, CannotSettle
+from assay.folder.places import STAGE, open_place
 from assay.ledger.bundle import SETTLEMENT
 from assay.ledger.verify import STAGES
 

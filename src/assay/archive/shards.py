@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.archive.listing import EVIDENCE, RECEIPT, EpochFiles, cache_of
-from assay.archive.places import STAGE, ArchivePlace, open_place
 from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
 from assay.folder.files import SETTLEMENT_BYTES, load
+from assay.folder.places import STAGE, ArchivePlace, open_place
 from assay.folder.previous import previous_of
 from assay.ledger import batch as batches
 from assay.ledger import bundle, check, eligible, evidence

@@ -204,7 +204,7 @@ def open_store(settings: Config, *, cache: int = CACHE_KIB) -> Store:
     """The database that ledger.toml names (cache: see `store.open`); raises BadInput if it is of another log, and StoreError."""
     if "://" not in settings.place and not Path(settings.place).exists():
         raise store.NotALedger("there is no such file", file=settings.place, hint=_ABSENT)
-    database = store.open(settings.place, cache=cache)
+    database = store.open(settings.place, cache=cache, archive=settings.archive)
     if (database.meta.origin, database.meta.key) != (settings.origin, settings.key):
         database.close()
         what = f"is {settings.key}, and the database {database.name} is of the log {database.meta.key}"

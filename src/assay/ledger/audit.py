@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
@@ -22,9 +22,9 @@ from assay.ledger.access import Ledger, stored_settlement
 from assay.ledger.check import CheckError, LogKey
 from assay.ledger.counting import CountedView, check_members, check_row, expect
 from assay.ledger.statements import receipt_file
-from assay.ledger.store import Damaged, RecordRow, Store, StoredBatch, StoredReceipt, View
+from assay.ledger.store import Damaged, RecordRow, Store, StoredBatch, StoredReceipt, View, archives
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.tables import Candidate, first_of_slot, slot_of
+from assay.ledger.store.slots import Candidate, contradicts, slot_of
 from assay.records import Evidence, record
 
 __all__ = ["Audited", "audit", "audit_receipts", "audit_standing"]
@@ -40,16 +40,19 @@ class Audited:
     records: int
     batches: int
     conflicts: int
+    archived: int = 0
+    """Records whose bodies are in archives, and were not read."""
 
 
-def audit(store: Store, key: LogKey | None = None) -> Audited:
+def audit(store: Store, key: LogKey | None = None, *, deep: bool = False) -> Audited:
     """Check the whole database; raises Damaged, which names the first thing that is wrong, and StoreError.
 
-    key: the log's. With it, batches that do not count are left out: whoever may insert can put anything beside the ledger's own.
+    deep: bodies that are in archives are read there, and checked too. key: the log's. With it, batches that do not count are left
+    out: whoever may insert can put anything beside the ledger's own.
     """
     store.check_integrity()
     seqs, digests = array("q"), bytearray()
-    flagged = 0
+    flagged = away = 0
     try:
         with store.reading() as whole:
             view = whole if key is None else CountedView(whole, key)
@@ -57,8 +60,14 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
             batches = {batch.id: batch for batch in view.batches()}
             brought = _brought(batches.values())
             expected = chain.from_iterable(brought)
+            dropped = _dropped(view)
             for row in view.rows():
-                _check_record(row, batches)
+                if not row.body and deep:
+                    row = view.filled(row)
+                if row.body or row.epoch not in dropped:
+                    _check_record(row, batches)
+                else:
+                    away += 1
                 expect(f"the number of record {row.seq}", next(expected, None), row.seq)
                 flagged += row.conflict
                 seqs.append(row.seq)
@@ -69,7 +78,7 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
                 _check_batch(batch, seqs, digests)
             expect("the count of records", sum(span.stop - span.start for span in brought), len(seqs))
             for rows in view.contested():
-                flagged -= _check_flags(rows)
+                flagged -= _check_flags([view.filled(row) if deep else row for row in rows], dropped)
             expect("the count of conflicts", 0, flagged)
             conflicts = sum(view.conflicting().values())
             for target in view.targets():
@@ -77,7 +86,21 @@ def audit(store: Store, key: LogKey | None = None) -> Audited:
     except Damaged as error:
         error.at(file=store.name)
         raise
-    return Audited(len(seqs), len(batches), conflicts)
+    return Audited(len(seqs), len(batches), conflicts, away)
+
+
+def _dropped(view: View) -> set[int]:
+    """The epochs whose records are in archives; raises Damaged for a row about them that does not fit its receipt."""
+    epochs, before = set[int](), {receipt.epoch: receipt for receipt in view.receipts()}
+    ends = sorted(before)
+    for entry in archives.entries(view._connection):
+        at = ends.index(entry.epoch) if entry.epoch in before else 0
+        receipt = before.get(entry.epoch)
+        first = ends[at - 1] + 1 if at else 0
+        expect(f"the receipt of the archived epoch {entry.epoch}", entry.receipt, None if receipt is None else receipt.digest)
+        expect(f"the first epoch in the archive of epoch {entry.epoch}", first, entry.first)
+        epochs |= {epoch for epoch in view.epochs() if entry.first <= epoch <= entry.epoch}
+    return epochs
 
 
 def _brought(batches: Iterable[StoredBatch]) -> list[range]:
@@ -106,15 +129,17 @@ def audit_receipts(ledger: Ledger) -> int:
     return count
 
 
-def audit_standing(ledger: Ledger) -> int | None:
-    """Compare what is stored about closed epochs with the evidence; returns how many rows there are, None if they are not used.
+def audit_standing(ledger: Ledger, *, deep: bool = False) -> int | None:
+    """Compare what is stored about closed epochs with the evidence; returns how many rows there are.
+
+    None: they were not compared. They are not if they are not used, and if records are in archives, unless `deep`.
 
     Raises Damaged for a row that is wrong, and StoreError.
     """
     try:
         with ledger.counted() as view:
             there = standing.stored(view)
-            if there is None:
+            if there is None or (archives.entries(view._connection) and not deep):
                 return None
             epoch, rows = there
             document = json.loads(stored_settlement(view, epoch)[1])
@@ -163,7 +188,7 @@ def _check_receipt(ledger: Ledger, view: View, receipt: StoredReceipt, before: S
     )
     previous = None if before is None else {"epoch": before.epoch, "receipt": before.digest}
     expect(f"the receipt before {name}", predicate["previous"], previous)
-    rows = [(seq, digest) for seq, digest, _ in view.records(0 if before is None else before.epoch + 1, receipt.epoch)]
+    rows = list(view.pairs(0 if before is None else before.epoch + 1, receipt.epoch))
     bound = {"root": evidence.evidence_root([seq for seq, _ in rows], [digest for _, digest in rows]), "count": len(rows)}
     expect(f"the evidence of {name}", predicate["evidence"], bound)
     expect(
@@ -211,17 +236,16 @@ def _check_batch(batch: StoredBatch, seqs: Sequence[int], digests: bytearray) ->
     check_members(batch, statement, members)
 
 
-def _check_flags(rows: Sequence[RecordRow]) -> int:
+def _check_flags(rows: Sequence[RecordRow], dropped: Collection[int]) -> int:
     """How many of the records with the same 16 slot bytes are flagged: those that differ from the first one of their slot.
 
     They came in the order of their batches. Where epochs were imported, that is not the order of their seqs.
     """
     earlier: list[RecordRow] = []
     for current in sorted(rows, key=lambda row: (row.batch, row.seq)):
-        parsed = _parsed(current.body, f"record {current.seq}")
-        first = first_of_slot(
-            parsed, [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(earlier, key=lambda row: row.seq)]
-        )
-        expect(f"the flag of record {current.seq}", first is not None and first.content != parsed.content, current.conflict)
+        if current.body or current.epoch not in dropped:  # without its body, nothing can be said of an archived one
+            parsed = _parsed(current.body, f"record {current.seq}")
+            stored = [Candidate(row.seq, row.digest, row.body, row.batch) for row in sorted(earlier, key=lambda row: row.seq)]
+            expect(f"the flag of record {current.seq}", contradicts(parsed, stored) is True, current.conflict)
         earlier.append(current)
     return sum(row.conflict for row in rows)

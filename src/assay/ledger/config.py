@@ -8,6 +8,7 @@ key = "example.org/term-challenge+1a2b3c4d+Ab…"    # its public key (vkey)
 database = "ledger.db"                             # or postgresql://USER@HOST/DATABASE
 log = "log"                                        # the folder of its tiles, for any web server
 signer = "term-challenge"                          # the key file that signs; left out where another machine signs
+archive = "s3://bucket/archive"                    # only if the archive of dropped epochs has moved: where it is now
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _COMMENTS = {
     "database": "a file, or postgresql://USER@HOST/DATABASE",
     "log": "the folder of the log's tiles, for any web server",
     "signer": "the key file that signs receipts and checkpoints: `assay keys list`",
+    "archive": "where the archive of dropped epochs is now, if it has moved",
 }
 
 
@@ -60,6 +62,7 @@ class _LedgerFile(Section):
     database: _Text = "ledger.db"
     log: _Text = "log"
     signer: _Text | None = None
+    archive: _Text | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Config:
     log: str = "log"
     signer: str | None = None
     name: str = FILE
+    archive: str | None = None
 
     @property
     def file(self) -> Path:

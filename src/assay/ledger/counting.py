@@ -39,7 +39,8 @@ from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, StoredBatch, View
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.tables import RecordRow, slot_of
+from assay.ledger.store.slots import slot_of
+from assay.ledger.store.tables import RecordRow
 from assay.ledger.store.view import LATEST
 
 __all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row", "expect"]

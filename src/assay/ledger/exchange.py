@@ -67,7 +67,7 @@ def _batch_proofs(
     for receipt in receipts:
         mine = [row for epoch, row in about if first <= epoch <= receipt.epoch]
         if mine:
-            pairs = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
+            pairs = list(view.pairs(first, receipt.epoch))
             tree = Tree([evidence.evidence_leaf(*pair) for pair in pairs])
             places = {seq: at for at, (seq, _) in enumerate(pairs)}
             proofs += [(receipt.epoch, row.seq, row.body, tree.inclusion(places[row.seq])) for row in mine]
@@ -137,7 +137,7 @@ def _bodies(source: Path, epoch: int) -> dict[int, bytes]:
 
 def _check_free(tx: Writer, first: int, epoch: int, bodies: dict[int, bytes], source: Path) -> None:
     """Raise BadInput if the bundle's evidence would mix with evidence that the ledger accepted itself."""
-    taken = [stored.seq for stored in tx.records(first) if stored.seq in bodies]
+    taken = [seq for seq, _ in tx.pairs(first) if seq in bodies]
     if taken or tx.count(first, epoch):
         what = f"the ledger has evidence of its own of epoch {epoch} or before, or under the same seqs"
         raise BadInput(what, file=source, hint="import into a copy of the ledger that accepts no evidence itself")

@@ -137,6 +137,8 @@ def settle(
         tx.add_checked(plan.counted.looked, plan.counted.signed(receipt.epoch, signer))
         if plan.standing is not None:
             plan.standing.store(tx, receipt.digest, plan.counted.looked, ledger.key, signer)
+    if plan.standing is not None:  # there are many records
+        ledger.store.make_parts(receipt.epoch)
     _publish(ledger, receipt)
     return EpochResult(plan.settlement, receipt, new=True, aside=plan.counted.aside)
 
@@ -403,7 +405,7 @@ def replay(ledger: Ledger) -> Iterator[EpochResult]:
         last = -1
         for receipt in list(view.receipts()):
             settlement = again(view, receipt, whole=True)
-            pairs = [(seq, digest) for seq, digest, _ in view.records(last + 1, receipt.epoch)]
+            pairs = list(view.pairs(last + 1, receipt.epoch))
             stated = receipt_predicate(receipt)
             bound = {
                 "root": evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]),

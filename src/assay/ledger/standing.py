@@ -44,8 +44,8 @@ from assay.ledger.counting import CountedView
 from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.merkle import Frontier
 from assay.ledger.store import Damaged, RecordRow, View, Writer, runs
-from assay.ledger.store.tables import run_of
-from assay.ledger.store.view import ranges_of
+from assay.ledger.store.slots import run_of
+from assay.ledger.store.tables import ranges_of
 from assay.records import Participant
 from assay.settle.inputs import Frame, Inputs, Scored, frame
 
@@ -239,8 +239,13 @@ class StandingEvidence:
         scope = self.scope
         if scope.by_epoch:
             return set()
-        slots = {scope.slot(value): None for about, _, value in bearing if self.rows[about].closed}
-        return {(about, *scope.key(value)) for about, _, value in _bearing(view, scope, runs.of_slots(view, slots, self.closed))}
+        wanted = {scope.slot(value): (about, *scope.key(value)) for about, _, value in bearing if self.rows[about].closed}
+        rows = runs.of_slots(view, wanted, self.closed)
+        archived = [row for row in rows if not row.body]  # their 16 bytes say what they are about
+        without = runs.other_task_sets(view, archived, scope.inputs.task_set)
+        taken = {wanted[row.slot] for row in archived if row.seq not in without}
+        here = [row for row in rows if row.body]
+        return taken | {(about, *scope.key(value)) for about, _, value in _bearing(view, scope, here)}
 
     def _add(self, row: AboutRow, stored: StoredRecord, value: Json, taken: bool) -> None:
         """Add a record to its row. taken: an earlier one has its key."""

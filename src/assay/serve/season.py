@@ -326,7 +326,7 @@ def _proof(ledger: Ledger, settlement: Settlement) -> EpochProof | None:
             return None
         links = [*view.receipts()]
         first = max((link.epoch + 1 for link in links if link.epoch < receipt.epoch), default=0)
-        records = [(seq, digest) for seq, digest, _ in view.records(first, receipt.epoch)]
+        records = list(view.pairs(first, receipt.epoch))
     settling.check_receipt(ledger, receipt)
     states = receipt_predicate(receipt)
     root = evidence_root([seq for seq, _ in records], [digest for _, digest in records])

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from assay.ledger.keys import PublicKey
+from assay.errors import BadInput
 
-__all__ = ["app", "asking"]
+if TYPE_CHECKING:
+    from assay.ledger.config import Config
+    from assay.ledger.keys import PrivateKey, PublicKey
+
+__all__ = ["app", "asking", "log_signer"]
 
 HELP = "Make and show keys: they sign evidence and logs, or open sealed files."
 
@@ -155,6 +158,16 @@ def list_(as_json: AsJson = False) -> None:
             ]
         )
     )
+
+
+def log_signer(settings: Config, name: str | None) -> PrivateKey:
+    """The log's key of this name; without one, the signer that ledger.toml names. Raises BadInput."""
+    from assay.ledger import keys
+
+    if name is None and settings.signer is None:
+        hint = "name the log's key with --key NAME"
+        raise BadInput("does not say which key signs", file=settings.file, field="signer", hint=hint)
+    return keys.load(name or settings.signer or "", asking())
 
 
 def asking() -> Callable[[], str] | None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.errors import warn
+from assay.cli.ledger.archive import archive
 from assay.cli.ledger.rights import grant, grants
 from assay.cli.ledger.upkeep import Folder, adopt, backup, copy, restore
 from assay.cli.ledger.witnesses import fork, witness
@@ -22,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for command in (backup, restore, copy, adopt, grant, grants, witness, fork):
+for command in (backup, restore, copy, archive, adopt, grant, grants, witness, fork):
     app.command()(command)
 
 
@@ -81,16 +82,24 @@ def init(
 
 
 @app.command()
-def check(folder: Folder, as_json: AsJson = False) -> None:
+def check(
+    folder: Folder,
+    archived: Annotated[bool, typer.Option("--archived", help="Read the records in archives there, and check them too.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check everything in the ledger: database, digests, batches, receipts up to the log, what was sent to chains, what is stored
     about closed epochs, and that every batch in acknowledged.jsonl is there.
 
     A batch that its validator did not sign for this log does not count, and is named. If no receipt was signed since it came, the
     exit code is 1. Nothing is settled again: `assay ledger replay` does that.
 
+    Of records that are in an archive (`assay ledger archive`), the ledger has the digests: they are checked against the receipts.
+    With --archived the records themselves are read from the archive.
+
     \b
-    Example:
+    Examples:
       assay ledger check my-competition
+      assay ledger check my-competition --archived
     """
     from assay.cli.output import Working
     from assay.cli.show import sentence, show
@@ -105,7 +114,8 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
     from assay.settle.story.telling import plural
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
-        audited, receipts, rows = audit(ledger.store, ledger.key), audit_receipts(ledger), audit_standing(ledger)
+        audited, receipts = audit(ledger.store, ledger.key, deep=archived), audit_receipts(ledger)
+        rows = audit_standing(ledger, deep=archived)
         with ledger.counted() as view:
             targets, aside = view.targets(), view.aside
             answered = settling.check_answered(ledger, view)
@@ -115,15 +125,18 @@ def check(folder: Folder, as_json: AsJson = False) -> None:
         counts = {"records": audited.records, "batches": audited.batches, "conflicts": audited.conflicts, "receipts": receipts}
         rest = {"sent_to_chains": entries, "acknowledged": answered, "not_counted": list(map(str, aside))}
         rest |= {} if rows is None else {"standing_rows": rows}
+        rest |= {"archived": audited.archived} if audited.archived else {}
         rest["elsewhere"] = None if away is None else away.what
         emit(counts | rest)
         if any(batch.new for batch in aside):
             raise typer.Exit(1)
         return
+    dropped = plural(audited.archived, "record")
     acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
     records, batches = plural(audited.records, "record"), plural(audited.batches, "batch", "batches")
     show(
         sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one."),
+        *([sentence(f"{dropped} in archives: checked by digest; --archived reads them.")] if audited.archived else []),
         *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
         *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
         *([sentence(f"What is stored about closed epochs follows from the evidence ({plural(rows, 'row')}).")] if rows else []),
@@ -172,18 +185,14 @@ def rebuild(
     Example:
       assay ledger rebuild my-competition
     """
-    from assay.cli.ledger.keys import asking
+    from assay.cli.ledger.keys import log_signer
     from assay.cli.output import Working
     from assay.cli.show import sentence, show
-    from assay.ledger import config, keys, settling
+    from assay.ledger import settling
     from assay.ledger.access import open_ledger
 
     with open_ledger(folder) as ledger:
-        name = key or ledger.config.signer
-        if name is None:
-            hint = "name the log's key with --key NAME"
-            raise BadInput("does not say which key signs", file=folder / config.FILE, field="signer", hint=hint)
-        signer = keys.load(name, asking())
+        signer = log_signer(ledger.config, key)
         with Working(f"reading all evidence of {folder}"):
             epoch = settling.rebuild(ledger, signer)
     if as_json:

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, Table, inspect
 from sqlalchemy.exc import DBAPIError
@@ -30,12 +30,14 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from assay.errors import AssayError, BadInput
 from assay.folder.files import check_locks
 from assay.ledger.batch import StoredRecord
-from assay.ledger.store import copying, rights, schema
+from assay.ledger.store import copying, parts, rights, schema
+from assay.ledger.store.archives import PLACE
 from assay.ledger.store.copying import CopiedTable
 from assay.ledger.store.engine import (
     CACHE_KIB,
     RESTORE,
     WAIT,
+    Archived,
     Damaged,
     DatabaseBusy,
     DatabaseUnreachable,
@@ -46,6 +48,7 @@ from assay.ledger.store.engine import (
     OtherVersion,
     ReadOnly,
     StoreError,
+    closing_cursors,
     make_engine,
     shown,
     translated,
@@ -55,17 +58,20 @@ from assay.ledger.store.tables import (
     Conflict,
     Meta,
     RecordRow,
+    StoredArchived,
     StoredBatch,
     StoredCheckpoint,
     StoredReceipt,
     StoredSettlement,
     Submission,
 )
-from assay.ledger.store.view import View, Writer
+from assay.ledger.store.view import View
+from assay.ledger.store.writer import Writer
 
 __all__ = [
     "NO_TABLES",
     "Accepted",
+    "Archived",
     "Conflict",
     "CopiedTable",
     "Damaged",
@@ -81,6 +87,7 @@ __all__ = [
     "RecordRow",
     "Store",
     "StoreError",
+    "StoredArchived",
     "StoredBatch",
     "StoredCheckpoint",
     "StoredReceipt",
@@ -98,6 +105,7 @@ __all__ = [
 
 NO_TABLES = MetaData()
 """No tables but the ledger's."""
+Result = TypeVar("Result")
 PAUSE = 0.5
 """Seconds in which others go on before a migration tries again."""
 
@@ -249,6 +257,26 @@ class Store:
             rights.unbind(connection, user)
         return ended
 
+    def make_parts(self, settled: int) -> list[int]:
+        """Make the parts of the epochs after a settled one (`parts`); returns their epochs. Never fails: parts only save time."""
+        try:
+            with transaction(self._engine, self.name, writing=True) as connection:
+                return parts.make(connection, settled)
+        except (Forbidden, StoreError):
+            return []
+
+    def drop(self, entry: StoredArchived, keep: Sequence[Sequence[int]], wait: float = WAIT) -> int:
+        """Drop the bodies of archived epochs but those in `keep` (ranges of seqs), all or nothing; returns how many are gone.
+
+        Tries again for `wait` seconds while others use the table. Raises Elsewhere, Forbidden and StoreError.
+        """
+
+        def do(connection: Connection) -> int:
+            schema.check_usable(connection, self.name)
+            return parts.drop(connection, entry, keep)
+
+        return _in_turn(self._engine, self.name, wait, "drop", do)
+
     def copy_to(self, path: Path, beside: MetaData = NO_TABLES) -> None:
         """Write one snapshot of the database to a new SQLite file, while others write; raises StoreError.
 
@@ -336,7 +364,12 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
     if engine.dialect.name == "postgresql":
         options["isolation_level"] = "READ COMMITTED" if writing else isolation
     try:
-        with translated(name), engine.connect().execution_options(**options) as connection, connection.begin():
+        with (
+            translated(name),
+            engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+            closing_cursors(connection),
+        ):
             yield connection
     except DatabaseBusy as error:
         said_by_server = engine.dialect.name == "postgresql" and isinstance(error.__context__, DBAPIError)  # not by our own pool
@@ -391,12 +424,15 @@ def _reserve(file: Path, name: str) -> bool:
         ) from None
 
 
-def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB) -> Store:
+def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB, archive: str | None = None) -> Store:
     """Open the store at a path or URL. `wait`: seconds that a writer waits for another one; `cache`: see `make_engine`.
+
+    archive: where the archive of dropped epochs is, if it has moved.
 
     Raises NotALedger if there is none, OtherVersion, Forbidden, and StoreError.
     """
     name, database = shown(place), make_engine(place, wait=wait, cache=cache)
+    database.update_execution_options(**{PLACE: archive})
     try:
         _there(database, name)
         with transaction(database, name, writing=False) as connection:
@@ -415,20 +451,25 @@ def migrate(place: str | Path, *, wait: float = WAIT) -> tuple[int, int]:
     table needs a moment in which nobody reads it: it tries again for `wait` seconds, and gives the turn back in between.
     """
     name, database = shown(place), make_engine(place, wait=wait)
-    until = monotonic() + wait
     try:
         _there(database, name)
-        while True:
-            try:
-                with transaction(database, name, writing=True) as connection:
-                    return schema.migrate_tables(connection, name)
-            except DatabaseBusy as error:
-                if monotonic() > until:
-                    hint = "nothing was changed: end what reads or writes for long (a backup, a copy), then migrate again"
-                    raise DatabaseBusy(error.what, file=error.file, hint=hint) from None
-            sleep(PAUSE)
+        return _in_turn(database, name, wait, "migrate", lambda connection: schema.migrate_tables(connection, name))
     finally:
         database.dispose()
+
+
+def _in_turn(database: Engine, name: str, wait: float, verb: str, do: Callable[[Connection], Result]) -> Result:
+    """Change tables in a transaction that does not wait long for their readers: tried again, so that others go on in between."""
+    until = monotonic() + wait
+    while True:
+        try:
+            with transaction(database, name, writing=True) as connection:
+                return do(connection)
+        except DatabaseBusy as error:
+            if monotonic() > until:
+                hint = f"nothing was changed: end what reads or writes for long (a backup, a copy), then {verb} again"
+                raise DatabaseBusy(error.what, file=error.file, hint=hint) from None
+        sleep(PAUSE)
 
 
 def fill(place: str | Path, copy: Path, beside: MetaData = NO_TABLES) -> None:

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, MetaData, Table, Text, func, inspect, select
 from assay.exact import canonical
 from assay.ledger.store import schema
 from assay.ledger.store.engine import Damaged, StoreError, shown, translated
-from assay.ledger.store.tables import APPEND_ONLY, SCHEMA, meta, triggers
+from assay.ledger.store.tables import APPEND_ONLY, ROW, SCHEMA, meta, records
 
 __all__ = [
     "CopiedTable",
@@ -101,9 +101,7 @@ def copy_tables(
         if numbered is not None and target.dialect.name == "postgresql":  # new rows get numbers after those that were copied
             sequence = func.pg_get_serial_sequence(table.name, numbered.name)
             target.execute(select(func.setval(sequence, func.max(numbered))))
-    for statement in triggers(target.dialect.name):
-        target.exec_driver_sql(statement)
-    schema.make_turn(target)
+    schema.make_triggers(target)
     return copied
 
 
@@ -159,7 +157,7 @@ def _rows(connection: Connection, table: Table) -> Generator[Row]:
     at_once = READ_DOCUMENTS if "document" in table.columns else READ_ROWS
     url = connection.engine.url
     name = str(url.database) if connection.dialect.name == "sqlite" else shown(url.render_as_string(hide_password=False))
-    query = select(table).order_by(*order).execution_options(yield_per=at_once)
+    query = select(*(ROW if table is records else table.c)).order_by(*order).execution_options(yield_per=at_once)
     with translated(name), connection.execute(query) as found:  # two databases are at work: name the one that failed
         yield from found
 

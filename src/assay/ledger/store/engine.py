@@ -8,6 +8,7 @@ AssayError
 │   ├── DatabaseBusy         another writer held it for too long
 │   ├── Full                 no space left
 │   ├── ReadOnly             it can be read and not written
+│   ├── Archived             the records are in an archive, and it cannot be read
 │   ├── Damaged              what it holds is not what was written: restore it; nothing is settled over it
 │   └── DatabaseUnreachable  it cannot be opened, or the connection broke
 └── BadInput
@@ -24,7 +25,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -56,6 +57,10 @@ class ReadOnly(StoreError):
 
 class Damaged(StoreError):
     """What the database holds is not what was written."""
+
+
+class Archived(StoreError):
+    """The records are not in the database any more but in an archive, which cannot be read."""
 
 
 class DatabaseUnreachable(StoreError):
@@ -299,6 +304,11 @@ def _postgresql(url: URL, *, wait: float) -> Engine:
             else:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
+    @event.listens_for(engine, "after_cursor_execute")
+    def _opened(connection: Connection, cursor: Any, *_: object) -> None:
+        if getattr(cursor, "name", None):
+            connection.info.setdefault(_CURSORS, []).append(cursor)
+
     @event.listens_for(engine, "handle_error")
     def _failed(context: ExceptionContext) -> None:
         if context.is_disconnect and context.execution_context is not None:
@@ -317,6 +327,22 @@ _TURN = (
     " set_config('tcp_keepalives_count', '3', true)"
 )
 """What a writer sets for its transaction. The keepalives are the server's: whose machine is gone loses the turn in a minute."""
+
+
+_CURSORS = "assay_cursors"
+"""Where a connection keeps which cursors it opened on the server."""
+
+
+@contextmanager
+def closing_cursors(connection: Connection) -> Iterator[None]:
+    """Close at the end the server's cursors that the block left open: their readers stopped early, or failed."""
+    try:
+        yield
+    finally:
+        if not connection.invalidated:
+            for cursor in connection.info.pop(_CURSORS, ()):
+                with suppress(connection.dialect.loaded_dbapi.Error):
+                    cursor.close()
 
 
 def _pool_size(url: URL) -> tuple[int, URL]:

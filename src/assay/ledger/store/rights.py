@@ -33,9 +33,11 @@ from sqlalchemy.exc import DBAPIError
 
 from assay.errors import BadInput, brief
 from assay.ledger.store.engine import OTHERS_ROWS, Forbidden
+from assay.ledger.store.parts import BODIES
 from assay.ledger.store.schema import TURN, make_turn
 from assay.ledger.store.tables import (
     SCHEMA,
+    archived,
     attempts,
     batches,
     checked,
@@ -49,7 +51,19 @@ from assay.ledger.store.tables import (
     witnessed,
 )
 
-__all__ = ["LIMITS", "ROLES", "Granted", "bound_to", "check_author", "end_sessions", "grant", "granted", "revoke", "unbind"]
+__all__ = [
+    "LIMITS",
+    "ROLES",
+    "Granted",
+    "bound_to",
+    "check_author",
+    "end_sessions",
+    "grant",
+    "granted",
+    "renew",
+    "revoke",
+    "unbind",
+]
 
 LIMITS = {"idle_in_transaction_session_timeout": "2min", "statement_timeout": "10min"}
 """PostgreSQL's time limits for a validator's user: for an idle transaction, and for one statement."""
@@ -74,7 +88,7 @@ RULED = {
     "batches": "FOR INSERT TO {user} WITH CHECK (validator = {key})",
     "records": (
         "FOR INSERT TO {user} WITH CHECK (EXISTS (SELECT FROM batches b WHERE b.id = records.batch AND b.validator = {key})"
-        " AND pg_catalog.convert_from(body, 'UTF8')::json ->> 'validator' = {key})"
+        " AND CASE WHEN body = ''::bytea THEN true ELSE pg_catalog.convert_from(body, 'UTF8')::json ->> 'validator' = {key} END)"
     ),
     "run_leases": "FOR ALL TO {user} USING (validator = {key})",
 }
@@ -144,7 +158,7 @@ class Granted:
 
 def privileges(role: str, beside: Iterable[str] = ()) -> dict[str, frozenset[str]]:
     """Table → what a role may do with its rows. beside: the names of the service's tables."""
-    may = {name: {"SELECT"} for name in SCHEMA.tables}
+    may = {name: {"SELECT"} for name in (*SCHEMA.tables, BODIES)}
     for table in _ADDS[role]:
         may[table.name].add("INSERT")
     if role in _SETTLES:
@@ -200,6 +214,21 @@ def unbind(connection: Connection, user: str) -> None:
     _drop_policies(connection, number)
 
 
+def renew(connection: Connection) -> None:
+    """Give those who read records the tables of version 7 of the schema, and make the policies on records anew."""
+    readers = (
+        "SELECT DISTINCT grantee::regrole::text FROM pg_class, aclexplode(relacl) WHERE oid = to_regclass('records')"
+        " AND privilege_type = 'SELECT' AND grantee NOT IN (0, relowner)"
+    )
+    for name in connection.exec_driver_sql(readers).scalars().all():
+        connection.exec_driver_sql(f"GRANT SELECT ON {BODIES}, {archived.name} TO {name}")
+    for number, tables in _validators(connection).items():
+        if validator := tables.get(records.name):
+            name = connection.exec_driver_sql("SELECT quote_ident(rolname) FROM pg_roles WHERE oid = %s", (number,)).scalar_one()
+            connection.exec_driver_sql(f"DROP POLICY assay_only_{number} ON {records.name}")
+            _make_policy(connection, records.name, number, name, validator)
+
+
 def end_sessions(connection: Connection, user: str) -> tuple[int, int]:
     """End a user's sessions in this database; returns how many were ended, and how many we may not end."""
     query = text("SELECT pid FROM pg_stat_activity WHERE usename = :role AND datname = current_database()")
@@ -213,7 +242,7 @@ def granted(connection: Connection, beside: Sequence[Table] = ()) -> list[Grante
     _check_server(connection)
     service = [table.name for table in beside]
     users, numbers = dict[str, Granted](), dict[str, int]()
-    for row in connection.execute(_GRANTED, {"names": [*SCHEMA.tables, TURN, leases.name, *service]}):
+    for row in connection.execute(_GRANTED, {"names": [*SCHEMA.tables, BODIES, TURN, leases.name, *service]}):
         found = users.setdefault(row.rolname, Granted(row.rolname, limited=row.limited))
         numbers[row.rolname] = row.oid
         found.role = "superuser" if row.rolsuper else "owner" if row.owns else "other"
@@ -276,15 +305,20 @@ def _make_tables(connection: Connection, role: str, beside: Sequence[Table]) -> 
 
 def _bind(connection: Connection, number: int, name: str, validator: str) -> None:
     """Let a user write the rows of one validator alone."""
-    key = str(connection.scalar(select(func.quote_literal(validator)))).replace("%", "%%")
     ruled = text("SELECT c.relname FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE p.polname = :name")
     there = set(connection.scalars(ruled, {"name": _ADMITS}))
-    for table, rule in RULED.items():
+    for table in RULED:
         if table not in there:
             connection.exec_driver_sql(f"CREATE POLICY {_ADMITS} ON {table} USING (true)")
         connection.exec_driver_sql(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-        only = f"CREATE POLICY assay_only_{number} ON {table} AS RESTRICTIVE"
-        connection.exec_driver_sql(f"{only} {rule.format(user=name, key=key)}")
+        _make_policy(connection, table, number, name, validator)
+
+
+def _make_policy(connection: Connection, table: str, number: int, name: str, validator: str) -> None:
+    """Let a user write only the rows of a validator in one table."""
+    key = str(connection.scalar(select(func.quote_literal(validator)))).replace("%", "%%")
+    only = f"CREATE POLICY assay_only_{number} ON {table} AS RESTRICTIVE"
+    connection.exec_driver_sql(f"{only} {RULED[table].format(user=name, key=key)}")
 
 
 def _drop_policies(connection: Connection, number: int) -> None:
@@ -340,7 +374,7 @@ def _revoking(connection: Connection, name: str, beside: Iterable[Table]) -> Ite
     """The statements that take all rights from a user, and from PUBLIC."""
     _, schema = (_quoted(connection, identifier) for identifier in _database_names(connection))
     there = connection.scalars(_OWNED).all()
-    known = {*SCHEMA.tables, TURN, leases.name, *(table.name for table in beside)}
+    known = {*SCHEMA.tables, BODIES, TURN, leases.name, *(table.name for table in beside)}
     for table in there:
         whom = f"PUBLIC, {name}" if table in known else name
         yield f"REVOKE ALL ON {_quoted(connection, table)} FROM {whom}"

@@ -13,14 +13,15 @@ from typing import TypeVar
 from sqlalchemy import or_, select
 
 from assay.ledger.batch import StoredRecord
-from assay.ledger.store.tables import MARK, RecordRow, batches, records, standing
-from assay.ledger.store.view import LATEST, View, Writer, _check_digest
+from assay.ledger.store.tables import BODY, MARK, RECORD, ROW, RecordRow, batches, records, standing
+from assay.ledger.store.view import LATEST, View
+from assay.ledger.store.writer import Writer
 
 __all__ = ["authors", "keep", "of_runs", "of_seqs", "of_slots", "other_task_sets", "standing_rows"]
 
 AT_ONCE = 500
 """Slots, ranges or runs of one query."""
-_COLUMNS = ", ".join(records.c.keys())
+_COLUMNS = {dialect: ", ".join([*(column.name for column in ROW[:-1]), body]) for dialect, body in BODY.items()}
 T = TypeVar("T")
 
 
@@ -36,45 +37,41 @@ def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRo
     connection, found = view._connection, list[RecordRow]()
     if connection.dialect.name == "postgresql":
         query = (
-            f"SELECT {_COLUMNS} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
+            f"SELECT {_COLUMNS['postgresql']} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
             " JOIN records ON slot BETWEEN low AND high WHERE epoch <= %s"
         )
         for some in _parts(runs):
             ends = [run + b"\0" * 8 for run in some], [run + b"\xff" * 8 for run in some]
             found += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
     else:
-        query = f"SELECT {_COLUMNS} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
+        query = f"SELECT {_COLUMNS['sqlite']} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
         for run in runs:
             found += map(RecordRow._make, connection.exec_driver_sql(query, (run + b"\0" * 8, run + b"\xff" * 8, last_epoch)))
-    return _counting(view, found)
+    return [view.whole(row) for row in _counting(view, found)]
 
 
 def of_slots(view: View, slots: Collection[bytes], last_epoch: int) -> list[RecordRow]:
-    """The records with these slots and of epochs up to this one, in order of acceptance."""
+    """The records with these slots and of epochs up to this one, in order of acceptance; empty bodies are in archives."""
     connection, found = view._connection, list[RecordRow]()
     mark = MARK[connection.dialect.name]
     for some in _parts(slots):
         marks = ", ".join([mark] * len(some))
-        query = f"SELECT {_COLUMNS} FROM records WHERE slot IN ({marks}) AND epoch <= {mark}"
+        query = f"SELECT {_COLUMNS[connection.dialect.name]} FROM records WHERE slot IN ({marks}) AND epoch <= {mark}"
         found += map(RecordRow._make, connection.exec_driver_sql(query, (*some, last_epoch)))
-    return _counting(view, found)
+    return [view.whole(row) if row.body else row for row in _counting(view, found)]
 
 
 def _counting(view: View, found: list[RecordRow]) -> list[RecordRow]:
     found.sort(key=lambda row: row.seq)
-    kept = [row for part in view._only(iter([found]), 0, LATEST) for row in part] if found else found
-    for row in kept:
-        _check_digest(StoredRecord(row.seq, row.digest, row.body))
-    return kept
+    return [row for part in view._only(iter([found]), 0, LATEST) for row in part] if found else found
 
 
 def of_seqs(view: View, ranges: Iterable[Sequence[int]]) -> Iterator[StoredRecord]:
     """The records with these seqs, given as ranges with first and last; raises Damaged for one that was changed."""
-    columns = (records.c.seq, records.c.digest, records.c.body)
     for some in _parts(ranges, AT_ONCE // 5):
-        query = select(*columns).where(or_(*(records.c.seq.between(first, last) for first, last in some)))
+        query = select(*RECORD).where(or_(*(records.c.seq.between(first, last) for first, last in some)))
         for row in view._rows(query):
-            yield _check_digest(StoredRecord._make(row))
+            yield view.whole(StoredRecord._make(row))
 
 
 def other_task_sets(view: View, rows: Sequence[RecordRow], task_set: str | None) -> set[int]:

@@ -32,11 +32,13 @@ from pathlib import Path
 from sqlalchemy import Connection, delete, func, inspect, select, update
 
 from assay.errors import BadInput
+from assay.ledger.store import parts
 from assay.ledger.store.engine import RESTORE, Damaged, Elsewhere, NotALedger, OtherVersion
 from assay.ledger.store.tables import (
     SCHEMA,
     Meta,
     append_only,
+    archived,
     attempts,
     batches,
     checked,
@@ -266,12 +268,26 @@ def _with_standing(connection: Connection) -> None:
     standing.create(connection)
 
 
+def _with_archived(connection: Connection) -> None:
+    """Version 7: the ledger says which epochs are in archives; bodies of PostgreSQL may be in parts. Rights follow."""
+    from assay.ledger.store import rights  # it imports this module
+
+    archived.create(connection)
+    for statement in append_only(archived, connection.dialect.name):
+        connection.exec_driver_sql(statement)
+    if connection.dialect.name == "postgresql":
+        for statement in parts.statements():
+            connection.exec_driver_sql(statement)
+        rights.renew(connection)
+
+
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _with_attempts,
     _with_checked,
     _with_others,
     _with_witnessed,
     _with_standing,
+    _with_archived,
 )
 """MIGRATIONS[n − 1] brings a database of version n to n + 1; `tables` has the tables of the last version."""
 LOCK_MS = 500
@@ -292,17 +308,25 @@ def check_empty(connection: Connection, name: str, tables: Iterable[str] = tuple
         )
 
 
+def make_triggers(connection: Connection) -> None:
+    """Make what a ledger's tables have beside their rows."""
+    for statement in triggers(connection.dialect.name):
+        connection.exec_driver_sql(statement)
+    if connection.dialect.name == "postgresql":
+        for statement in parts.statements():
+            connection.exec_driver_sql(statement)
+        make_turn(connection)
+
+
 def make_tables(connection: Connection, whose: Meta, name: str) -> None:
     """Make all tables; raises NotALedger for a database that has one of them already."""
     check_empty(connection, name)
     SCHEMA.create_all(connection, checkfirst=False)
-    for statement in triggers(connection.dialect.name):
-        connection.exec_driver_sql(statement)
+    make_triggers(connection)
     values = {"competition": whose.competition, "key": whose.key, "origin": whose.origin, "schema_version": str(schema_version())}
     values[UNNAMED] = "0"  # a user who may only insert cannot set it later
     connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in values.items()])
     settle_in(connection)
-    make_turn(connection)
 
 
 def read_meta(connection: Connection, name: str) -> tuple[int, Meta]:

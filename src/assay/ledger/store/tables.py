@@ -25,10 +25,8 @@ bytes, so records with the same bytes are always compared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import sha256
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -37,7 +35,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    Connection,
     ForeignKey,
     Index,
     Integer,
@@ -46,10 +43,12 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from assay.exact import LARGEST
 from assay.ledger.batch import StoredRecord
-from assay.records import Evidence, record
 
 MARK = {"sqlite": "?", "postgresql": "%s"}
 """The placeholder for a value in statements that bypass SQLAlchemy, whose layer costs more time than the database."""
@@ -88,6 +87,33 @@ records = Table(
 _conflicting = Index(
     "records_conflicting", records.c.seq, sqlite_where=records.c.conflict.is_(True), postgresql_where=records.c.conflict.is_(True)
 )
+
+BODY = {
+    "sqlite": "records.body",
+    "postgresql": (
+        "(CASE WHEN records.body = ''::bytea THEN coalesce((SELECT part.body FROM bodies part WHERE part.epoch = records.epoch"
+        " AND part.seq = records.seq), ''::bytea) ELSE records.body END)"
+    ),
+}
+"""A record's body in SQL: its own row has it, or a part of the table `bodies`; empty if it is in an archive. See `parts`."""
+
+
+class RecordBody(ColumnElement[bytes]):
+    """A record's body in a query of SQLAlchemy, wherever the database has it."""
+
+    inherit_cache = True
+    type = LargeBinary()
+
+
+@compiles(RecordBody)
+def _in_sql(_: RecordBody, compiler: SQLCompiler, **__: object) -> str:
+    return BODY[compiler.dialect.name]
+
+
+RECORD = (records.c.seq, records.c.digest, RecordBody())
+"""The columns of a `StoredRecord`."""
+ROW = (*(column for column in records.c if column.name != "body"), RecordBody())
+"""The columns of a `RecordRow`."""
 
 submissions = Table(
     "submissions",
@@ -143,6 +169,14 @@ witnessed = Table(
     Column("checkpoint", LargeBinary, nullable=False),
 )
 
+archived = Table(
+    "archived",
+    SCHEMA,
+    Column("epoch", _Number, ForeignKey("receipts.epoch"), primary_key=True, autoincrement=False),
+    Column("first", _Number, nullable=False),
+    Column("envelope", LargeBinary, nullable=False),
+)
+
 standing = Table("standing", SCHEMA, Column("about", Text, primary_key=True), Column("document", LargeBinary, nullable=False))
 
 LEASES = MetaData()
@@ -156,7 +190,7 @@ leases = Table(
     Column("until", _Number, nullable=False),
 )
 
-APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked, witnessed)
+APPEND_ONLY = (batches, records, submissions, inputs, settlements, receipts, attempts, checked, witnessed, archived)
 _SAME = {
     "batches": "id = NEW.id",
     "records": "seq = NEW.seq",
@@ -167,6 +201,7 @@ _SAME = {
     "attempts": "target = NEW.target AND number = NEW.number",
     "checked": "digest = NEW.digest",
     "witnessed": "size = NEW.size",
+    "archived": "epoch = NEW.epoch",
 }
 """Table → when a new row has the key of an old one: SQLite's REPLACE would remove the old row without its triggers."""
 
@@ -340,6 +375,15 @@ class StoredCheckpoint:
     checkpoint: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoredArchived:
+    """Says where the records of a receipt are: of the epochs `first` … `epoch`. envelope: the log's key signed it."""
+
+    epoch: int
+    first: int
+    envelope: bytes
+
+
 def members_of(text: Any) -> tuple[tuple[int, int], ...]:
     """The ranges of a batch's members; none if they are malformed or do not ascend: a batch without members does not count."""
     try:
@@ -352,82 +396,12 @@ def members_of(text: Any) -> tuple[tuple[int, int], ...]:
     return tuple(pairs) if all(end < other for (_, end), (other, _) in pairwise(pairs)) else ()
 
 
-AT_ONCE = 500
-"""Slots of one query."""
-
-
-class Candidate(NamedTuple):
-    """A record that may have a wanted slot, and the batch that brought it."""
-
-    seq: int
-    digest: bytes
-    body: bytes
-    batch: int
-
-
-def slot_of(item: Evidence) -> bytes:
-    """The slot of a record as 16 bytes. No part of a slot has a zero byte in it."""
-    slot = item.slot
-    run = run_of(*slot[:3])
-    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
-
-
-@lru_cache(maxsize=4096)
-def run_of(*parts: object) -> bytes:
-    """The 8 bytes with which the slots of a run begin. parts: kind, validator, submission or participant."""
-    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
-
-
-def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
-    """Slot (16 bytes) → the records with these bytes, in order of acceptance; slots without records are left out."""
-    by_slot: dict[bytes, list[Candidate]] = {}
-    mark = MARK[connection.dialect.name]
-    for at in range(0, len(slots), AT_ONCE):
-        some = tuple(slots[at : at + AT_ONCE])
-        query = f"SELECT slot, seq, digest, body, batch FROM records WHERE slot IN ({', '.join([mark] * len(some))}) ORDER BY seq"
-        for slot, *rest in connection.exec_driver_sql(query, some):
-            by_slot.setdefault(slot, []).append(Candidate(*rest))
-    return by_slot
-
-
-def first_of_slot(item: Evidence, stored: Iterable[Candidate]) -> Evidence | None:
-    """The first candidate that really has the record's slot; None if no candidate has."""
-    slot = item.slot
-    parsed = (record(json.loads(candidate.body)) for candidate in stored)
-    return next((earlier for earlier in parsed if earlier.slot == slot), None)
-
-
-class TaskSets:
-    """The task sets on which records count: those of the batches that have them. None is any: such a batch names none. SPEC 3.0.
-
-    brought: batch → the task set of the records that came with it. again: (task set, seqs) of batches that have earlier records.
-    """
-
-    def __init__(self, brought: Mapping[int, str | None], again: Iterable[tuple[str | None, Sequence[tuple[int, int]]]]) -> None:
-        self._brought, self._again = brought, list(again)
-
-    def of(self, row: RecordRow) -> set[str | None]:
-        """The task sets of a record."""
-        later = {task_set for task_set, members in self._again if any(first <= row.seq <= last for first, last in members)}
-        return later | {self._brought[row.batch]} if row.batch in self._brought else later
-
-
-def contradictions(rows: Sequence[RecordRow], task_sets: TaskSets) -> Iterator[tuple[RecordRow, RecordRow]]:
-    """Pairs of a record, and the first of its slot that counts on a task set of the record; only if the two differ.
-
-    rows: of the same 16 bytes, in order of acceptance. SPEC 3.0: an evaluation stands until the task set changes.
-    """
-    firsts: dict[tuple[object, ...], tuple[RecordRow, Evidence]] = {}
-    for row in rows:
-        parsed, sets = record(json.loads(row.body)), task_sets.of(row)
-        wanted = {_EVERY} if None in sets else {*sets, None}
-        earlier = [firsts[key] for name in wanted if (key := (*parsed.slot, name)) in firsts]
-        first, earliest = min(earlier, key=lambda pair: pair[0].seq, default=(row, parsed))
-        if earliest.content != parsed.content:
-            yield row, first
-        for name in (*sets, _EVERY):
-            firsts.setdefault((*parsed.slot, name), (row, parsed))
-
-
-_EVERY = "every"
-"""Stands for all task sets, which are digests."""
+def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
+    """The numbers as ascending ranges, first and last included."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges

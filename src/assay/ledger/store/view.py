@@ -1,27 +1,27 @@
-"""Read one snapshot of the store (`View`), or write in one transaction that excludes other writers (`Writer`). SPEC 3.0, 6."""
+"""Read one snapshot of the store. SPEC 3.0, 6."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import sha256
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, and_, exists, func, or_, select
+from sqlalchemy import Connection, Select, and_, exists, func, or_, select
 from sqlalchemy import Row as Found
 
 from assay.exact import LARGEST
-from assay.ledger.batch import Batch, StoredRecord, stated
+from assay.ledger.batch import StoredRecord, stated
 from assay.ledger.check import CheckError
+from assay.ledger.store import archives
 from assay.ledger.store.engine import RESTORE, Damaged
 from assay.ledger.store.schema import UNNAMED
+from assay.ledger.store.slots import TaskSets, candidates, contradictions, contradicts, run_of, slot_of
 from assay.ledger.store.tables import (
-    MARK,
-    Accepted,
-    Candidate,
+    RECORD,
+    ROW,
     Conflict,
     RecordRow,
     StoredBatch,
@@ -29,21 +29,15 @@ from assay.ledger.store.tables import (
     StoredReceipt,
     StoredSettlement,
     Submission,
-    TaskSets,
     attempts,
     batches,
-    candidates,
     checked,
-    contradictions,
-    first_of_slot,
     inputs,
     members_of,
     meta,
     receipts,
     records,
-    run_of,
     settlements,
-    slot_of,
     submissions,
     witnessed,
 )
@@ -53,9 +47,9 @@ LATEST = LARGEST
 """The largest epoch."""
 FETCH = 10_000
 """Rows that are fetched at once."""
+Stored = TypeVar("Stored", StoredRecord, RecordRow)
 BATCHES = 100
 """Batches that are fetched at once: a batch may have several mebibytes."""
-_RECORD = (records.c.seq, records.c.digest, records.c.body)
 
 
 class View:
@@ -63,30 +57,60 @@ class View:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._bodies: Mapping[int, bytes] = {}
+        """Those of the epoch of the last record whose body is in an archive."""
 
     # Evidence
 
-    def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredRecord]:
-        """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
+    def filled(self, row: Stored) -> Stored:
+        """A record with its body, which is read from the archive if it is there. Raises Archived, Damaged."""
+        if row.body != b"":
+            return row
+        if row.seq not in self._bodies:
+            self._bodies = archives.bodies(self._connection, row.seq)
+        return row._replace(body=self._bodies.get(row.seq, b""))
+
+    def whole(self, row: Stored) -> Stored:
+        """The same, with its digest checked; raises Damaged for one that was changed."""
+        if row.body == b"":
+            row = self.filled(row)
+        if type(row.body) is not bytes or sha256(row.body).digest() != row.digest:
+            raise Damaged(f"record {row.seq} was changed: its digest differs", hint=RESTORE)
+        return row
+
+    def pairs(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[tuple[int, bytes]]:
+        """Seq and digest of the records of these epochs, in order of acceptance; bodies are not looked at. Raises Damaged."""
+        pieces = self._pieces(first_epoch, last_epoch, select(records.c.seq, records.c.digest))
+        yield from self._complete(pieces, first_epoch, last_epoch)
+
+    def _complete(self, pieces: Generator[Any], first_epoch: int, last_epoch: int) -> Generator[Any]:
+        """The rows in these pieces; raises Damaged if they are not as many as their batches have."""
         count = 0
-        for rows in self._pieces(first_epoch, last_epoch, select(*_RECORD)):
-            for row in rows:
-                yield _check_digest(StoredRecord._make(row))
-            count += len(rows)
+        with closing(pieces):  # who stops early leaves no cursor open
+            for rows in pieces:
+                yield from rows
+                count += len(rows)
         if count != (expected := self.count(first_epoch, last_epoch)):
             what = f"{count} records of epochs {first_epoch} to {last_epoch} are there, but their batches have {expected}"
             raise Damaged(what, hint=RESTORE)
 
+    def records(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredRecord]:
+        """The records of these epochs, first and last included, in order of acceptance; raises Damaged."""
+        pieces = self._pieces(first_epoch, last_epoch, select(*RECORD))
+        with closing(self._complete(pieces, first_epoch, last_epoch)) as rows:
+            for row in rows:
+                yield self.whole(StoredRecord._make(row))
+
     def page(self, epoch: int, after: int, most: int) -> list[StoredRecord]:
         """The first `most` records of an epoch whose seq is larger than `after`, in order of acceptance; raises Damaged."""
-        query = select(*_RECORD).where(records.c.seq > after).limit(most)
-        return [_check_digest(StoredRecord._make(row)) for rows in self._pieces(epoch, epoch, query, most) for row in rows]
+        query = select(*RECORD).where(records.c.seq > after).limit(most)
+        return [self.whole(StoredRecord._make(row)) for rows in self._pieces(epoch, epoch, query, most) for row in rows]
 
     def last_record(self, epoch: int) -> StoredRecord | None:
         """The record of an epoch that was accepted last; None if there is none."""
         last = select(func.max(batches.c.last_seq)).where(batches.c.epoch == epoch).scalar_subquery()
-        row = self._connection.execute(select(*_RECORD).where(records.c.seq == last)).first()
-        return None if row is None else StoredRecord._make(row)
+        row = self._connection.execute(select(*RECORD).where(records.c.seq == last)).first()
+        return None if row is None else self.whole(StoredRecord._make(row))
 
     def of_validator(self, validator: str, after: int) -> Iterator[StoredBatch]:
         """The batches of a validator whose number is larger than `after`, in order of acceptance."""
@@ -100,8 +124,8 @@ class View:
         """
         run = run_of(kind, validator, about)
         first, last = run + b"\0" * 8, run + b"\xff" * 8
-        query = select(records).where(records.c.slot.between(first, last), records.c.epoch > after).order_by(records.c.slot)
-        return map(RecordRow._make, self._rows(query))
+        query = select(*ROW).where(records.c.slot.between(first, last), records.c.epoch > after).order_by(records.c.slot)
+        return (self.filled(RecordRow._make(row)) for row in self._rows(query))
 
     def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
         """The records that contradict the first one of their slot and task set, each with that one. SPEC 3.0."""
@@ -113,19 +137,22 @@ class View:
     ) -> tuple[int, list[Conflict]]:
         """How many of these records are conflicts, and the first `most` of them, each with the record that counts.
 
+        Of these, the ones are left out whose first record is in an archive: an intake does not wait for one.
+
         counts: whether the batch of a number counts. Records that came in batches that do not count are ignored.
         """
         other = records.alias()
         flagged = exists().where(other.c.slot == records.c.slot, other.c.conflict.is_(True))
         slots = select(records.c.slot).where(records.c.seq.between(first_seq, last_seq), flagged)
         pairs = self._contradictions(slots, counts)
-        seqs = sorted((later.seq, first.seq) for later, first in pairs if first_seq <= later.seq <= last_seq)
-        return len(seqs), [*map(self._conflict, seqs[:most])]
+        found = sorted((later.seq, first.seq, first.body) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        here = [(later, first) for later, first, body in found if body]
+        return len(found), [*map(self._conflict, here[:most])]
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
-        pair = (self._connection.execute(select(*_RECORD).where(records.c.seq == seq)).one() for seq in seqs)
-        return Conflict(*map(StoredRecord._make, pair))
+        pair = (self._connection.execute(select(*RECORD).where(records.c.seq == seq)).one() for seq in seqs)
+        return Conflict(*(self.whole(StoredRecord._make(row)) for row in pair))
 
     def conflicting(self) -> dict[int, int]:
         """Batch → how many of its records are conflicts; batches without are left out."""
@@ -171,15 +198,15 @@ class View:
         return parts
 
     def rows(self) -> Iterator[RecordRow]:
-        """All records with everything that is stored of them, in order of acceptance."""
-        return map(RecordRow._make, self._rows(select(records).order_by(records.c.seq)))
+        """All records with everything that is stored of them, in order of acceptance; empty bodies are in archives."""
+        return map(RecordRow._make, self._rows(select(*ROW).order_by(records.c.seq)))
 
     def contested(self) -> Iterator[list[RecordRow]]:
         """The records that share their slot's 16 bytes with others: a list for each slot, in order of acceptance."""
         return self._sharing(select(records.c.slot).group_by(records.c.slot).having(func.count() > 1))
 
     def _sharing(self, slots: Select[Any]) -> Iterator[list[RecordRow]]:
-        shared = self._rows(select(records).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
+        shared = self._rows(select(*ROW).where(records.c.slot.in_(slots)).order_by(records.c.slot, records.c.seq))
         for _, rows in groupby(map(RecordRow._make, shared), key=lambda row: row.slot):
             yield list(rows)
 
@@ -193,7 +220,7 @@ class View:
             slot: [candidate for candidate in some if counts(candidate.batch)]
             for slot, some in candidates(self._connection, slots).items()
         }
-        return [item for item, slot in zip(items, slots, strict=True) if first_of_slot(item, stored.get(slot, ())) is None]
+        return [item for item, slot in zip(items, slots, strict=True) if contradicts(item, stored.get(slot, ())) is None]
 
     def stored(self, items: Sequence[Evidence]) -> list[bool]:
         """Whether each of these very records is here, whichever batch brought it; the index of the slots finds them."""
@@ -258,13 +285,13 @@ class View:
 
     def size(self, first: int, last: int) -> int:
         """How many bytes the records with these seqs have, first and last included."""
-        query = select(func.sum(func.length(records.c.body))).where(records.c.seq.between(first, last))
+        query = select(func.sum(func.length(RECORD[2]))).where(records.c.seq.between(first, last))
         return int(self._connection.scalar(query) or 0)
 
     def between(self, first: int, last: int) -> list[RecordRow]:
         """The records with these seqs, first and last included, with everything stored of them, in order of acceptance."""
-        query = select(records).where(records.c.seq.between(first, last)).order_by(records.c.seq)
-        return list(map(RecordRow._make, self._connection.execute(query)))
+        query = select(*ROW).where(records.c.seq.between(first, last)).order_by(records.c.seq)
+        return [self.filled(RecordRow._make(row)) for row in self._connection.execute(query)]
 
     def competition(self) -> str:
         """The name of the ledger's competition."""
@@ -367,12 +394,6 @@ def _between(table: Any, first: int, last: int) -> Any:
     return table.c.epoch.between(first, last)
 
 
-def _check_digest(row: StoredRecord) -> StoredRecord:
-    if type(row.body) is not bytes or sha256(row.body).digest() != row.digest:
-        raise Damaged(f"record {row.seq} was changed: its digest differs", hint=RESTORE)
-    return row
-
-
 def _batch(row: Found[Any]) -> StoredBatch:
     values = row._asdict()
     return StoredBatch(**values | {"members": members_of(values["members"])})
@@ -380,118 +401,3 @@ def _batch(row: Found[Any]) -> StoredBatch:
 
 def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
     return None if row is None else StoredReceipt(*tuple(row))
-
-
-class Writer(View):
-    """A view that can also add rows. It sees them at once; others see them when the block ends."""
-
-    def add_batch(
-        self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
-    ) -> Accepted:
-        """Store a batch and those of its records that are new; a batch that is there already adds nothing.
-
-        The batch is not checked here: `intake.accept` does that. numbers: the seqs of its records, in the same order, if they
-        come from another copy of the ledger. counts: whether the batch of a number counts. Batches that do not count, and their
-        records, are ignored.
-        """
-        if any(counts(number) for number in self._numbers(batch.digest)):
-            return Accepted(new=0, known=len(batch.digests))
-        last_batch, before = self._state()
-        slots = list(map(slot_of, batch.records))
-        stored = {
-            slot: [candidate for candidate in some if counts(candidate.batch)]
-            for slot, some in candidates(self._connection, slots).items()
-        }
-        statement = batch.statement
-        seqs: list[int] = []
-        new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
-        conflicting = 0
-        rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
-        for at, (item, slot, digest, body) in enumerate(rows):
-            earlier = stored.setdefault(slot, [])
-            seq = next((old.seq for old in earlier if old.digest == digest), None)
-            if seq is None:
-                seq = before + len(new) + 1 if numbers is None else numbers[at]
-                conflict = _differs(item, earlier)
-                conflicting += conflict
-                earlier.append(Candidate(seq, digest, body, last_batch + 1))
-                new.append((seq, digest, last_batch + 1, statement.epoch, slot, conflict, body))
-            seqs.append(seq)
-        first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
-        members = json.dumps(ranges_of(seqs), separators=(",", ":"))
-        row = (
-            batch.digest,
-            statement.validator,
-            statement.epoch,
-            statement.count,
-            statement.root,
-            batch.envelope,
-            members,
-            first,
-            last,
-        )
-        self._add(batches, (last_batch + 1, *row))
-        self._add(records, *new)
-        if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
-            conflicting, _ = self.conflicts_among(first, last, 0, counts)
-        return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
-
-    def add_submission(self, submission: Submission) -> None:
-        """Store what a participant handed in, as their latest submission."""
-        last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
-        self._add(submissions, (last + 1, *astuple(submission)))
-
-    def add_settled(self, settled: StoredSettlement, document: bytes, receipt: StoredReceipt) -> None:
-        """Store a settlement, the document of its inputs, and its receipt."""
-        if self.inputs(settled.inputs) is None:
-            self._add(inputs, (settled.inputs, document))
-        self._add(settlements, astuple(settled))
-        self._add(receipts, astuple(receipt))
-
-    def add_checked(self, count: int, envelope: bytes) -> None:
-        """Store the verdict that the log's key signed on the first `count` batches."""
-        self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
-
-    def add_witnessed(self, cosigned: StoredCheckpoint) -> None:
-        """Store a checkpoint that witnesses have cosigned."""
-        self._add(witnessed, astuple(cosigned))
-
-    def add_attempts(self, target: str, *entries: bytes) -> None:
-        """Store attempts to send to a target, or their outcomes, after those that are there."""
-        last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
-        self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
-
-    def _numbers(self, digest: str) -> list[int]:
-        """The numbers of the batches of a digest."""
-        mark = MARK[self._connection.dialect.name]
-        return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
-
-    def _state(self) -> tuple[int, int]:
-        """The numbers of the last batch and the last record; 0 if there are none."""
-        query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
-        last_batch, before = self._connection.exec_driver_sql(query).one()
-        return last_batch, before
-
-    def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
-        """Insert rows into a table, with a value for each column."""
-        if rows:
-            names = ", ".join(table.c.keys())
-            marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
-            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
-
-
-def _differs(item: Evidence, stored: Sequence[Candidate]) -> bool:
-    """Whether the record contradicts the first accepted one of its slot."""
-    first = first_of_slot(item, stored) if stored else None
-    return first is not None and first.content != item.content
-
-
-def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
-    """The numbers as ascending ranges, first and last included."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ranges

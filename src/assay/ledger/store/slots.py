@@ -1,0 +1,123 @@
+"""Find the records of a slot, and say which of them contradict the first one. SPEC 3.0.
+
+A slot is stored as 16 bytes, which somebody can craft. So records are compared by what they say, except those whose bodies are in
+an archive: of these, the 16 bytes are all there is. They were checked when the records were accepted and when they were archived.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from assay.ledger.store.tables import BODY, MARK, RecordRow
+from assay.records import Evidence, record
+
+__all__ = ["Candidate", "TaskSets", "candidates", "contradictions", "contradicts", "run_of", "slot_of"]
+
+AT_ONCE = 500
+"""Slots of one query."""
+
+
+class Candidate(NamedTuple):
+    """A record that may have a wanted slot, and the batch that brought it; without a body if that is in an archive."""
+
+    seq: int
+    digest: bytes
+    body: bytes
+    batch: int
+
+
+def slot_of(item: Evidence) -> bytes:
+    """The slot of a record as 16 bytes. No part of a slot has a zero byte in it."""
+    slot = item.slot
+    run = run_of(*slot[:3])
+    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
+
+
+@lru_cache(maxsize=4096)
+def run_of(*parts: object) -> bytes:
+    """The 8 bytes with which the slots of a run begin. parts: kind, validator, submission or participant."""
+    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
+
+
+def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
+    """Slot (16 bytes) → the records with these bytes, in order of acceptance; slots without records are left out."""
+    by_slot: dict[bytes, list[Candidate]] = {}
+    mark, body = MARK[connection.dialect.name], BODY[connection.dialect.name]
+    for at in range(0, len(slots), AT_ONCE):
+        some = tuple(slots[at : at + AT_ONCE])
+        marks = ", ".join([mark] * len(some))
+        query = f"SELECT slot, seq, digest, {body}, batch FROM records WHERE slot IN ({marks}) ORDER BY seq"
+        for slot, *rest in connection.exec_driver_sql(query, some):
+            by_slot.setdefault(slot, []).append(Candidate(*rest))
+    return by_slot
+
+
+def contradicts(item: Evidence, stored: Iterable[Candidate]) -> bool | None:
+    """Whether a record contradicts the first candidate that really has its slot; None if no candidate has it.
+
+    A candidate whose body is in an archive has the slot if its 16 bytes say so. Nothing is accepted for an epoch that is
+    archived, so its epoch is another one, and it differs.
+    """
+    slot = item.slot
+    for candidate in stored:
+        if not candidate.body:
+            return True
+        earlier = record(json.loads(candidate.body))
+        if earlier.slot == slot:
+            return bool(earlier.content != item.content)
+    return None
+
+
+class TaskSets:
+    """The task sets on which records count: those of the batches that have them. None is any: such a batch names none. SPEC 3.0.
+
+    brought: batch → the task set of the records that came with it. again: (task set, seqs) of batches that have earlier records.
+    """
+
+    def __init__(self, brought: Mapping[int, str | None], again: Iterable[tuple[str | None, Sequence[tuple[int, int]]]]) -> None:
+        self._brought, self._again = brought, list(again)
+
+    def of(self, row: RecordRow) -> set[str | None]:
+        """The task sets of a record."""
+        later = {task_set for task_set, members in self._again if any(first <= row.seq <= last for first, last in members)}
+        return later | {self._brought[row.batch]} if row.batch in self._brought else later
+
+
+def contradictions(rows: Sequence[RecordRow], task_sets: TaskSets) -> Iterator[tuple[RecordRow, RecordRow]]:
+    """Pairs of a record, and the first of its slot that counts on a task set of the record; only if the two differ.
+
+    rows: of the same 16 bytes, in order of acceptance. SPEC 3.0: an evaluation stands until the task set changes.
+    """
+    firsts: dict[tuple[object, ...], tuple[RecordRow, object]] = {}
+    whole = all(row.body for row in rows)
+    for row in rows:
+        slot, content = _compared(row, whole=whole)
+        sets = task_sets.of(row)
+        wanted = {_EVERY} if None in sets else {*sets, None}
+        earlier = [firsts[key] for name in wanted if (key := (*slot, name)) in firsts]
+        first, earliest = min(earlier, key=lambda pair: pair[0].seq, default=(row, content))
+        if earliest != content:
+            yield row, first
+        for name in (*sets, _EVERY):
+            firsts.setdefault((*slot, name), (row, content))
+
+
+def _compared(row: RecordRow, *, whole: bool) -> tuple[tuple[object, ...], object]:
+    """The slot of a record, and what another one of the slot must have in common with it.
+
+    whole: no record of these 16 bytes is in an archive. Of one that is, the flag says whether it differs from the first.
+    """
+    if not row.body:
+        return (row.slot,), (row.epoch, row.digest if row.conflict else None)
+    parsed = record(json.loads(row.body))
+    return parsed.slot if whole else (row.slot,), parsed.content
+
+
+_EVERY = "every"
+"""Stands for all task sets, which are digests."""

@@ -1,0 +1,132 @@
+"""Write to the store in one transaction that excludes other writers. SPEC 3.0, 6."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import astuple
+from hashlib import sha256
+
+from sqlalchemy import Table, func, select
+
+from assay.ledger.batch import Batch
+from assay.ledger.store.slots import Candidate, candidates, contradicts, slot_of
+from assay.ledger.store.tables import (
+    MARK,
+    Accepted,
+    StoredCheckpoint,
+    StoredReceipt,
+    StoredSettlement,
+    Submission,
+    attempts,
+    batches,
+    checked,
+    inputs,
+    ranges_of,
+    receipts,
+    records,
+    settlements,
+    submissions,
+    witnessed,
+)
+from assay.ledger.store.view import View
+
+__all__ = ["Writer"]
+
+
+class Writer(View):
+    """A view that can also add rows. It sees them at once; others see them when the block ends."""
+
+    def add_batch(
+        self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
+    ) -> Accepted:
+        """Store a batch and those of its records that are new; a batch that is there already adds nothing.
+
+        The batch is not checked here: `intake.accept` does that. numbers: the seqs of its records, in the same order, if they
+        come from another copy of the ledger. counts: whether the batch of a number counts. Batches that do not count, and their
+        records, are ignored.
+        """
+        if any(counts(number) for number in self._numbers(batch.digest)):
+            return Accepted(new=0, known=len(batch.digests))
+        last_batch, before = self._state()
+        slots = list(map(slot_of, batch.records))
+        stored = {
+            slot: [candidate for candidate in some if counts(candidate.batch)]
+            for slot, some in candidates(self._connection, slots).items()
+        }
+        statement = batch.statement
+        seqs: list[int] = []
+        new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
+        conflicting = 0
+        rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
+        for at, (item, slot, digest, body) in enumerate(rows):
+            earlier = stored.setdefault(slot, [])
+            seq = next((old.seq for old in earlier if old.digest == digest), None)
+            if seq is None:
+                seq = before + len(new) + 1 if numbers is None else numbers[at]
+                conflict = contradicts(item, earlier) is True
+                conflicting += conflict
+                earlier.append(Candidate(seq, digest, body, last_batch + 1))
+                new.append((seq, digest, last_batch + 1, statement.epoch, slot, conflict, body))
+            seqs.append(seq)
+        first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
+        members = json.dumps(ranges_of(seqs), separators=(",", ":"))
+        row = (
+            batch.digest,
+            statement.validator,
+            statement.epoch,
+            statement.count,
+            statement.root,
+            batch.envelope,
+            members,
+            first,
+            last,
+        )
+        self._add(batches, (last_batch + 1, *row))
+        self._add(records, *new)
+        if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
+            conflicting, _ = self.conflicts_among(first, last, 0, counts)
+        return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
+
+    def add_submission(self, submission: Submission) -> None:
+        """Store what a participant handed in, as their latest submission."""
+        last = self._connection.scalar(select(func.max(submissions.c.id))) or 0
+        self._add(submissions, (last + 1, *astuple(submission)))
+
+    def add_settled(self, settled: StoredSettlement, document: bytes, receipt: StoredReceipt) -> None:
+        """Store a settlement, the document of its inputs, and its receipt."""
+        if self.inputs(settled.inputs) is None:
+            self._add(inputs, (settled.inputs, document))
+        self._add(settlements, astuple(settled))
+        self._add(receipts, astuple(receipt))
+
+    def add_checked(self, count: int, envelope: bytes) -> None:
+        """Store the verdict that the log's key signed on the first `count` batches."""
+        self._add(checked, (f"sha256:{sha256(envelope).hexdigest()}", count, envelope))
+
+    def add_witnessed(self, cosigned: StoredCheckpoint) -> None:
+        """Store a checkpoint that witnesses have cosigned."""
+        self._add(witnessed, astuple(cosigned))
+
+    def add_attempts(self, target: str, *entries: bytes) -> None:
+        """Store attempts to send to a target, or their outcomes, after those that are there."""
+        last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
+        self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
+
+    def _numbers(self, digest: str) -> list[int]:
+        """The numbers of the batches of a digest."""
+        mark = MARK[self._connection.dialect.name]
+        return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
+
+    def _state(self) -> tuple[int, int]:
+        """The numbers of the last batch and the last record; 0 if there are none."""
+        query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
+        last_batch, before = self._connection.exec_driver_sql(query).one()
+        return last_batch, before
+
+    def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
+        """Insert rows into a table, with a value for each column."""
+        if rows:
+            names = ", ".join(table.c.keys())
+            marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
+            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
