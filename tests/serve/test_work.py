@@ -31,6 +31,7 @@ from assay.ledger.counting import BatchVerdicts
 from assay.ledger.store import View
 from assay.serve import judged, watching, work
 from assay.serve.client import Client
+from assay.serve.desk import FolderDesk
 from assay.serve.signed import sign_request
 from ledger_kit import V1, V2, V3, VALIDATORS
 from service_kit import Answer, Running, listing, running
@@ -221,13 +222,13 @@ def test_a_request_for_work_waits_for_other_work(service: Running, monkeypatch: 
 
 def test_work_is_of_one_state_of_the_folder(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows are not those of before a change, beside the digest of the files after it."""
-    participants, read = folder_of(service) / "participants.csv", work.FolderDesk.files
+    participants, read = folder_of(service) / "participants.csv", FolderDesk.files
 
     def meanwhile(*words: Any) -> Any:
         files.write_text(participants, participants.read_text().replace(",s2", ",s9"))
         return read(*words)
 
-    monkeypatch.setattr(work.FolderDesk, "files", meanwhile)
+    monkeypatch.setattr(FolderDesk, "files", meanwhile)
     assert [row["submission"] for row in asked(service)["submissions"]] == ["s1", "s9"]
 
 
