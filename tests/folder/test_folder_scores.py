@@ -111,12 +111,12 @@ def both(place: str | Path, found: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
 
 @st.composite
 def evidence(draw: st.DrawFn) -> list[dict[str, Any]]:
-    amount = st.integers(1, 10**12).map(lambda nanos: str(Decimal(nanos).scaleb(-9)))
+    amount = st.integers(1, 10**12).map(lambda nanos: format(Decimal(nanos).scaleb(-9), "f"))
     usual = st.fixed_dictionaries(
         {
             "validator": st.sampled_from(["v1", "v2", "v3"]),
             "task": st.sampled_from(["t1", "t2", "t3", "t4", "t5"]),
-            "quality": st.integers(0, 10**9).map(lambda nanos: str(Decimal(nanos).scaleb(-9))),
+            "quality": st.integers(0, 10**9).map(lambda nanos: format(Decimal(nanos).scaleb(-9), "f")),
             "steps_completed": st.integers(0, 4),
             **dict.fromkeys(("cost", "budget", "seconds", "max_seconds"), amount),
             **dict.fromkeys(("retries", "timeouts", "hard_failures"), st.integers(0, 3)),

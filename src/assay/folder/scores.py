@@ -161,7 +161,8 @@ class _Sums:
                 if name != "task" or not 0 < len(text) <= 256 or not allowed(text):
                     raise _NotPlain
                 numbered[text] = len(numbered)
-        return np.array([numbered.get(text, len(numbered)) for text in texts] or [0], np.int32)[column.indices.to_numpy()]
+        codes: Ints = np.array([numbered.get(text, len(numbered)) for text in texts] or [0], np.int32)[column.indices.to_numpy()]
+        return codes
 
     def _occur(self, epoch: int, tasks: Ints, cells: Ints) -> None:
         """Note keys; raises _NotPlain for too many. epoch: its number among those that occur."""
@@ -310,10 +311,7 @@ def _exactly(rules: WorkflowScore, number: Callable[[str], str]) -> str:
     whole, floor = f"({NANO // common}::HUGEINT * {first} * {second} * {third})", "floor(x)::HUGEINT"
     above = f"2 * {numerator} - (2 * {floor} + 1) * {whole}"
     small = f"{NANO // common}e0 * {first}::DOUBLE * {second}::DOUBLE * {third}::DOUBLE < 1e28"
-    return (
-        f"CASE WHEN {small} THEN floor(x)::INTEGER "
-        f"+ CASE WHEN {above} > 0 OR ({above} = 0 AND {floor} % 2 = 1) THEN 1 ELSE 0 END END"
-    )
+    return f"CASE WHEN {small} THEN floor(x)::INTEGER + CASE WHEN {above} + {floor} % 2 > 0 THEN 1 ELSE 0 END END"
 
 
 def _told(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
