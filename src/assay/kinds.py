@@ -235,6 +235,12 @@ class _WorkflowKind(_TaskKind):
         "outcome": "`ran` (default), `invalid` (no answer or an invalid plan: 0), `service-error` (the validator's own trouble)",
     }
 
+    @property
+    def parquet(self) -> ParquetReader:
+        from assay.folder import scores
+
+        return scores
+
     def columns(self, rules: Any) -> tuple[RecordColumn, ...]:
         from assay.settle.score.workflow import COLUMNS
 

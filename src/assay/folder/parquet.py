@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -39,8 +39,11 @@ __all__ = [
     "look_over",
     "opened_parquet",
     "quoted",
+    "unaided",
 ]
 
+
+T = TypeVar("T")
 
 MEMORY = "2500MB"
 """The memory that DuckDB may use. Beyond that it writes to a temporary folder."""
@@ -170,15 +173,38 @@ def opened_parquet(paths: Sequence[Path]) -> Iterator[ParquetFiles]:
             raise _damaged(connection, paths, error) from None
 
 
+def unaided(paths: Sequence[Path], ask: Callable[[ParquetFiles], T | None]) -> T | None:
+    """What a question to files with columns of any kind gives; None without DuckDB, if they have not the same columns, or if
+    DuckDB refuses.
+
+    DuckDB believes nothing that a file says of its values beside them, such as the largest of a column: what follows from a file
+    follows from its rows. A query without another order gives rows in the order of the files.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        return None
+    with _database(os.getpid(), unaided=True).cursor() as connection, suppress(duckdb.Error):
+        connection.execute("SET enable_progress_bar = false")
+        types = []
+        for path in paths:
+            described = f"DESCRIBE SELECT * FROM read_parquet([{quoted(_literal(path))}], hive_partitioning = false)"
+            types.append({name: kind for name, kind, *_ in connection.execute(described).fetchall()})
+        if all(columns == types[0] for columns in types):
+            return ask(ParquetFiles(connection, tuple(paths), types[0], alike=True))
+    return None
+
+
 @cache
-def _database(process: int) -> duckdb.DuckDBPyConnection:
+def _database(process: int, *, unaided: bool = False) -> duckdb.DuckDBPyConnection:
     """An empty database in memory, one for each process: opening one takes as long as counting a million records."""
     import duckdb
 
     settings: dict[str, Any] = {
+        "disabled_optimizers": "statistics_propagation" if unaided else "",
         "memory_limit": MEMORY,
         "temp_directory": os.path.join(tempfile.gettempdir(), f"assay-{process}"),
-        "preserve_insertion_order": False,
+        "preserve_insertion_order": unaided,
         "autoinstall_known_extensions": False,
     }
     return duckdb.connect(config=settings)
@@ -187,10 +213,11 @@ def _database(process: int) -> duckdb.DuckDBPyConnection:
 def confined(memory: int, threads: int) -> None:
     """Limit DuckDB in this process to bytes of memory, and to threads (0: as it is); without DuckDB there is nothing to limit."""
     with suppress(ImportError):
-        database = _database(os.getpid())
-        database.execute(f"SET memory_limit = '{max(memory, LEAST_MEMORY)}B'")
-        if threads:
-            database.execute(f"SET threads = {threads}")
+        for unaided in (False, True):
+            database = _database(os.getpid(), unaided=unaided)
+            database.execute(f"SET memory_limit = '{max(memory, LEAST_MEMORY)}B'")
+            if threads:
+                database.execute(f"SET threads = {threads}")
 
 
 def _columns(connection: duckdb.DuckDBPyConnection, path: Path) -> dict[str, str]:

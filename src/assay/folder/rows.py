@@ -34,7 +34,7 @@ from assay.settle.columns import Columns, RecordColumn, RecordTable, coded
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 from assay.settle.score import score
 
-__all__ = ["highest_epoch", "records", "tally"]
+__all__ = ["RowFiles", "count", "dictionary", "highest_epoch", "records", "tally"]
 
 AT_ONCE = 2**16
 """Rows that are read together: few enough that a column of them stays in the processor's cache."""
@@ -45,7 +45,7 @@ _FIXED = ("instant", "nanos", "note", "notes", "vote")
 """Fields whose different values are too many to be numbered."""
 
 
-class _Files:
+class RowFiles:
     """Parquet files with evidence of one kind."""
 
     def __init__(self, paths: Sequence[Path], scheme: Scheme) -> None:
@@ -180,12 +180,24 @@ def _reading(path: Path) -> Iterator[Any]:
         raise BadInput(what, file=path, hint="write the file again") from None
 
 
+class _ReadWhole(Exception):
+    """A row may be wrong, and not all of its fields were read."""
+
+
+def _names_or_orders(column: RecordColumn) -> bool:
+    """Whether a field says what a record is about, and which of two came first; the others say how it went."""
+    return column.form in ("text", "word") or column.name in ("epoch", "seq")
+
+
 class _Rows:
     """The rows of all files as arrays, and where each stands."""
 
-    def __init__(self, files: _Files, registry: Registry) -> None:
+    def __init__(self, files: RowFiles, registry: Registry, scores: Ints | None = None) -> None:
         self.files, self.registry = files, registry
-        self.kept = [column for column in files.columns if column.form not in ("instant", "note", "notes")]
+        self.scores = scores
+        self.read = [column for column in files.columns if scores is None or _names_or_orders(column)]
+        """The fields to read."""
+        self.kept = [column for column in self.read if column.form not in ("instant", "note", "notes")]
         self.numbered: dict[str, dict[str, int]] = {column.name: {} for column in self.kept if column.form == "text"}
         count = files.count()
         self.numbers: dict[str, Any] = {
@@ -194,8 +206,10 @@ class _Rows:
         }
         self.begins: list[int] = []
         self.count = 0
-        for path, first, batch in files.batches():
+        for path, first, batch in files.batches(None if scores is None else (*_ALSO, *(column.name for column in self.read))):
             self._take(path, first, batch)
+        if scores is not None:
+            self.numbers["score"] = scores
         self.columns = Columns(self.numbers, {name: tuple(numbered) for name, numbered in self.numbered.items()})
 
     def _take(self, path: Path, first: int, batch: Any) -> None:
@@ -205,7 +219,7 @@ class _Rows:
         values: dict[str, Ints] = {}
         present: dict[str, Bools] = {}
         kept = {column.name for column in self.kept}
-        for column in self.files.columns:
+        for column in self.read:
             name, _, inner = column.name.partition(".")
             fine, there = None, nowhere
             if name in names:
@@ -219,11 +233,13 @@ class _Rows:
                 right &= fine
             if column.name in kept:
                 values[column.name], present[column.name] = found, there
-        wrong = self.files.kind.wrong(Columns(values, {}), present)
+        wrong = self.files.kind.wrong(Columns(values, {}), present) if self.scores is None else None
         if wrong is not None:
             right &= ~wrong
         rows = np.flatnonzero(~right)
         if len(rows):
+            if self.scores is not None:
+                raise _ReadWhole
             values = {name: array.copy() for name, array in values.items()}
             self._read_alone(batch, rows, values, path, first)
         for name, array in values.items():
@@ -235,7 +251,7 @@ class _Rows:
         """Whether a column, if it is there, has this text."""
         if name not in names:
             return np.ones(len(batch), np.bool_)
-        texts, codes = _dictionary(batch.column(name))
+        texts, codes = dictionary(batch.column(name))
         return np.array([*(text == wanted for text in texts), name == "kind"], np.bool_)[codes]
 
     def _of_this(self, names: set[str], batch: Any, path: Path, first: int) -> Bools:
@@ -269,7 +285,7 @@ class _Rows:
         elif column.form == "vote":  # a panel is read as a record
             found, fine = np.full(len(array), -1, np.int64), np.zeros(len(array), np.bool_)
         else:
-            texts, codes = _dictionary(array)
+            texts, codes = dictionary(array)
             numbers, known = self._names(column, texts)
             found, fine = numbers[codes], None if known.all() else known[codes]
         if missing is not None:
@@ -327,7 +343,7 @@ class _Rows:
         return Gathered([found[index][0] for index in at.tolist()], [found[index][1] for index in at.tolist()])
 
 
-def _dictionary(array: Any) -> tuple[list[str], Ints]:
+def dictionary(array: Any) -> tuple[list[str], Ints]:
     """The different texts of a column, and the number of each row's; the last, which is no text, for an empty cell."""
     import pyarrow as pa
 
@@ -427,17 +443,22 @@ def _answers(array: Any, inner: str) -> tuple[Ints, Bools]:
             return np.full(len(array), -1, np.int64), right
         answers = array.field(inner)
         return np.where(answers.is_null(), -1, np.asarray(answers.fill_null(False)).astype(np.int64)), right
-    texts, codes = _dictionary(array)
+    texts, codes = dictionary(array)
     read = [_json(text) for text in texts]
     answers = [value.get(inner) if isinstance(value, dict) else None for _, value in read]
     found = [int(answer) if isinstance(answer, bool) else -1 for answer in answers]
     return np.array([*found, -1], np.int64)[codes], np.array([*(fine for fine, _ in read), True], np.bool_)[codes]
 
 
+def count(paths: Sequence[Path], scheme: Scheme) -> int:
+    """How many rows there are; raises BadInput for a file that cannot be read."""
+    return RowFiles(paths, scheme).count()
+
+
 def highest_epoch(paths: Sequence[Path], scheme: Scheme) -> int | None:
     """The highest epoch in Parquet files, None if they have no record; raises BadInput."""
     highest: int | None = None
-    for _, _, batch in _Files(paths, scheme).batches(["epoch"]):
+    for _, _, batch in RowFiles(paths, scheme).batches(["epoch"]):
         if len(batch) and batch.column("epoch").null_count < len(batch):
             import pyarrow.compute as pc
 
@@ -446,24 +467,29 @@ def highest_epoch(paths: Sequence[Path], scheme: Scheme) -> int | None:
     return highest
 
 
-def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme) -> Scored:
+def tally(paths: Sequence[Path], axes: Frame, scheme: Scheme, scores: Ints | None = None) -> Scored:
     """The scores of a competition from the records in Parquet files. Raises BadInput with file and row. SPEC 2.
 
-    A column `competition`, if there is one, must hold the scheme's name.
+    A column `competition`, if there is one, must hold the scheme's name. scores: what the kind computes from the numbers of each
+    row, in the order of the files, if that is known already; then the numbers are not read.
     """
     registry = Registry(scheme.score.kind, frozenset(axes.validators), frozenset(axes.participants), scheme.score)
-    rows = _Rows(_Files(paths, scheme), registry)
+    files = RowFiles(paths, scheme)
+    try:
+        rows = _Rows(files, registry, scores)
+    except _ReadWhole:
+        rows = _Rows(files, registry)
     check_repeated(rows.columns, scheme.kind.record, rows.look, axes.oldest, axes.epoch)
     return score(RecordTable(rows.columns, lambda at: rows.look(at).records), axes, scheme.score)
 
 
 def records(paths: Sequence[Path], scheme: Scheme, wanted: Mapping[str, Sequence[str]]) -> Iterator[Evidence]:
     """The records whose columns have one of the wanted values, in the order of the files. Raises BadInput with file and row."""
-    files = _Files(paths, scheme)
+    files = RowFiles(paths, scheme)
     for path, first, batch in files.batches():
         chosen = np.ones(len(batch), np.bool_)
         for name, values in wanted.items():
-            texts, codes = _dictionary(batch.column(name))
+            texts, codes = dictionary(batch.column(name))
             chosen &= np.array([*(text in values for text in texts), False], np.bool_)[codes]
         at = np.flatnonzero(chosen)
         for row, content in zip(at.tolist(), batch.take(at).to_pylist(), strict=True):

@@ -246,7 +246,7 @@ class RecordTable(Sequence[Any]):
 def slots(columns: Columns, shared: bool, parts: Sequence[str]) -> Ints:
     """A number for each record; equal for two records if and only if they have the same slot. SPEC 3.0."""
     about = "submission" if shared else "participant"
-    fields = [columns["validator"], columns[about], *(columns[part] for part in parts)]
+    fields = [columns.numbers[name] for name in ("validator", about, *parts)]
     if shared:
         without = columns.lookup("submission", {"": 0}) == 0
         fields.append(np.where(without, columns["participant"], -1))
@@ -257,15 +257,18 @@ def together(fields: Sequence[Ints]) -> Ints:
     """A number for each place; equal for two places if and only if every field is equal there."""
     numbers, size = np.zeros(len(fields[0]), np.int64), 1
     for values in fields:
-        least = int(values.min(initial=0))
-        width = int(values.max(initial=0)) - least + 1
+        least = int(values.min()) if len(values) else 0
+        width = int(values.max()) - least + 1 if len(values) else 1
         if size * width >= 2**62:
             distinct, numbers = np.unique(numbers, return_inverse=True)
             size = len(distinct)
             if size * width >= 2**62:
                 distinct, values = np.unique(values, return_inverse=True)
                 least, width = 0, len(distinct)
-        numbers, size = numbers * width + (values - least), size * width
+        numbers *= width
+        numbers += values
+        numbers -= least
+        size *= width
     return numbers
 
 

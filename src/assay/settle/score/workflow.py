@@ -22,7 +22,20 @@ from assay.settle.columns import COMMON, Columns, StandingRecords, choice, count
 from assay.settle.inputs import Bools, Frame, Ints, Scored
 from assay.settle.score import accepted
 
-__all__ = ["COLUMNS", "TaskScore", "counted", "succeeded", "task", "task_scores", "windows", "wrong"]
+__all__ = [
+    "CLOSE",
+    "COLUMNS",
+    "NEEDED",
+    "SCORE",
+    "TaskScore",
+    "averaged",
+    "counted",
+    "succeeded",
+    "task",
+    "task_scores",
+    "windows",
+    "wrong",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,8 @@ COLUMNS = (
 )
 """The columns of a record. SPEC 7."""
 RAN, SERVICE_ERROR = 0, 2
+SCORE = "score"
+"""A column of S, instead of those that it follows from, where what read the records has computed it."""
 
 
 def wrong(columns: Columns, present: Mapping[str, Bools]) -> Bools:
@@ -237,15 +252,31 @@ def counted(standing: StandingRecords, frame: Frame, rules: WorkflowScore) -> Sc
         columns, cells = columns.take(last), cells[last]
         counts = np.minimum(counts, rules.window)
     sums = np.zeros(len(seen), np.int64)
-    np.add.at(sums, cells, task_scores(columns, rules))
-    scores = half_even_all(sums, np.maximum(1, counts))
-    tasks: Ints = counts.astype(np.int64).reshape(frame.shape)
+    np.add.at(sums, cells, columns[SCORE] if SCORE in columns.numbers else task_scores(columns, rules))
+    return averaged(sums, counts.astype(np.int64), frame, standing.first, seen=seen, left_out=left_out)
+
+
+def averaged(
+    sums: Ints,
+    counts: Ints,
+    frame: Frame,
+    first: Mapping[str, int],
+    *,
+    seen: Bools | None = None,
+    left_out: frozenset[tuple[str, int, str]] = frozenset(),
+) -> Scored:
+    """The scores from sums of S over each window and how many tasks it has. SPEC 2.2.
+
+    Arrays have one element for each cell: row · participants + column. seen: whether there is any record, where some were left
+    out for service errors. `first`, `left_out`: as in `Scored`.
+    """
+    scores, tasks = half_even_all(sums, np.maximum(1, counts)), counts.reshape(frame.shape)
     return Scored(
         scores=scores.reshape(frame.shape),
         counting=tasks > 0,
-        emptied=seen.reshape(frame.shape) & (tasks == 0),
+        emptied=(tasks > 0 if seen is None else seen.reshape(frame.shape)) & (tasks == 0),
         work={"tasks": tasks},
-        first=standing.first,
+        first=first,
         left_out=left_out,
     )
 
