@@ -41,9 +41,12 @@ __all__ = [
 ]
 
 Form = Literal["text", "count", "nanos", "word", "flag", "answer", "choice", "instant", "note", "notes"]
-"""How a field is written. text: one line, as a number of a name. count: an integer. nanos: a decimal string. word: one of
-`words`. flag: a boolean. answer: a boolean, or anything else, which is −1. choice: a text of `words`, or anything else, which is
-−1. instant, note (a text), notes (an object of texts): checked, and not kept."""
+"""The form in which a field is written.
+
+text: one line, as a number of a name. count: an integer. nanos: a decimal string. word: one of `words`. flag: a boolean. answer:
+a boolean, or anything else, which is −1. choice: a text of `words`, or anything else, which is −1. instant, note (a text), notes
+(an object of texts): checked, and not kept.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class RecordColumn:
     name: str
     form: Form
     default: int | None = None
-    """What it is where it is left out; None: it is needed, or there is nothing to keep of it."""
+    """The value of a field that is left out; None: it is needed, or there is nothing to keep of it."""
     least: int = 0
     most: int = 0
     """Bounds: of a count, of nanos, or of the characters of a text."""

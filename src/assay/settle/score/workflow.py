@@ -27,7 +27,7 @@ __all__ = ["COLUMNS", "TaskScore", "counted", "succeeded", "task", "task_scores"
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """How one task went: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
+    """The score of one task: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
 
     success: int
     cost: int
@@ -118,7 +118,7 @@ RAN, SERVICE_ERROR = 0, 2
 
 
 def wrong(columns: Columns, present: Mapping[str, Bools]) -> Bools:
-    """Which records have fields that do not fit each other; `present`: field → which records have it. SPEC 2.2."""
+    """The records whose fields do not fit each other, as a mask; `present`: field → the records that have it. SPEC 2.2."""
     ran = columns["outcome"] == RAN
     bad = columns["steps_completed"] > columns["steps_total"]
     for name in NEEDED:
