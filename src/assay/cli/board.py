@@ -241,7 +241,7 @@ def _interval_board(standing: Standing) -> str:
 
 
 def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
-    """What the table cannot show: where the burn comes from, the cap, missing uids."""
+    """Notes on what the table cannot show: the source of the burn, the cap, missing uids."""
     document = settlement.document
     rows, burn = document["weights"], document["burn"]
     if rows and not any(nanos(row["strategy"]) for row in rows):
@@ -270,7 +270,7 @@ def _remarks(settlement: Settlement, rules: Reward) -> Iterator[RenderableType]:
 
 
 def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_rows: bool) -> Iterator[RenderableType]:
-    """What ≈ means, or why there are no intervals."""
+    """A note that says what ≈ means, or why there are no intervals."""
     why = settlement.inputs.scheme.kind.doubts(settlement.inputs.scheme.score)
     if why is None or not any_rows:
         return
@@ -310,7 +310,7 @@ def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 
 def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
-    """Which validators' scores were left out, of which participants."""
+    """The validators whose scores were left out, with the participants they scored."""
     out: dict[str, list[str]] = {}
     names = called(settlement.inputs.validators)
     for row in settlement.document["agreed"]:

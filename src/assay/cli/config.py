@@ -199,7 +199,7 @@ def _all_set(root: Any, *, only_file: bool = False) -> Iterator[tuple[str, ...]]
 
 
 def _wrong_tables(root: Any) -> Iterator[AssayError]:
-    """What is wrong with the tables of the file, the first of each command."""
+    """The errors in the tables of the file, the first of each command."""
     from assay.cli.configuration import CONFIG, ENVIRONMENT, configure
 
     file: ConfigFile | None = root.meta.get(CONFIG)
@@ -221,7 +221,7 @@ def _wrong_tables(root: Any) -> Iterator[AssayError]:
 
 
 def _problems(root: Any, path: tuple[str, ...], rest: Sequence[str], notes: list[str]) -> Iterator[AssayError]:
-    """What would stop the start of one command."""
+    """The errors that would stop the start of one command."""
     from assay.cli.config_checks import problems
     from assay.cli.errors import of_the_file
 

@@ -1,4 +1,4 @@
-"""What would stop the start of a command that runs for long: its folder, ledger, keys, targets, files and address."""
+"""Checks before a command that runs for long starts: its folder, ledger, keys, targets, files and address."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 CONFIG = "assay.config"
-"""Where a context has its ConfigFile in `meta`."""
+"""The key of the ConfigFile in a context's `meta`."""
 ENVIRONMENT = "environment"
 """The table of variables."""
 SECRETS = ("ASSAY_PASSPHRASE", "ASSAY_MODEL_KEY", "ASSAY_LLM_API_KEY", "GITHUB_TOKEN")
@@ -169,7 +169,7 @@ def bind(context: Any, params: Iterable[Any]) -> None:
 
 
 def whence(context: Any, param: Any) -> str:
-    """Where the value of a parameter comes from: `file:line`, a variable's name, `command line`, else `default`."""
+    """The source of a parameter's value: `file:line`, a variable's name, `command line`, else `default`."""
     source = context.get_parameter_source(param.name)
     match "" if source is None else source.name:
         case "DEFAULT_MAP":
@@ -194,7 +194,7 @@ def _name_variables(words: tuple[str, ...], params: Iterable[Any]) -> None:
 
 
 def _defaults(file: ConfigFile, command: Any, words: tuple[str, ...]) -> dict[str, Any]:
-    """What the tables of a command set, as the library wants it: by the names of parameters."""
+    """The defaults that the tables of a command set, as the library wants them: by the names of parameters."""
     table, members = file.table(words), getattr(command, "commands", None)
     if members is None:
         if getattr(command, "late", False):  # its further options are known when its arguments are: `bind` refuses then
@@ -232,7 +232,7 @@ def _fits(value: Any, kind: type) -> bool:
 
 
 def _type_of(param: Any) -> tuple[type, bool]:
-    """What a parameter takes, and whether it takes several."""
+    """The type of a parameter's value, and whether it takes several."""
     kind = param.type_descriptor.annotation
     many = bool(getattr(param, "multiple", False)) or param.nargs != 1
     inner = get_args(kind)

@@ -67,7 +67,7 @@ def emission(
 
 
 def _called(subnet: Path, found: Emission) -> list[str]:
-    """What the competitions of a split are called, in its order."""
+    """The names of a split's competitions, in its order."""
     from assay.scheme.subnet import read
     from assay.settle.emission import labels
 
@@ -142,7 +142,7 @@ def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableT
 
 
 def _blocks(found: Emission, called: list[str]) -> Iterator[RenderableType]:
-    """Which registries are older than another's; the uids are the same at both blocks, or they would not have been joined."""
+    """A note for each registry older than another's; the uids are the same at both blocks, or they would not have been joined."""
     from assay.cli.show import note
 
     blocks = {name: part.block for name, part in zip(called, found.competitions, strict=True) if part.block is not None}

@@ -1,4 +1,4 @@
-"""How the command line reports an error: one message on stderr and an exit code, never a traceback."""
+"""Errors on the command line: one message on stderr and an exit code, never a traceback."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[
 
 
 def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:
-    """What the folder has beside the numbers: judgements by the fallback model, attestation, trials."""
+    """Show what the folder has beside the numbers: judgements by the fallback model, attestation, trials."""
     from assay.cli.show import command, sentence, show
 
     kind = settlement.inputs.scheme.kind
@@ -250,7 +250,7 @@ def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> li
 
 
 def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
-    """What attests where a participant was judged: the digest of a document with the quote; or why there is none."""
+    """The attestation of the machine that judged a participant: the digest of a document with the quote; or why there is none."""
     from assay.judge.rubric.stored import JUDGEMENTS
     from assay.scheme.bounty import read_bounty
 
@@ -271,7 +271,7 @@ def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
 
 
 def judging_in_words(about: dict[str, Any]) -> Iterator[str]:
-    """What `judging` gives, in sentences."""
+    """The facts that `judging` gives, in sentences."""
     for judgement in about.get("fallback", ()):
         validator, model, why = (judgement[name] for name in ("validator", "model", "why"))
         yield f"The fallback model {model} made the judgement by {validator}, because {why}."

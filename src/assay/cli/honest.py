@@ -1,4 +1,4 @@
-"""What `assay scheme honest` and `assay scheme check` show: how often honest validators are left out by chance, and a liar is."""
+"""Tables of `assay scheme honest` and `assay scheme check`: how often honest validators are left out by chance, and liars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "VALIDATORS", "HonestQuestion", "document", "in_a_sentence", "summary", "tables"]
 
 TASKS, VALIDATORS = 80, 5
-"""Where there is no folder: a season of the seeds."""
+"""The season where there is no folder: that of the seeds."""
 SCHEMA = "assay.honest/1"
 Json = dict[str, Any]
 

@@ -27,7 +27,7 @@ app.command("epoch")(import_epoch)
 
 
 class Attempts(StrEnum):
-    """What attempt k of a task is."""
+    """The meaning of attempt k of a task."""
 
     auto = "auto"
     runs = "runs"
@@ -42,7 +42,7 @@ class Timeout(StrEnum):
 
 
 class CountAs(StrEnum):
-    """Whose rules of counting are used."""
+    """The rules of counting that are used."""
 
     scheme = "scheme"
     leaderboard = "leaderboard"

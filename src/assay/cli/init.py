@@ -268,7 +268,7 @@ def init(
 
 
 def _about(name: str, *, ranks: bool = False) -> str:
-    """What a file is for; in a ranking, where nobody has a stake, whoever judges is a run."""
+    """The purpose of a file; in a ranking, where nobody has a stake, whoever judges is a run."""
     return {
         "my-subnet.toml": "the competitions of the subnet and their shares",
         "scheme.toml": "the rules, each with what it does",

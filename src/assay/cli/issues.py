@@ -123,7 +123,7 @@ def _remark(issue: StoredIssue) -> str:
 
 
 def _counts(change: StoredChange) -> str:
-    """What a change counts in its epoch: "valid", "valid revoked, invalid", "nothing"."""
+    """The counts of a change in its epoch: "valid", "valid revoked, invalid", "nothing"."""
     parts = [f"{change.before} revoked"] if change.before in ("valid", "invalid") else []
     parts += [change.after] if change.after in ("valid", "invalid") else []
     return ", ".join(parts) or f"nothing ({change.after or 'undecided'})"

@@ -1,4 +1,4 @@
-"""What commands give beside tables: canonical JSON, CSV, files that are written completely or not at all, and a spinner."""
+"""Output beside tables: canonical JSON, CSV, files that are written completely or not at all, and a spinner."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def _change(old: str, new: str) -> str:
 
 
 LINES = 40
-"""How many attempts of each target are shown, the last ones."""
+"""The number of attempts of each target that are shown, the last ones."""
 
 
 def attempts(

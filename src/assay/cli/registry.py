@@ -94,7 +94,7 @@ def pull(
 
 
 def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """Where publish.toml is looked for, and the competitions' folders, each once, in the order given."""
+    """The folder of publish.toml, and the competitions' folders, each once, in the order given."""
     from assay.scheme import subnet
 
     named = [subnet.places(place) for place in places]

@@ -108,7 +108,7 @@ def check(
 
 
 def _by_chance(which: str, scheme: Scheme) -> dict[str, Any]:
-    """What the rule about outliers does to honest validators at this scheme's number of trials; nothing if it does nothing."""
+    """The effect of the rule about outliers on honest validators at this scheme's number of trials; nothing if there is none."""
     trials = scheme.kind.trials(scheme.score)
     if trials is None or scheme.consensus.outliers.method == "none" or scheme.score.scores_jointly():
         return {}
@@ -151,7 +151,7 @@ def honest(
 
 
 def _counts(which: str) -> tuple[int, int]:
-    """How many tasks and validators with stake the folder of a scheme has; those of the seeds where there is no folder."""
+    """The number of tasks and of validators with stake in a scheme's folder; those of the seeds where there is no folder."""
     from assay.cli.honest import TASKS, VALIDATORS
     from assay.errors import AssayError
     from assay.folder import csvs, registry
@@ -185,7 +185,7 @@ def schema() -> None:
 
 
 def _of_ledger(which: str, scheme: Scheme) -> Iterator[str]:
-    """What only the ledger beside a scheme shows: that the open epoch ends late. A ledger that does not answer shows nothing."""
+    """Warnings that need the ledger beside a scheme: the open epoch ends late. A ledger that does not answer gives none."""
     from datetime import UTC, datetime
 
     from assay.errors import AssayError

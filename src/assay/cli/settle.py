@@ -57,7 +57,7 @@ Archive = Annotated[str | None, typer.Option(metavar="PATTERN", help=_ARCHIVE)]
 
 @dataclass(frozen=True)
 class ClosingFlags:
-    """What the command line allows about closing an epoch that is not simply the next one with scores."""
+    """The flags that allow closing an epoch that is not simply the next one with scores."""
 
     skip: bool = False
     without_scores: bool = False

@@ -55,7 +55,7 @@ READABLE = 100
 GAP = 2
 """Spaces between columns: one of padding, one of the box."""
 _UNIT = re.compile(" (?!%)")
-"""Where a line may break: not between a number and its %."""
+"""The places where a line may break: not between a number and its %."""
 KEY, CROP, TEXT = 13, 8, 24
 """The least that a column of each kind shrinks to before another column is left out."""
 
@@ -132,7 +132,7 @@ def note(text: str) -> Text:
 
 
 def command(what: str, *words: str | Path) -> Text:
-    """What to type next, to be copied: never wrapped, and on a line of its own if it is long."""
+    """The command to type next, to be copied: never wrapped, and on a line of its own if it is long."""
     typed = shlex.join(map(str, words))
     apart = "\n  " if len(what) + 2 + len(typed) > min(console().width, READABLE) else " "
     return Text(f"{printable(what)}:{apart}{printable(typed)}", style="dim", no_wrap=True, overflow="ignore")
@@ -171,7 +171,7 @@ def first(columns: Iterable[Column], top: int, rows: int) -> list[Column]:
 
 
 def rest(top: int, rows: int) -> list[Text]:
-    """What to say of a table that was cut to its first rows; nothing if it was not."""
+    """A note on a table that was cut to its first rows; nothing if it was not."""
     return [note(f"The first {top} of {rows}. All of them: --top {rows}.")] if rows > top else []
 
 
@@ -185,7 +185,7 @@ class _Stage(Protocol):
 
 
 def stages(rows: Sequence[_Stage]) -> Table:
-    """What was checked, stage by stage; with a dash, what was not looked at.
+    """The stages that were checked, a row each; with a dash, those that were not looked at.
 
     A digest that does not fit is shortened in the middle; --json has the whole of it.
     """

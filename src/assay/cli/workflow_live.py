@@ -149,7 +149,7 @@ def _how(how: Json) -> str:
 
 
 SHOWN = 30
-"""How many steps the live display shows."""
+"""The number of steps that the live display shows."""
 _PER_SECOND = 8
 _SIGNS = {"waiting": "·", "going": "▸", "completed": "✓", "failed": "✗", "given-up": "–"}
 

@@ -269,11 +269,11 @@ class FileReport:
     refusals: int = 0
     """The cases among those passed that had to be refused."""
     shown: tuple[tuple[Any, Any], ...] = ()
-    """What was expected and what came, if a single case was run."""
+    """The expected and the actual output, if a single case was run."""
 
     @property
     def passed(self) -> int:
-        """How many cases passed; a failure beside the cases (an exit code, say) does not count here."""
+        """The number of cases that passed; a failure beside the cases (an exit code, say) does not count here."""
         return max(0, self.cases - self.unsupported - len(self.failures))
 
     def lines(self) -> list[str]:
@@ -295,12 +295,12 @@ class RunReport:
 
     @property
     def cases(self) -> int:
-        """How many cases there are."""
+        """The number of cases."""
         return sum(one.cases for one in self.files)
 
     @property
     def failed(self) -> int:
-        """How many failures there are."""
+        """The number of failures."""
         return sum(len(one.failures) for one in self.files)
 
     @property

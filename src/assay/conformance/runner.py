@@ -44,9 +44,9 @@ __all__ = [
 
 
 SECONDS = 60.0
-"""How long an answer may take."""
+"""The seconds that an answer may take."""
 ENDING = 10.0
-"""How long a process may take to end, once it has given its last answer or closed its output."""
+"""The seconds that a process may take to end, once it has given its last answer or closed its output."""
 ANSWER_BYTES = 16_000_000
 """The longest line that is read as an answer."""
 KEPT = 2_000
@@ -150,7 +150,7 @@ def command_words(command: str) -> list[str]:
 
 
 def answers(command: Sequence[str], kind: str, inputs: Sequence[str], seconds: float = SECONDS) -> Iterator[Any]:
-    """What a command answers to each input, or Failed; one Failed more if it does not end well; BadInput if it cannot run.
+    """The answer of a command to each input, or Failed; one Failed more if it does not end well; BadInput if it cannot run.
 
     inputs: JSON, each on one line, sent as it is.
     """
@@ -225,7 +225,7 @@ UNSUPPORTED = {"unsupported": True}
 
 
 def answer(kind: str, given: Any) -> Any:
-    """What Assay answers to the input of a case; raises BadInput or CannotSettle where it refuses, or the kind is unknown."""
+    """The answer of Assay to the input of a case; raises BadInput or CannotSettle where it refuses, or the kind is unknown."""
     found = KINDS.get(kind)
     if found is None:
         raise BadInput(f"there is no kind {str(kind)[:60]!r}", field="kind", hint=f"use one of {', '.join(KINDS)}")

@@ -109,7 +109,7 @@ def _settlement() -> Json:
 
 
 def _column(column: Field) -> Json:
-    """What a column of the settlement looks like."""
+    """The schema of a column of the settlement."""
     match column.holds:
         case Holds.WORD:
             schema: Json = {"enum": list(column.words)}
@@ -131,7 +131,7 @@ def _object(columns: Iterable[Field]) -> Json:
 
 
 def _work() -> list[Json]:
-    """What each kind says of its own work in a vote."""
+    """The schema of each kind's own work in a vote."""
     return [find(name).work_schema() for name in JUDGE_KINDS]
 
 

@@ -41,7 +41,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class Layout:
-    """What is the same in every line of a layout: the text before, between and after its holes."""
+    """The layout that lines share: the text before, between and after its holes."""
 
     quotes: int
     texts: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...]
@@ -238,7 +238,7 @@ class LineBlock(Texts):
         return self.data[self.begins[at] : self.ends[at]]
 
     def fits(self, layout: Layout, rows: Ints) -> tuple[Bools, list[tuple[Ints, Ints]]]:
-        """Which of some lines, all with as many quotes as it has, have the layout; begin and end of each of their holes."""
+        """The lines, all with as many quotes as it has, that have the layout, as a mask; begin and end of each of their holes."""
         if len(rows) == len(self) and layout.quotes * len(rows) == len(self.quotes):
             quotes = np.ascontiguousarray(self.quotes.reshape(len(rows), layout.quotes).T)
         else:

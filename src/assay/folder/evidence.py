@@ -67,7 +67,7 @@ class Gathered:
     records: list[Evidence] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     before: int = 0
-    """How many records were read before these."""
+    """The number of records that were read before these."""
 
     @property
     def highest(self) -> int | None:

@@ -45,7 +45,7 @@ _VALUE = re.compile(rb'"[^"\\]*"|true|false|-?[0-9]+(?![0-9.eE])')
 
 
 class _RecordFields:
-    """Which fields a record of the kind has, and how each is written."""
+    """The fields of a record of the kind, and how each is written."""
 
     def __init__(self, kind: Kind, rules: Any) -> None:
         self.kind = kind
@@ -55,7 +55,7 @@ class _RecordFields:
         self.needed = frozenset(column.name for column in self.columns if column.needed)
 
     def written(self, path: tuple[str, ...], value: bytes) -> str | None:
-        """How a value at a path is written in a right record; "" if nothing is kept of it; None if it may be wrong."""
+        """The form of a value at a path in a right record; "" if nothing is kept of it; None if it may be wrong."""
         name = ".".join(path)
         column = self.by_name.get(name) if len(path) > 1 or "." not in name else None
         how = "text" if value[:1] == b'"' else "boolean" if value in (b"true", b"false") else "number"

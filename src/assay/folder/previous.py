@@ -68,7 +68,7 @@ _Settlement = _model("settlement", SETTLEMENT, kind=(Literal["assay.settlement/1
 
 
 def read(path: Path) -> Previous:
-    """What the next epoch needs of the settlement in a JSON file. Raises BadInput as `previous_of`, and if it is not JSON."""
+    """The state that the next epoch needs of the settlement in a JSON file. Raises BadInput as `previous_of`, and for no JSON."""
     text = decode(load(path, SETTLEMENT_BYTES, hint="give the file that an earlier `assay settle --json` wrote"), path)
     try:
         return previous_of(strict.parse(text))
@@ -78,7 +78,7 @@ def read(path: Path) -> Previous:
 
 
 def previous_of(document: Any) -> Previous:
-    """What the next epoch needs of a settlement document.
+    """The state that the next epoch needs of a settlement document.
 
     Raises BadInput if it is not a settlement, has an unknown or missing field, or a wrong digest or clock. SPEC 6.
     """

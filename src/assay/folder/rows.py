@@ -71,7 +71,7 @@ class RowFiles:
                         first += len(batch)
 
     def count(self) -> int:
-        """How many rows there are; raises BadInput for a wrong file."""
+        """The number of rows; raises BadInput for a wrong file."""
         count = 0
         for path in self.paths:
             with _reading(path) as pq, pq.ParquetFile(path) as file:
@@ -102,7 +102,7 @@ class RowFiles:
                 raise BadInput("the column is missing", file=path, field=name, hint=hint)
 
     def _wrong(self, name: str, kind: Any) -> str:
-        """How the column must be written, if it is not; otherwise nothing."""
+        """The types that the column must have, if it has another; otherwise nothing."""
         import pyarrow.types as types
 
         form = self.fields[name].form if name in self.fields else "text"
@@ -426,7 +426,7 @@ def _is_notes(text: str) -> bool:
 
 
 def _json(text: str) -> tuple[bool, Any]:
-    """Whether a text is JSON, and its value."""
+    """Parse a text: return whether it is JSON, and its value."""
     try:
         return True, strict.parse(text)
     except BadInput:

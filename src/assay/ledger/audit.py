@@ -35,7 +35,7 @@ SIZE = 32
 
 @dataclass(frozen=True)
 class Audited:
-    """How much was checked."""
+    """The number of records, batches and conflicts that were checked."""
 
     records: int
     batches: int
@@ -237,7 +237,7 @@ def _check_batch(batch: StoredBatch, seqs: Sequence[int], digests: bytearray) ->
 
 
 def _check_flags(rows: Sequence[RecordRow], dropped: Collection[int]) -> int:
-    """How many of the records with the same 16 slot bytes are flagged: those that differ from the first one of their slot.
+    """The number of flagged records among those with the same 16 slot bytes: those that differ from the first one of their slot.
 
     They came in the order of their batches. Where epochs were imported, that is not the order of their seqs.
     """

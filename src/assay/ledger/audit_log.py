@@ -47,7 +47,7 @@ class SignedAudit:
 
     @property
     def predicate(self) -> dict[str, Any]:
-        """What the statement says; it does not follow from the evidence until `auditing.check_statement` has made it again."""
+        """The predicate of the statement; it follows from the evidence only when `auditing.check_statement` has made it again."""
         stated: dict[str, Any] = json.loads(self.payload)["predicate"]
         return stated
 

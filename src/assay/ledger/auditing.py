@@ -102,7 +102,7 @@ class AuditedEpoch:
     origin: str
     size: int
     witnessed: int | None
-    """When a quorum of the policy had cosigned the checkpoint, in seconds since 1970; None: without a policy."""
+    """The time at which a quorum of the policy had cosigned the checkpoint, in seconds since 1970; None: without a policy."""
     rules: AuditRules
     trials: tuple[ClaimedTrial, ...]
     plan: AuditPlan
@@ -111,7 +111,7 @@ class AuditedEpoch:
 
     @cached_property
     def clean(self) -> int | None:
-        """How many draws confirm, if every trial holds; None: all are judged again."""
+        """The number of draws that confirm, if every trial holds; None: all are judged again."""
         return clean_draws(self.plan)
 
     @property
@@ -221,7 +221,7 @@ def next_trials(epoch: AuditedEpoch, randomness: bytes, seen: Mapping[str, Seque
 def predicate_of(
     epoch: AuditedEpoch, randomness: AuditRandomness, seen: Mapping[str, Sequence[str]], software: Json | None = None
 ) -> Json:
-    """What the statement says: the draw, what was seen, the martingale, the verdict. Raises BadInput if the audit is not over."""
+    """The predicate of an audit: draw, what was seen, martingale, verdict. Raises BadInput if the audit is not over."""
     if next_trials(epoch, randomness.value, seen):
         raise BadInput("trials are still to be judged again, so the audit is not over", hint="run it again")
     audit, wrong = epoch.plan, _wrong(epoch, seen)

@@ -51,9 +51,9 @@ _FORMAT, _TIME = "assay.backup/1", "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2
 _ABOUT_BYTES = 1_000_000
 _PIECE = 1 << 20
 _CACHE_KIB = 4_096
-"""What a copy keeps of an SQLite database in memory: it reads everything, and nothing of that soon again."""
+"""The cache of an SQLite database during a copy, in KiB: everything is read once, and nothing of it soon again."""
 _ENDS = ("", "-wal", "-shm", "-journal")
-"""What follows the name of an SQLite database in the names of its files."""
+"""The endings of the names of an SQLite database's files."""
 _HELD = {"batches": int, "checkpoint": (check.WORD, None), "receipts": int, "records": int}
 _SHAPE = {"digest": check.DIGEST, "held": _HELD, "key": check.WORD, "schema": _FORMAT, "taken": _TIME}
 _BROKEN = (
@@ -66,13 +66,13 @@ _BROKEN = (
     NotImplementedError,
     RuntimeError,
 )
-"""What `zipfile` raises for a file that is not an archive, or is damaged, in any compression."""
+"""The exceptions of `zipfile` for a file that is not an archive, or is damaged, in any compression."""
 _ANOTHER = "use another backup: this one is damaged, or was changed"
 
 
 @dataclass(frozen=True)
 class Held:
-    """How much a database holds; checkpoint: the one in its last receipt, None before anything is settled."""
+    """The amount that a database holds; checkpoint: the one in its last receipt, None before anything is settled."""
 
     records: int
     batches: int
@@ -146,9 +146,9 @@ def restore(place: Path, file: Path, *, now: str, older: bool = False, beside: M
 
 @dataclass(frozen=True)
 class LedgerCopy:
-    """What was copied: each table's rows and digest, one digest over all (`store.copying`), and the log as the copy has it.
+    """The copy of a ledger: each table's rows and digest, one digest over all (`store.copying`), and the log as the copy has it.
 
-    log: how many receipts the last checkpoint covers, and its root; the log's tiles have the same root.
+    log: the number of receipts that the last checkpoint covers, and its root; the log's tiles have the same root.
     """
 
     source: str

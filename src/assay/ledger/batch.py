@@ -98,12 +98,12 @@ _FORMS = {
     "nanos": rb'"(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?"',
     "instant": rb'"[0-9T:-]{19}(?:\.(?!000000)[0-9]{6})?Z"',
 }
-"""How a field is written in canonical JSON, where it was read already; the others are texts without an escape."""
+"""The pattern of a field in canonical JSON, where it was read already; the others are texts without an escape."""
 
 
 @cache
 def _canonical_line(kind: str) -> re.Pattern[bytes] | None:
-    """What the canonical line of a record looks like that `records_on` has read: every field, in order, in its one spelling.
+    """The pattern of the canonical line of a record that `records_on` has read: every field, in order, in its one spelling.
 
     None for a kind that is not read as arrays, or holds JSON of others.
     """
@@ -164,7 +164,7 @@ _SHAPE_1 = _SHAPE | {"predicateType": re.escape(FIRST), "predicate": _PREDICATE}
 
 @dataclass(frozen=True)
 class BatchStatement:
-    """What a validator signs: log, competition, epoch, kind, task set, submissions, the count and root of the records.
+    """The statement that a validator signs: log, competition, epoch, kind, task set, submissions, the records' count and root.
 
     origin: the log's; None if the evidence is for no log, and no ledger accepts it. Version 1 names none.
     """

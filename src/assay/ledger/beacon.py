@@ -26,7 +26,7 @@ PUBLIC = (
     "0d1fec758c921cc22b0e17e63aaf4bcb5ed66304de9cf809bd274ca73bab4af5a6e9c76a4bc09e76eae8991ef5ece45a"
 )
 GENESIS, PERIOD = 1_692_803_367, 3
-"""When round 1 came, in seconds since 1970, and the seconds between two rounds."""
+"""The time of round 1, in seconds since 1970, and the seconds between two rounds."""
 TAG = b"BLS_SIG_BLS12381G1_XMD:SHA-256_SSWU_RO_NUL_"
 ADDRESSES = ("https://api.drand.sh", "https://drand.cloudflare.com")
 ANSWER_BYTES = 4096
@@ -52,7 +52,7 @@ def round_after(time: int) -> int:
 
 
 def time_of_round(number: int) -> int:
-    """When a round comes, in seconds since 1970."""
+    """The time at which a round comes, in seconds since 1970."""
     return GENESIS + (number - 1) * PERIOD
 
 

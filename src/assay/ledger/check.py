@@ -136,7 +136,7 @@ class Key(Protocol):
 
     @property
     def id(self) -> str:
-        """What names it: `ed25519:` and 64 hex digits."""
+        """The name of the key: its kind and 64 hex digits, as `ed25519:…`."""
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Whether this key made this signature of this message."""

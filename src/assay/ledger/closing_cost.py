@@ -75,7 +75,7 @@ def unjudged(settlement: Settlement) -> list[str]:
 
 @dataclass(frozen=True)
 class Closing:
-    """What closing an epoch costs, beside its settlement."""
+    """The cost of closing an epoch, beside its settlement."""
 
     settlement: Settlement
     passed: range
@@ -142,7 +142,7 @@ class Closing:
             yield "Every validator has reported."
 
     def _decay(self) -> Iterator[str]:
-        """How much more burns than in the next epoch, and whose decay continues."""
+        """Sentences on the burn and the decay: how much more burns than in the next epoch, and whose decay continues."""
         before = self.instead
         if before is None or self.settlement.allotment is None:
             return

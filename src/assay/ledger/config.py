@@ -67,7 +67,7 @@ class _LedgerFile(Section):
 
 @dataclass(frozen=True)
 class Config:
-    """What ledger.toml says. Relative paths are the folder's; `name` is the file's."""
+    """The fields of ledger.toml. Relative paths are the folder's; `name` is the file's."""
 
     folder: Path
     origin: str
@@ -129,7 +129,7 @@ def read(place: Path) -> Config:
 
 
 def load(path: Path) -> Config:
-    """What a ledger.toml says, whatever it is called; raises BadInput, with the line, if it cannot be read or is wrong."""
+    """The fields of a ledger.toml, whatever it is called; raises BadInput, with the line, if it cannot be read or is wrong."""
     content, source = read_toml(path)
     fields = validate(_LedgerFile, content, file=path, source=source)
     if LogKey.parse(fields.key).name != fields.origin:

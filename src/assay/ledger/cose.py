@@ -77,7 +77,7 @@ def _stated(checkpoint: bytes, ledger: Ledger) -> tuple[int, bytes] | None:
 
 
 def _headers(ledger: Ledger, statement: bytes) -> dict[int, Any]:
-    """What is signed beside a payload: the algorithm, the log's public key, and of whom and what it is (CWT claims, RFC 9597)."""
+    """The headers signed beside a payload: algorithm, the log's public key, and of whom and what it is (CWT claims, RFC 9597)."""
     subject = json.loads(statement)["subject"][0]["name"]
     return {ALG: EDDSA, KID: str(ledger.key).encode(), CWT_CLAIMS: {ISSUER: ledger.key.name, SUBJECT: subject}}
 

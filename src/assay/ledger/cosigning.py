@@ -89,7 +89,7 @@ class WitnessKey:
         return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.raw).digest()[:4]
 
     def time_of(self, signature: bytes, text: str) -> int | None:
-        """When this witness cosigned the text of a checkpoint, in seconds since 1970; None if the cosignature is wrong.
+        """The time of this witness's cosignature on a checkpoint's text, in seconds since 1970; None if the cosignature is wrong.
 
         Raises CheckError for ML-DSA-44 where the installed `cryptography` cannot check it.
         """
@@ -217,10 +217,10 @@ class PolicyWitness:
 
 @dataclass(frozen=True)
 class Policy:
-    """Which logs are known, which witnesses, and which of them must have cosigned.
+    """A policy: the logs that are known, the witnesses, and which of them must have cosigned.
 
-    witnesses: by the name that the file gives them. groups: name → how many of which members. quorum: the name of a witness or a
-    group, or "none".
+    witnesses: by the name that the file gives them. groups: name → the least number of members, and the members. quorum: the
+    name of a witness or a group, or "none".
     """
 
     logs: tuple[LogKey, ...]
@@ -353,7 +353,7 @@ class _PolicyReader:
 
 @dataclass(frozen=True)
 class Witnessed:
-    """Which witnesses cosigned a checkpoint, by their names in the policy, and when: seconds since 1970."""
+    """The witnesses that cosigned a checkpoint, by their names in the policy, with the times: seconds since 1970."""
 
     checkpoint: Checkpoint
     times: Mapping[str, int]
@@ -365,7 +365,7 @@ class Witnessed:
 
 
 def check_policy(policy: Policy, note: bytes, key: LogKey) -> Witnessed:
-    """Who witnessed a checkpoint that `key` signed; raises CheckError unless the policy names the log, and they are a quorum."""
+    """The witnesses of a checkpoint that `key` signed; CheckError unless the policy names the log, and they are a quorum."""
     if policy.logs and all((log.raw, log.name) != (key.raw, key.name) for log in policy.logs):
         raise CheckError(STAGE, "the policy does not name this log", ", ".join(map(str, policy.logs)), str(key))
     checkpoint = check.check_checkpoint(note, [key], STAGE)

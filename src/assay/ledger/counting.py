@@ -104,9 +104,9 @@ class BatchVerdicts:
         return self._judged[number]
 
     def why(self, stored: StoredBatch) -> str:
-        """Why a batch that came after the last signed verdict does not count; "" if it does.
+        """The reason that a batch after the last signed verdict does not count; "" if it does.
 
-        That the same batch is there twice is not looked for here.
+        A batch that is there twice is not looked for here.
         """
         try:
             wrong = self._wrong(stored)
@@ -179,7 +179,7 @@ class CountedView(View):
         self.digests, self.before = good.keys(), before
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
-        """How many records of these epochs count."""
+        """The number of records of these epochs that count."""
         if not self.aside:
             return super().count(first_epoch, last_epoch)
         return sum(last - first + 1 for first, last in self._ranges(first_epoch, last_epoch))
@@ -256,7 +256,7 @@ class CountedView(View):
 
 
 def _unlike(view: View, stored: StoredBatch, statement: BatchStatement) -> str:
-    """How the rows of a batch differ from what its validator signed; "" if they do not. Raises BadInput.
+    """The difference between the rows of a batch and what its validator signed; "" if there is none. Raises BadInput.
 
     The rows are put together as the file that the batch came as, and that file is read as the intake reads it.
     """
@@ -290,7 +290,7 @@ def is_plain(words: str) -> str:
 
 
 def check_row(stored: StoredBatch) -> BatchStatement:
-    """What a batch's envelope states; raises Damaged if the row differs from it."""
+    """The statement of a batch's envelope; raises Damaged if the row differs from it."""
     name = f"batch {stored.id}"
     if type(stored.envelope) is not bytes:
         raise Damaged(f"the form of {name} was changed", hint=RESTORE)

@@ -69,7 +69,7 @@ class ParquetField(NamedTuple):
     """integer, boolean, string; or json: anything else, as its canonical JSON."""
     needed: bool
     default: str | None
-    """What an empty cell says, as canonical JSON; None: the field is left out."""
+    """The value of an empty cell, as canonical JSON; None: the field is left out."""
 
 
 @cache
@@ -181,7 +181,7 @@ def _written_apart(bodies: Sequence[bytes], seqs: list[int], kind: str, path: Pa
 
 
 def parquet_rows(path: Path) -> int:
-    """How many records a Parquet file has by its footer; raises BadInput for another file."""
+    """The number of records in a Parquet file by its footer; raises BadInput for another file."""
     with _opened(path) as file:
         count: int = file.metadata.num_rows
         return count

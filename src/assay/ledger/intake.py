@@ -76,7 +76,7 @@ def give_up_batch(path: Path, batches: Collection[str]) -> None:
 
 
 def missing_batches(path: Path, batches: Container[str]) -> tuple[int, list[tuple[int, AcknowledgedRow]]]:
-    """How many batches were acknowledged and not given up, and the lines (from 1) of those that are not among `batches`.
+    """The number of batches acknowledged and not given up, and the lines (from 1) of those that are not among `batches`.
 
     Without a file, none were. Raises BadInput for a line that is not as it was written.
     """
@@ -91,7 +91,7 @@ def check_acknowledged(
     aside: Mapping[str, str] = {},
     came_later: Callable[[str], bool] = lambda _: False,
 ) -> int:
-    """How many batches were acknowledged and not given up; all of them must be among `batches`. 0 without a file.
+    """The number of batches acknowledged and not given up; all of them must be among `batches`. 0 without a file.
 
     aside: batch → why it does not count. came_later: whether a batch that is missing came after `batches` were read.
     Raises Damaged, which names the first batch that is missing or does not count, and BadInput for a line that is not as it was
@@ -185,7 +185,7 @@ def _row_digest(before: str, row: AcknowledgedRow) -> str:
 
 @dataclass(frozen=True)
 class IntakeRules:
-    """Which evidence a ledger accepts: its competition, kind and task set (None: any), by whom, about whom.
+    """The rules that a ledger accepts evidence by: its competition, kind and task set (None: any), by whom, about whom.
 
     answers: the file in which acknowledged batches are noted; None: they are not.
     """

@@ -1,4 +1,4 @@
-"""Who judges what, where several machines judge for one validator and share a ledger: a lease for each cell.
+"""Leases of cells, for several machines that judge for one validator and share a ledger.
 
     claim ─▶ ours ─▶ judged ─▶ signed ─▶ in the ledger ─▶ the lease goes
              held: another driver has it, and is alive    done: the ledger has its record
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 def patiently(ask: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """What `ask` returns; while the database does not answer, it is called again for so many seconds. Raises what it raises."""
+    """The result of `ask`; while the database does not answer, it is called again for so many seconds. Raises what it raises."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -77,7 +77,7 @@ class CellLeases:
         self._engine = make_engine(self._place, create=True)
         self._mine: set[str] = set()
         self._theirs: set[str] = set()
-        """What other drivers had at the last look."""
+        """The cells that other drivers had at the last look."""
         self._done: set[str] = set()
         self._last_batch = 0
         self._renewed = time.monotonic()

@@ -165,7 +165,7 @@ SHOWN, WAITING = "checkpoint", "signed"
 """The files of the checkpoint that everybody is shown, and of a newer one that waits for witnesses."""
 _ROOM = "check its place, its permissions and the free space"
 KEPT = 64
-"""How many checked tiles stay in memory."""
+"""The number of checked tiles that stay in memory."""
 _ABSENT = (
     "only the machine that settles has it; if it should be here, move ledger.toml away and run `assay ledger init` again with the"
     " same names"
@@ -272,7 +272,7 @@ class Log:
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self.checkpoint.size
 
     def check_end(self) -> None:

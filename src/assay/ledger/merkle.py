@@ -42,7 +42,7 @@ def _paired(level: Sequence[bytes]) -> list[bytes]:
 
 
 class Frontier:
-    """What remains of a tree so that leaves can be added to it: the roots of its largest whole subtrees, from left to right."""
+    """The part of a tree that leaves can be added to: the roots of its largest whole subtrees, from left to right."""
 
     def __init__(self, count: int = 0, hashes: Sequence[bytes] = ()) -> None:
         self.count, self.hashes = count, list(hashes)
@@ -137,7 +137,7 @@ class Tree:
 
     @property
     def size(self) -> int:
-        """How many leaves there are."""
+        """The number of leaves."""
         return len(self.levels[0])
 
     def node(self, level: int, index: int) -> bytes:

@@ -93,9 +93,9 @@ class Draft:
     counted: CountedView
     """The snapshot that it was computed from, now closed: the batches set aside, and what the log's key will sign of it."""
     closing: Closing
-    """What it costs to close the epoch."""
+    """The cost of closing the epoch."""
     standing: StandingEvidence | None
-    """What the receipt will store for the next epoch."""
+    """The standing that the receipt will store for the next epoch."""
 
 
 def settle(
@@ -196,7 +196,7 @@ def newest(ledger: Ledger) -> int | None:
 
 
 def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
-    """What `settle` would store, nothing written; or the epoch, if it was settled before. Raises as `settle` does.
+    """The result that `settle` would store, nothing written; or the epoch, if it was settled before. Raises as `settle` does.
 
     Skipped epochs and missing scores are not refused here: `closing` has them.
     """
@@ -236,7 +236,7 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
 
 
 def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closing:
-    """What it costs to close the epoch of a settlement."""
+    """The cost of closing the epoch of a settlement."""
     epoch, following, last = settlement.epoch, next_epoch(view), view.last_receipt()
     first = 0 if last is None else last.epoch + 1
     passed = range(epoch if following is None else following, epoch)
@@ -342,7 +342,7 @@ def _check_closed(view: CountedView) -> None:
 
 
 def check_answered(ledger: Ledger, view: CountedView) -> int:
-    """How many batches were acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
+    """The number of batches acknowledged here, all of which count; raises Damaged for one that does not, and BadInput."""
     why = {aside.batch.digest: aside.why for aside in view.aside}
 
     def came_later(batch: str) -> bool:
@@ -465,7 +465,7 @@ def _inputs(place: Path, view: View, epoch: int) -> Json:
 
 
 def _seen(view: View, epoch: int) -> tuple[object, ...]:
-    """What a settlement of this epoch depends on: it must not change between computing and storing."""
+    """The state that a settlement of this epoch depends on: it must not change between computing and storing."""
     last = view.last_receipt()
     return (None if last is None else last.digest, view.last_batch(epoch), view.submissions(epoch))
 

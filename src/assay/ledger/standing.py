@@ -83,7 +83,7 @@ def about_of(shared: bool, submission: str, participant: str) -> str:
 
 @dataclass
 class AboutRow:
-    """What follows from the records about one submission or participant, in order of acceptance."""
+    """The sums and bounds that follow from the records about one submission or participant, in order of acceptance."""
 
     bound: Frontier = field(default_factory=Frontier)
     last: int = 0
@@ -115,7 +115,7 @@ class AboutRow:
 
 @dataclass(frozen=True)
 class Scope:
-    """Which records bear on a settlement, and how they are counted."""
+    """The scope of a settlement: the records that bear on it, and how they are counted."""
 
     inputs: Inputs
     authors: frozenset[str]
@@ -138,7 +138,7 @@ class Scope:
 
     @cached_property
     def validators(self) -> frozenset[str]:
-        """Those in the registry."""
+        """The validators in the registry."""
         return frozenset(validator.key for validator in self.inputs.validators)
 
     @cached_property
@@ -166,7 +166,7 @@ class Scope:
         return value["kind"] == self.kind.name and value["validator"] in self.validators
 
     def key(self, value: Json) -> tuple[object, ...]:
-        """What only one record about the same may have."""
+        """The key of a record: no two that count have the same one."""
         return (value["validator"], *(value[name] for name in self.kind.record.parts))
 
     def slot(self, value: Json) -> bytes:
@@ -184,7 +184,7 @@ class Scope:
 
 
 class StandingEvidence:
-    """What counts in the settlement of one epoch, as rows: see the module. Raises StoreError."""
+    """The evidence that counts in the settlement of one epoch, as rows: see the module. Raises StoreError."""
 
     def __init__(self, scope: Scope, epoch: int, closed: int, rows: dict[str, AboutRow], spoilt: set[tuple[Any, ...]]) -> None:
         self.scope, self.epoch, self.closed = scope, epoch, closed
@@ -288,7 +288,7 @@ class StandingEvidence:
             row.kept, row.new = ranges_of(seqs), []
 
     def source(self, view: View) -> EvidenceSource:
-        """What the settlement reads instead of all records."""
+        """The source that the settlement reads instead of all records."""
         if self.scope.tallied:
             return lambda _: self._scored()
         kept = ((row.seq, row.body) for row in runs.of_seqs(view, self._ranges()))
@@ -380,14 +380,14 @@ def behind(view: CountedView, scope: Scope, about: str, epoch: int) -> Iterator[
 
 
 def scope_of(view: CountedView, document: Mapping[str, Any], epoch: int) -> Scope:
-    """What bears on the settlement of an epoch; document: of its inputs. Raises BadInput."""
+    """The scope of an epoch's settlement; document: of its inputs. Raises BadInput."""
     inputs = eligible.settled_from(document, epoch=epoch, evidence=lambda _: Gathered(), previous=None)
     registered = {validator.key for validator in inputs.validators}
     return Scope(inputs, frozenset(runs.authors(view, epoch) & registered))
 
 
 def find(view: CountedView, document: Mapping[str, Any], epoch: int) -> StandingEvidence | None:
-    """What counts in the settlement of an epoch by the stored rows and what came since; document: of its inputs.
+    """The evidence that counts in the settlement of an epoch by the stored rows and what came since; document: of its inputs.
 
     None if it must be found in all records: there are few, or the rules or the epoch need it. Raises BadInput, StoreError, and
     Damaged for rows that the log's key did not sign.
@@ -430,7 +430,7 @@ def _stored(view: CountedView, scope: Scope) -> StandingEvidence | None:
 
 
 def _current(view: CountedView) -> tuple[Json, dict[str, bytes]] | None:
-    """What is signed about the rows, and the rows; None if there are none, or if they are not of the last receipt."""
+    """The signed statement about the rows, and the rows; None if there are none, or if they are not of the last receipt."""
     documents, last = runs.standing_rows(view), view.last_receipt()
     if not documents or last is None:
         return None
@@ -439,7 +439,7 @@ def _current(view: CountedView) -> tuple[Json, dict[str, bytes]] | None:
 
 
 def _predicate(documents: Mapping[str, bytes], key: LogKey) -> Json:
-    """What the log's key signed about the rows; raises Damaged unless these are the rows."""
+    """The statement about the rows that the log's key signed; raises Damaged unless these are the rows."""
     what = "the stored standing of its evidence is not what the log's key signed"
     try:
         parsed = check.Envelope.parse(check.parse_json(documents[SIGNED], "batch"), "batch")

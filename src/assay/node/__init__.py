@@ -1,4 +1,4 @@
-"""What validators and operators leave running.
+"""The nodes that validators and operators leave running.
 
     pull  ─▶  rules, registry, tasks, submissions   ─▶  assay run  ─▶  evidence/  ─▶  push  ─▶  the service's ledger
 
@@ -54,7 +54,7 @@ def is_signed(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node judges. settings: what the judge of a kind gets of the options that only this kind has.
+    """The options that a node judges with. settings: what the judge of a kind gets of the options that only this kind has.
 
     engine: opens the engine that judges, for the time of one round; None in it is this machine.
     take_over: work although another node works with the same key; that one is told to stop.

@@ -1,4 +1,4 @@
-"""Which alarms stand at a node: pure functions from facts to alarms, each with what is wrong and what to do.
+"""The alarms that stand at a node: pure functions from facts to alarms, each with what is wrong and what to do.
 
 An alarm is there as long as its facts are, and goes away with them. What a validator's node notes in its status is all there is
 to know of it; an operator's node looks at the season as well (`SeasonFacts`). SPEC 3 says what a quorum is.
@@ -91,10 +91,10 @@ class Unjudged:
 
 @dataclass(frozen=True)
 class SeasonFacts:
-    """What the service and the ledger know of the open epoch.
+    """The facts that the service and the ledger have about the open epoch.
 
-    since: when the service began to listen. min_validators, min_stake (in nanos of the whole): what a quorum needs. unjudged:
-    only while there is evidence of other submissions. wrong: why this could not be read; then the rest is empty.
+    since: the time at which the service began to listen. min_validators, min_stake (in nanos of the whole): of a quorum.
+    unjudged: only while there is evidence of other submissions. wrong: why this could not be read; then the rest is empty.
     """
 
     epoch: int
@@ -175,7 +175,7 @@ def of_operator(
 
 
 def _of_parts(content: Mapping[str, Any]) -> Iterator[Alarm]:
-    """What of an operator's node does not stay up, and the clock that it goes by."""
+    """Alarms for the parts of an operator's node that do not stay up, and for the clock that it goes by."""
     for name, how in sorted((content.get("down") or {}).items()):
         yield Alarm("part-down", f"{name} {how}", "it is restarted by itself; the node's output says why it ended", name)
     jumped = content.get("jumped")
@@ -195,7 +195,7 @@ def _of_witnesses(content: Mapping[str, Any]) -> Iterator[Alarm]:
 
 
 def _of_targets(content: Mapping[str, Any], targets: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[Alarm]:
-    """What the watches have as alarms; and a watch that has not looked for long."""
+    """The alarms that the watches have; and a watch that has not looked for long."""
     for target in targets:
         name = str(target.get("target"))
         for row in target.get("alarms") or ():
@@ -205,7 +205,7 @@ def _of_targets(content: Mapping[str, Any], targets: Sequence[Mapping[str, Any]]
             yield Alarm("target-silent", what, "the chain's node may not answer; restart this node if it lasts", name)
 
 
-# What both have
+# Alarms of both roles
 
 
 def _of_process(folder: Path, content: Mapping[str, Any], now: datetime, *, working: bool) -> Iterator[Alarm]:
@@ -286,13 +286,13 @@ def _of_season(facts: SeasonFacts, now: datetime) -> Iterator[Alarm]:
 
 
 def _unserved(facts: SeasonFacts, now: datetime) -> str:
-    """What is likelier than that all validators are late at one time."""
+    """A hint that the service is at fault, which is likelier than that all validators are late at one time; "" otherwise."""
     silent = all(now - (row.heard or facts.since) > SILENT for row in facts.validators)
     return "; nobody is heard of, so look at the service first" if silent and len(facts.validators) > 1 else ""
 
 
 def _quorum(facts: SeasonFacts, heard: Sequence[ValidatorFacts], total: int) -> Iterator[Alarm]:
-    """Whether those who were heard of lately could agree on a score."""
+    """An alarm if the validators heard of lately could not agree on a score."""
     least = -(-facts.min_stake * total // NANO)
     stake = sum(row.stake for row in heard)
     short = []

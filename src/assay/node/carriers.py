@@ -36,7 +36,7 @@ class Carrier(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages: its option."""
+        """The carrier's name in messages: its option."""
 
     def carry(self, document: dict[str, Any]) -> str:
         """Tell an alarm; returns why that failed, or "" if it was taken."""

@@ -89,7 +89,7 @@ class Child:
             time.sleep(0.02)
 
     def _carry_out(self, follows: int) -> None:
-        """What the process does; it does not return."""
+        """Do the work of the process; it does not return."""
         code = TROUBLE
         try:
             os.setpgid(0, 0)  # Ctrl-C goes to the node, which tells its children

@@ -50,9 +50,9 @@ _PULLED = 20
 
 @dataclass(frozen=True)
 class Due:
-    """When something is to be closed next, by the time of this machine: seconds since 1970; None: only by hand.
+    """The time of the next close, by the clock of this machine: seconds since 1970; None: only by hand.
 
-    head: the newest final block when that was looked, with the time, where a chain's blocks are counted.
+    head: the newest final block at that look, with the time, where a chain's blocks are counted.
     """
 
     at: float | None
@@ -72,11 +72,11 @@ class _Season:
     signer: PrivateKey
     end: EpochEnd | None = None
     seen: object = None
-    """What the last draft was made of; if it is the same, it need not be made again."""
+    """The state that the last draft was made of; if it is the same, it need not be made again."""
     waits: str = ""
-    """Why it was not closed at the last look."""
+    """The reason that it was not closed at the last look."""
     noted: object = None
-    """What its status says."""
+    """The content of its status."""
     _ledger: Ledger | None = None
     _scheme: tuple[object, Scheme] | None = None
 
@@ -134,7 +134,7 @@ class Closer:
     catch_up: bool = False
     """Whether several epochs may be closed at once by a clock that never closed one here."""
     since: float = 0.0
-    """When the node began, seconds since 1970: after a time away, validators have the grace time once more from then on."""
+    """The time at which the node began, in seconds since 1970: after a time away, the grace time counts again from then on."""
 
     def __post_init__(self) -> None:
         self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
@@ -172,7 +172,7 @@ class Closer:
             if self._registry is not None:
                 self._registry.close()
 
-    # When
+    # The times of closing
 
     def _ended(self) -> tuple[list[_Season], AssayError | None]:
         """The competitions whose open epoch has ended, with registries of the block at which it did; and the first error."""
@@ -263,7 +263,7 @@ class Closer:
         return self.clock() if end.unit == "time" or head is None else head
 
     def _end(self, season: _Season) -> EpochEnd | None:
-        """When the open epoch of a competition ends; None if somebody closes it by hand."""
+        """The end of a competition's open epoch; None if somebody closes it by hand."""
         clock = season.scheme.epoch
         if clock is None:
             return None
@@ -286,7 +286,7 @@ class Closer:
         return block
 
     def _due(self) -> Due:
-        """When the next epoch ends; for blocks, when they will have passed if each takes its time."""
+        """The time when the next epoch ends; for blocks, when they will have passed if each takes its time."""
         ends = [(season.end, season.takes_until) for season in self._seasons if season.end is not None]
         if not ends:
             return Due(None)
@@ -307,7 +307,7 @@ class Closer:
     # Closing
 
     def _close_each(self, ended: Sequence[_Season], wrong: AssayError | None) -> tuple[bool, bool, AssayError | None]:
-        """Whether any was closed, whether any waits, and the first error: one that cannot be settled holds up no other."""
+        """Close each ended epoch; say whether any was closed, whether any waits, and the first error, which holds up no other."""
         closed = waits = False
         for season in ended:
             try:
@@ -423,7 +423,7 @@ class Closer:
             bundle.export(ledger, epoch, place / f"epoch-{epoch}")
             self._tell(folder, f"exported epoch {epoch} to {place / f'epoch-{epoch}'}")
 
-    # What is told
+    # Messages
 
     def _tell(self, folder: Path, what: str) -> None:
         self.tell(f"{folder.name}: {what}" if len(self.folders) > 1 else what)
@@ -439,7 +439,7 @@ class Closer:
 
 @dataclass(frozen=True)
 class _Why:
-    """Why an epoch that has ended is not closed. held: time alone does not change it."""
+    """The reason that an epoch which has ended is not closed. held: time alone does not change it."""
 
     what: str
     hint: str = ""
@@ -447,7 +447,7 @@ class _Why:
 
 
 def _wait(drafted: settling.Draft, *, over: bool) -> _Why | None:
-    """Whom an epoch waits for in its grace time; None if it need not, or if that is over."""
+    """The validators that an epoch waits for in its grace time; None if it need not, or if that is over."""
     if over:
         return None
     settlement = drafted.settlement
@@ -469,7 +469,7 @@ def _judged_now(settlement: Settlement, missing: Sequence[str]) -> list[str]:
 
 
 def _held(drafted: settling.Draft) -> _Why | None:
-    """Why an epoch is not closed although its time is over; None if it may be."""
+    """The reason that an epoch is not closed although its time is over; None if it may be."""
     clock = drafted.settlement.inputs.scheme.epoch
     if drafted.closing.scored or (clock is not None and clock.empty == "burn"):
         return None
@@ -479,13 +479,13 @@ def _held(drafted: settling.Draft) -> _Why | None:
 
 
 def _stamps(folder: Path) -> tuple[object, ...]:
-    """What changes when a table of a folder does."""
+    """The stamps of a folder's tables: they change when a table does."""
     files = [*sorted(folder.glob("*.csv")), folder / "scheme.toml", folder / "tasks.txt"]
     return tuple((file.name, _stamp(file)) for file in files)
 
 
 def _stamp(file: Path) -> object:
-    """What changes when a file does; None if it is not there."""
+    """The stamp of a file: it changes when the file does; None if it is not there."""
     with suppress(OSError):
         state = file.stat()
         return state.st_mtime_ns, state.st_size, state.st_ino

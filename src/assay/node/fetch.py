@@ -59,7 +59,7 @@ class PullResult:
     tables: tuple[str, ...] = ()
     """Files of rules and registry that changed."""
     tasks: int = 0
-    """How many tasks the new task set has; 0: it is the one that was here."""
+    """The number of tasks in the new task set; 0: it is the one that was here."""
     submissions: tuple[str, ...] = ()
     """Participants whose submissions were fetched."""
     absent: Mapping[str, str] = field(default_factory=dict)

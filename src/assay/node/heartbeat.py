@@ -57,7 +57,7 @@ def beat(client: Client, folder: Path, judging: Sequence[Mapping[str, Any]] = ()
 
 
 def _troubles(folder: Path) -> list[dict[str, str]]:
-    """What stands at this node, as the service takes it to the operator."""
+    """The alarms that stand at this node, as the service takes them to the operator."""
     rows = [alarm for alarm, _ in status.look(folder).alarms if alarm.code != "not-running"]
     return [{"code": alarm.code, "what": printable(alarm.sentence)[:_CHARACTERS]} for alarm in rows[:_TROUBLES]]
 

@@ -47,12 +47,12 @@ _DIES = 5.0
 FIRST_PAUSE = 10.0
 """Seconds until a carrier that failed is tried again, the first time."""
 QUEUE = 200
-"""What is still to be told, at most; the oldest is forgotten."""
+"""The most alarms that may still be to be told; the oldest is forgotten."""
 
 
 @dataclass(frozen=True)
 class Telling:
-    """Where a node shows and tells what is wrong. page, metrics: None is `status.html` and `status.prom` in DIR/node."""
+    """The places where a node shows and tells its alarms. page, metrics: None is `status.html` and `status.prom` in DIR/node."""
 
     carriers: tuple[Carrier, ...] = ()
     page: Path | None = None
@@ -197,7 +197,7 @@ class Herald:
         return changed
 
     def _document(self, row: Json) -> Json:
-        """What a carrier gets. text, content: one sentence, in the fields that chat services show."""
+        """The document that a carrier gets. text, content: one sentence, in the fields that chat services show."""
         role = str(status.content_of(self.folder).get("role", "validator"))
         alarm: Json = row["alarm"]
         began = row["event"] == "began"

@@ -56,7 +56,7 @@ _PORT_SECONDS = 10
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """What an operator's node does.
+    """The options of an operator's node.
 
     place: a competition's folder or a subnet file. service: None if another process serves. registry: the target of publish.toml
     from which registries are pulled. targets: those that are published to. export: the folder for settled epochs.
@@ -80,7 +80,7 @@ class _NodePart:
         self.refused = False
         """Whether it ended at once at its first start, since it cannot run as it was asked to."""
         self.ended = ""
-        """How it ended, until it has run for a minute again."""
+        """The end that it came to, until it has run for a minute again."""
 
     def look(self) -> None:
         """See whether it ended, and begin it if it is time."""
@@ -107,7 +107,7 @@ class _NodePart:
 
 
 def _heralds(folders: Sequence[Path], telling: Telling, tell: Tell) -> Iterator[Herald]:
-    """Who tells what is wrong in each folder; what all have in common is told of the first."""
+    """The heralds of the folders, which tell what is wrong in each; what all have in common is told of the first."""
     for number, folder in enumerate(folders):
         own = telling if not number else Telling(telling.carriers)
         yield Herald(folder, own, tell, whole=not number)
@@ -132,7 +132,7 @@ class Operator:
         self.port = 0
         """The port of the service, when it listens."""
         self._next = 0.0
-        """When the clock is begun next, by the time of day."""
+        """The next begin of the clock, by the time of day."""
         self._failed = 0
         self._trouble: dict[str, Any] | None = None
 
@@ -218,7 +218,7 @@ class Operator:
             self._note(**self._shown())
 
     def _shown(self) -> dict[str, Any]:
-        """What the status says of the node's parts, and of this machine's clock."""
+        """The state of the node's parts, and of this machine's clock, for the status."""
         down = {part.name: part.ended for part in (*self._parts, *self._tellers) if part.ended}
         return {"service": self._service(), "down": down, "jumped": int(self._time.jumped)}
 
@@ -276,7 +276,7 @@ class Operator:
                 return
             time.sleep(0.05)
 
-    # What the children do
+    # The work of the children
 
     def _serve_here(self, opened: socket.socket) -> int:
         from assay.serve.run import run
@@ -332,7 +332,7 @@ class Operator:
         return 0
 
     def _due(self) -> float:
-        """When the next epoch ends, as the clock has noted it; now, if it is not known."""
+        """The end of the next epoch, as the clock has noted it; now, if it is not known."""
         at = self._read_clock().get("due", 0)
         return self._time() + LATEST if at is None else float(at) if isinstance(at, int) else 0.0
 
@@ -405,7 +405,7 @@ class Operator:
 
 
 def _changed(log: Path) -> int | None:
-    """What changes when an epoch is settled or a split signed: its log is written."""
+    """The time of the log's last change: it is written when an epoch is settled or a split signed."""
     with suppress(OSError):
         return log.stat().st_mtime_ns
     return None

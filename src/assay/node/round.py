@@ -63,9 +63,9 @@ class Round:
         self.uncalibrated: list[str] = []
         self._pushing = threading.Lock()
         self._away: dict[str, Any] | None = None
-        """That the service does not answer, and since when."""
+        """The note that the service does not answer, and since when."""
         self._displaced: BadInput | None = None
-        """Why this node is to stop: another one took its key over."""
+        """The reason that this node is to stop: another one took its key over."""
 
     def carry_out(self) -> bool:
         """Carry the round out; False if somebody stopped it. Raises AssayError, OSError; what is done until then stays."""

@@ -66,12 +66,12 @@ class SentBatch:
 
 @dataclass
 class PushResult:
-    """What a push did."""
+    """The result of a push."""
 
     signed: int
     """Records that were signed now."""
     logs: LogsSent
-    """What became of the logs and the kept work of the trials in these batches."""
+    """The outcome of the logs and the kept work of the trials in these batches."""
     sent: list[SentBatch] = field(default_factory=list)
     """Batches that the service has now."""
     refused: list[SentBatch] = field(default_factory=list)

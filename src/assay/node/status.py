@@ -1,4 +1,4 @@
-"""What a node says of itself: a file that it writes while it works, one line for a person, and the alarms that stand.
+"""The status of a node: a file that it writes while it works, one line for a person, and the alarms that stand.
 
 If the file is lost, nobody's evidence or score changes: alarms that stand are told once more, and a round may come sooner
 or later. Several processes of a node write into it, each its own fields. Whether a node works at all is not in the file: its
@@ -43,7 +43,7 @@ __all__ = [
 
 Json = dict[str, Any]
 _OWN = frozenset({"contradicted", "seen", "telling", "untold"})
-"""What is in the file for the node alone."""
+"""The fields of the file that are for the node alone."""
 
 
 def now_text() -> str:
@@ -56,7 +56,7 @@ def _now() -> datetime:
 
 
 def trouble_of(error: BaseException, before: Json | None = None) -> Json:
-    """What went wrong, what to do, and since when; before: the trouble until now."""
+    """The error, what to do, and since when; before: the trouble until now."""
     what, hint = str(error), ""
     if isinstance(error, AssayError):
         hint = what_and_hint(error)[1]
@@ -92,7 +92,7 @@ def _change(folder: Path, changed: Callable[[Json], Json]) -> Json:
 
 
 def content_of(folder: Path) -> Json:
-    """What the file says; nothing if it cannot be read."""
+    """The content of the file; nothing if it cannot be read."""
     return load_note(folder / NODE_STATUS)
 
 
@@ -116,7 +116,7 @@ def is_working(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """What a node does, and the alarms that stand, each with the time since when (seconds since 1970)."""
+    """The status of a node: its work, and the alarms that stand, each with the time since when (seconds since 1970)."""
 
     working: bool
     waiting: int
@@ -125,9 +125,9 @@ class NodeStatus:
     alarms: tuple[tuple[Alarm, float], ...] = ()
     season: SeasonFacts | None = None
     targets: tuple[Json, ...] = ()
-    """What an operator's watches noted, one for each target that is published to."""
+    """The notes of an operator's watches, one for each target that is published to."""
     change: AlarmChange = field(default_factory=AlarmChange)
-    """What began and what is over since the last look."""
+    """The alarms that began or ended since the last look."""
 
     @property
     def role(self) -> str:
@@ -206,7 +206,7 @@ def look(
 
 
 def _targets_in(content: Mapping[str, Any]) -> dict[str, Json]:
-    """What the watch of each target saw last, by the target's name."""
+    """The last note of each target's watch, by the target's name."""
     rows = content.get("targets")
     return {name: row for name, row in rows.items() if isinstance(row, dict)} if isinstance(rows, dict) else {}
 

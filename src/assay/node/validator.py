@@ -77,7 +77,7 @@ class Node:
         """Requests and rounds in a row that went wrong."""
         self._seen = ""
         self._due: float | None = 0.0
-        """When a round begins without news, by the monotonic clock; None: never."""
+        """The time when a round begins without news, by the monotonic clock; None: never."""
 
     def run(self) -> None:
         """Work until somebody asks for the end. Raises AssayError if another node works in this folder."""
@@ -123,7 +123,7 @@ class Node:
         return self._due is not None and time.monotonic() >= self._due
 
     def _ask(self, *, wait: bool) -> dict[str, Any]:
-        """What the service has to judge, at once or when it is other work. Raises AssayError."""
+        """The work that the service has, at once or when it changes. Raises AssayError."""
         path = f"work?wait={WAIT}&seen={quote(self._seen)}" if wait else "work"
         with self._stop.at_once(), Client(self.url, self.signer) as client:
             beat(client, self.folder, take_over=self.options.take_over)

@@ -34,18 +34,18 @@ __all__ = ["KINDS", "Arena", "Attack", "Played", "play", "replayed", "scenario"]
 
 SCHEMA = "assay.attack/1"
 RATES = (7500, 7000, 6500, 6000, 5000, 4500, 4000, 3000)
-"""How often the participants' agents do well, BPS."""
+"""The rates at which the participants' agents do well, BPS."""
 ATTACKER = 3
 EPOCHS = 60
 """Of a season in which improvements are released."""
 GAIN = 1000
-"""What there is to release, BPS."""
+"""The improvement that there is to release, BPS."""
 KINDS = ("coalition", "sybils", "copy", "release", "last-block", "sponsor")
 
 
 @dataclass(frozen=True)
 class Arena:
-    """Who there is: participants with their rates (BPS, in the order of their arrival), one of whom attacks, and the jury."""
+    """The setting of an attack: participants with their rates (BPS, by order of arrival), one of which attacks, and the jury."""
 
     jury: Jury
     rates: tuple[int, ...] = RATES
@@ -71,7 +71,7 @@ class Arena:
 
     @cached_property
     def honest(self) -> Ints:
-        """What is agreed if everybody is honest, nanos, [P, draws]."""
+        """The agreed scores if everybody is honest, nanos, [P, draws]."""
         return self.bench(()).honest
 
     @cached_property
@@ -87,7 +87,7 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What is done. Fields that a kind does not use have their defaults."""
+    """An attack. Fields that a kind does not use have their defaults."""
 
     kind: str
     members: tuple[int, ...] = ()
@@ -119,7 +119,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What an attack comes to: the attacker's mean share without and with it, nanos, and what stake it takes, nanos of all."""
+    """The result of an attack: the attacker's mean share without and with it, nanos, and the stake it takes, nanos of all."""
 
     attack: Attack
     before: int
@@ -166,7 +166,7 @@ def earned(scheme: Scheme, scores: Sequence[int], kept: Sequence[int] | None = N
 
 
 def lied(field: Arena, attack: Attack) -> Ints:
-    """What is agreed of each participant in each draw, nanos, [P, draws]."""
+    """The agreed scores of each participant in each draw, nanos, [P, draws]."""
     bench = field.bench(attack.members)
     if len(attack.lies) != len(field.rates) or any(len(lie) not in (1, field.jury.draws) for lie in attack.lies):
         raise BadInput("needs a lie for each participant, or one for each draw of it", field="attack.lies")
@@ -188,7 +188,7 @@ def _sponsor(field: Arena, attack: Attack) -> tuple[int, int]:
 
 
 def _refunded(field: Arena, agreed: Ints) -> int:
-    """What comes back of the deposit, nanos, the mean over draws; fees are counted as if they did."""
+    """The part of the deposit that comes back, nanos, the mean over draws; fees are counted as if they did."""
     back: list[int] = [NANO - sum(earned(field.scheme, column)) for column in agreed.T.tolist()]
     return sum(back) // len(back)
 

@@ -53,7 +53,7 @@ SLACK = 4
 INFLATION = (11, 10)
 """By how much every size counts for more than it is: so one false trial does not end the audit, and costs more draws."""
 RUNS = 3
-"""How often a trial is judged again before its claim is false."""
+"""The number of times a trial is judged again before its claim is false."""
 
 Finding = Literal["held", "flaky", "false", "missing"]
 
@@ -89,7 +89,7 @@ class ClaimedTrial:
 
     @property
     def place(self) -> tuple[bytes, bytes, bytes, int]:
-        """What trials are sorted by: the UTF-8 bytes of participant, validator and task, then the trial's number."""
+        """The sorting key of trials: the UTF-8 bytes of participant, validator and task, then the trial's number."""
         return (self.participant.encode(), self.validator.encode(), self.task.encode(), self.trial)
 
 
@@ -107,7 +107,7 @@ def share_of(scheme: Scheme, stake: int, total: int, validators: int) -> Fractio
 
 
 def claims_of(scheme: Scheme, ranking: Sequence[str], scores: Mapping[str, int], places: int | None = None) -> list[AuditClaim]:
-    """What follows from the ranking and must be confirmed, by what the scheme rewards. scores: agreed, in nanos. SPEC 2.1, 4, 5.
+    """The claims that follow from the ranking and must be confirmed, by what the scheme rewards. scores: nanos. SPEC 2.1, 4, 5.
 
     places: only the first so many places, each in its order, and that they are the first. None: all that are paid. Where winners
     share alike, their order among themselves is not claimed. Nothing is claimed where nobody is paid.
@@ -165,7 +165,7 @@ def _stays_below(scores: Mapping[str, int], key: str, mark: int) -> AuditClaim:
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What the draw is made from: the trials that can overstate a claim, sorted by `place`, and the size of each.
+    """The plan of a draw: the trials that can overstate a claim, sorted by `place`, and the size of each.
 
     risk: nanos. recount: a claim has no margin, so no sample confirms it. untested: trials that could overstate a claim, but no
     tests ran on them; the audit takes them as they are claimed.
@@ -185,7 +185,7 @@ class AuditPlan:
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
-        """Where each trial's part of 0 … size − 1 ends."""
+        """The ends of the trials' parts of 0 … size − 1."""
         return tuple(accumulate(self.sizes))
 
 
@@ -233,7 +233,7 @@ def draws(plan: AuditPlan, seed: bytes) -> Iterator[int]:
 
 
 def finding(passed: bool, seen: Sequence[str]) -> Finding:
-    """What became of a claim. seen: the outcomes of judging again, in their order; none: the work is missing, or another.
+    """The outcome of a claim. seen: the outcomes of judging again, in their order; none: the work is missing, or another.
 
     A claim that was seen again once has held. It is false only if `RUNS` runs saw nothing of it.
     """
@@ -247,7 +247,7 @@ def finding(passed: bool, seen: Sequence[str]) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class AuditPath:
-    """How far the martingale came: its value after each draw, in units of 1/ONE, and the trial that each draw took."""
+    """The path of the martingale: its value after each draw, in units of 1/ONE, and the trial that each draw took."""
 
     drawn: tuple[int, ...]
     values: tuple[int, ...]
@@ -281,7 +281,7 @@ def follow(plan: AuditPlan, seed: bytes, wrong: Mapping[int, bool], most: int | 
 
 
 def clean_draws(plan: AuditPlan) -> int | None:
-    """How many draws confirm the claims if every trial holds; None if more than there are trials: then all are judged again."""
+    """The number of draws that confirm the claims if every trial holds; None if it is above the trials': all are judged again."""
     path = follow(plan, bytes(32), dict.fromkeys(range(len(plan.trials)), False))
     return len(path.drawn) if path.confirmed else None
 

@@ -35,13 +35,13 @@ class SettledUnder:
     shares: Mapping[str, Fraction]
     """Participant → its part, in ranking order: of the weights, or net of the deposit."""
     agreed: int
-    """How many participants have an agreed score."""
+    """The number of participants with an agreed score."""
     excluded: int
-    """How many scores of validators were left out as outliers."""
+    """The number of validators' scores left out as outliers."""
 
     @property
     def rest(self) -> Fraction:
-        """What no participant has: what burns or stays unallocated, fees and refund."""
+        """The part that no participant has: it burns, stays unallocated, or is fees and refund."""
         return 1 - sum(self.shares.values(), NONE)
 
     def of(self, participant: str) -> Fraction:

@@ -44,7 +44,7 @@ BETS = (1, 2, 3)
 RISK = 3
 """The most of its wealth that a bet risks, in quarters."""
 SCALE = 10**18
-"""What each bet begins with."""
+"""The value that each bet begins with."""
 
 
 def order(tasks: Sequence[str], trials: int, seed: bytes, challenger: str, king: str) -> list[Pair]:
@@ -185,7 +185,7 @@ class Contest:
     epoch: int
     """Of the evidence."""
     validator: str
-    """Whose evidence decides."""
+    """The validator whose evidence decides."""
     challenger: Side
     king: Side
     receipt: tuple[int, str]

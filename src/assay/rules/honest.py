@@ -1,4 +1,4 @@
-"""What a rule about outliers does to honest validators, and to one that lies, at so many trials. SPEC 3.2.
+"""The effect of a rule about outliers on honest validators, and on one that lies, at so many trials. SPEC 3.2.
 
 Honest validators that run the same agent differ by chance: each sees a binomial number of the trials pass. Here the kernel itself
 (`settle.consensus.agree`) is asked about thousands of such participants. The seed decides every draw; the shares are for the
@@ -23,10 +23,10 @@ from assay.settle.score.trials import score_of
 __all__ = ["LIES", "RATES", "SAMPLES", "VALIDATORS", "Exclusions", "exclusions", "noisy", "power"]
 
 RATES = (0.5, 0.6, 0.7, 0.8, 0.9)
-"""How often a trial passes, of the agents that are tried."""
+"""The pass rates of the agents that are tried."""
 VALIDATORS = (3, 5, 8, 12, 20)
 LIES = (2, 3, 4, 5, 6)
-"""How many standard errors a liar adds to what it saw."""
+"""The lies, in standard errors that a liar adds to what it saw."""
 SAMPLES = 20_000
 """Participants that are tried at each rate."""
 
@@ -48,7 +48,7 @@ class Exclusions:
 def exclusions(
     rules: Consensus, trials: int, validators: int, *, seed: int = 0, rates: Sequence[float] = RATES, samples: int = SAMPLES
 ) -> list[Exclusions]:
-    """How often the rule leaves out an honest validator, at each pass rate. trials: tasks × trials of each validator."""
+    """The participant-epochs in which an honest validator is left out, at each pass rate. trials: tasks × trials of each."""
     found = []
     for number, rate in enumerate(rates):
         passed = _passed(trials, rate, (validators, samples), seed + number)
@@ -81,7 +81,7 @@ def noisy(rules: Consensus, scale: bool) -> Consensus:
 
 
 def _passed(trials: int, rate: float, shape: tuple[int, int], seed: int) -> Ints:
-    """How many trials pass: binomial, drawn by the seed."""
+    """The number of trials that pass: binomial, drawn by the seed."""
     whole = lgamma(trials + 1)
     logs = [
         whole - lgamma(count + 1) - lgamma(trials - count + 1) + count * log(rate) + (trials - count) * log1p(-rate)
@@ -94,7 +94,7 @@ def _passed(trials: int, rate: float, shape: tuple[int, int], seed: int) -> Ints
 
 
 def _excluded(rules: Consensus, passed: Ints, trials: int) -> NDArray[np.bool_]:
-    """Which validators' scores are left out, [validators, participants]: all have the same stake, and every quorum is reached."""
+    """The scores left out, as a mask, [validators, participants]: all stakes are the same, and every quorum is reached."""
     scores = np.array([score_of(count, trials) for count in range(trials + 1)], np.int64)[passed]
     easy = {"min_validators": 1, "min_stake": 0, "min_validator_stake": 0, "recheck": False, "assign": None}
     everyone = np.ones(passed.shape, np.bool_)

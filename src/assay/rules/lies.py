@@ -57,7 +57,7 @@ class Jury:
         return np.array([score_of(count, self.items) for count in range(self.items + 1)], np.int64)
 
     def seen(self, rates: Sequence[int]) -> Ints:
-        """How many items each validator sees go well, [V, rates, draws]; rates in BPS. The same whoever lies."""
+        """The number of items that each validator sees go well, [V, rates, draws]; rates in BPS. The same whoever lies."""
         shape = (len(self.stakes), len(rates), self.draws)
         if self.same:
             return np.broadcast_to(np.array([rate * self.items // BPS for rate in rates])[None, :, None], shape)
@@ -68,7 +68,7 @@ class Jury:
         return found
 
     def agreed(self, counts: Ints, silent: Bools | None = None) -> Ints:
-        """What is agreed, nanos, [C], of counts [V, C]; NO_SCORE without a quorum. silent: who says nothing, [V, C]."""
+        """The agreed scores, nanos, [C], of counts [V, C]; NO_SCORE without a quorum. silent: those who say nothing, [V, C]."""
         rules = self.scheme.consensus.model_copy(update={"assign": None})
         trials = self.items if self.scheme.kind.trials(self.scheme.score) is not None else None
         counting = np.ones(counts.shape, np.bool_) if silent is None else ~silent
@@ -90,13 +90,13 @@ class Coalition:
 
     @cached_property
     def honest(self) -> Ints:
-        """What is agreed if everybody says what it saw, nanos, [rates, draws]."""
+        """The agreed scores if everybody says what it saw, nanos, [rates, draws]."""
         seen = self.jury.seen(self.rates)
         return self.jury.agreed(seen.reshape(len(seen), -1)).reshape(seen.shape[1:])
 
     @cached_property
     def lies(self) -> Ints:
-        """What is agreed if all members say x = 0 … n, or, last, nothing, nanos, [rates, n + 2, draws]."""
+        """The agreed scores if all members say x = 0 … n, or, last, nothing, nanos, [rates, n + 2, draws]."""
         seen = self.jury.seen(self.rates)
         V, R, D = seen.shape
         n = self.jury.items
@@ -124,7 +124,7 @@ class Coalition:
         return int(moved.sum()) // len(moved)
 
     def refined(self, rate: int, rounds: int = 2) -> tuple[tuple[int, ...], int]:
-        """What each member says so that the agreed score is highest on average (blind), and by how much it moves, nanos."""
+        """The lie of each member that makes the agreed score highest on average (blind), and the score's rise, nanos."""
         at, n, D = self.rates.index(rate), self.jury.items, self.jury.draws
         seen = self.jury.seen(self.rates)[:, at]
         said = [min(int(self.chosen(True, False)[0][at, 0]), n)] * len(self.members)

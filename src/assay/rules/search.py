@@ -33,7 +33,7 @@ WORTH = NANO // 100
 KEYS = 16
 STEPS = (1, 2, 3, 4, 5, 8)
 ITEMS = {"tests": (80, False), "workflow": (100, False), "rubric": (8, False), "points": (20, True)}
-"""How many items validators judge of a participant, by kind, and whether these are counted, so that all see the same."""
+"""The number of items that validators judge of a participant, by kind, and whether they are counted: then all see the same."""
 OTHER_ITEMS = (80, False)
 """Of any other kind."""
 
@@ -52,20 +52,20 @@ def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (),
 
 @dataclass(frozen=True)
 class ByStake:
-    """What a coalition can do, by its stake."""
+    """The attacks that a coalition can make, by its stake."""
 
     stake: int
     """Nanos of all."""
     members: int
     shift_blind: int
-    """By how much the agreed score of the attacker rises at most, nanos, on average."""
+    """The largest rise of the attacker's agreed score, nanos, on average."""
     shift_last: int
     best: Played
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the search came to."""
+    """The result of the search."""
 
     field: Arena
     by_stake: tuple[ByStake, ...]
@@ -195,7 +195,7 @@ def _best(field: Arena, attacks: Iterator[Attack]) -> Played:
 
 @dataclass(frozen=True)
 class KnobCost:
-    """What one changed field does to a coalition with `THIRD` of the stake, and to the honest."""
+    """The effect of one changed field on a coalition with `THIRD` of the stake, and on the honest."""
 
     field: str
     value: str
@@ -204,7 +204,7 @@ class KnobCost:
     profit: int
     """Of the coalition's best attack, nanos."""
     keys: int
-    """What the attacker gains by sybils, nanos."""
+    """The gain of the attacker by sybils, nanos."""
     hurt: float
     """In which part of the panels an honest validator is left out; of a simulated season, and a float for the reader."""
     to_skill: float
@@ -212,7 +212,7 @@ class KnobCost:
 
 
 def costs(field: Arena, season: DrawnSeason) -> list[KnobCost]:
-    """What the scheme comes to, and each scheme that differs from it in one field; the first is the scheme itself."""
+    """The costs of the scheme, and of each that differs from it in one field; the first is the scheme itself."""
     schemes = [("as it is", "", field.scheme), *((knob.field, knob.value, knob.scheme) for knob in knobs(field.scheme))]
     members = coalitions(field.jury.stakes, _bounds(field, (THIRD,)))[-1:]
     found = []

@@ -28,7 +28,7 @@ __all__ = ["DrawnSeason", "Draws", "World", "season"]
 
 Floats = NDArray[np.float64]
 SLOPE = 4.0
-"""How sharply a task parts agents: an agent half a unit better than a task is hard passes it 88 times of 100."""
+"""The sharpness with which a task parts agents: one that is half a unit better than a task is hard passes it 88 times of 100."""
 GRID = 64
 """Steps of ability for each unit."""
 WIDEST = 4.0
@@ -41,7 +41,7 @@ LARGEST_STAKE = 10**15
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a season is drawn from."""
+    """The world that a season is drawn from."""
 
     participants: int = 32
     validators: int = 8
@@ -59,7 +59,7 @@ class World:
     flaky: float = 0.1
     """The part of the tasks that pass by a coin half of the time."""
     noise: float = 0.01
-    """How often a validator sees an outcome the other way round: the mean; a third of the validators twice as often."""
+    """The rate at which a validator sees an outcome the other way round: the mean; a third of the validators twice as often."""
     late: float = 0.3
     """The chance that a validator needs another epoch to judge a submission."""
 
@@ -138,7 +138,7 @@ class DrawnSeason:
 
     @cached_property
     def counting(self) -> Bools:
-        """Who has judged it, [V, C]."""
+        """The validators that have judged each column, [V, C]."""
         submission, wait = self.columns
         return np.asarray(self.after[:, submission] <= wait, np.bool_)
 
@@ -206,14 +206,14 @@ def _abilities(draws: Draws, came: Bools) -> tuple[Ints, Floats]:
 
 
 def _chances(difficulty: Floats, abilities: Floats, world: World) -> Floats:
-    """How often an agent of each ability passes each task, [abilities, tasks]."""
+    """The chance that an agent of each ability passes each task, [abilities, tasks]."""
     chance = 1 / (1 + np.exp(SLOPE * (difficulty[None] - abilities[:, None])))
     flaky = np.arange(world.tasks) < round(world.flaky * world.tasks)
     return np.where(flaky, chance / 2 + 0.25, chance)
 
 
 def _counts(draws: Draws, chances: Floats, ability: Ints, world: World) -> Ints:
-    """How many trials each validator sees pass, [V, S]: a draw from the exact distribution for its ability and its noise."""
+    """The number of trials that each validator sees pass, [V, S]: a draw from the exact distribution for ability and noise."""
     found = np.zeros((world.validators, len(ability)), np.int64)
     points = (np.arange(2**FINE) + 0.5) / 2**FINE
     for kind in range(min(3, world.validators)):

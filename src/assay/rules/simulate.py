@@ -30,23 +30,23 @@ __all__ = ["Knob", "SeasonOutcome", "knobs", "simulate", "varied"]
 Floats = NDArray[np.float64]
 TENTHS = 10
 CLEARLY = NANO // 20
-"""How much less skilled somebody must be, in nanos, to have less than a newcomer."""
+"""The difference in skill, in nanos, from which a less skilled participant must have less than a newcomer."""
 
 
 @dataclass(frozen=True, eq=False)
 class SeasonOutcome:
-    """What a scheme made of a season; every number is a float for the reader. E epochs."""
+    """The result of a scheme in a season; every number is a float for the reader. E epochs."""
 
     to_skill: float
     """The part of what is given out that goes where it would go if everybody's skill were known, and judged at once."""
     correlation: float
     """Spearman's, between skill and share, of those with an agreed score; the mean over epochs."""
     panels: int
-    """How many times a submission was judged to a quorum: by so many validators, anew when another one has judged it."""
+    """The number of times a submission was judged to a quorum: by so many validators, anew when another one has judged it."""
     panels_hurt: float
     """In which part of them at least one validator is left out; all are honest."""
     scores_hurt: float
-    """Which part of the validators' scores is left out."""
+    """The part of the validators' scores that is left out."""
     agreed: float
     """The part of participants and epochs with an agreed score."""
     burnt: float
@@ -56,7 +56,7 @@ class SeasonOutcome:
     waits: tuple[int, ...]
     """Of each newcomer: epochs until nobody has a larger share who is less skilled by `CLEARLY`."""
     never: int
-    """How many newcomers never got there, with their first submission or before the season ended."""
+    """The number of newcomers that never got there, with their first submission or before the season ended."""
     by_epoch: Floats
     """[3, E]: to skill, burnt, the largest share."""
     by_skill: Floats
@@ -75,7 +75,7 @@ class SeasonOutcome:
 
 
 def simulate(scheme: Scheme, season: DrawnSeason) -> SeasonOutcome:
-    """What a scheme makes of a season. Raises BadInput if the scheme only ranks, or draws validators for each submission."""
+    """The result of a scheme in a season. BadInput if the scheme only ranks, or draws validators for each submission."""
     if scheme.reward.kind == "ranking":
         raise BadInput(
             "a ranking pays nobody, so there is nothing to simulate", field="reward.kind", hint="use a scheme that pays"
@@ -95,7 +95,7 @@ def _agreement(scheme: Scheme, season: DrawnSeason) -> Agreement:
 
 
 def _shares(scheme: Scheme, season: DrawnSeason, agreement: Agreement) -> tuple[Floats, Floats]:
-    """What each place has in each epoch, and would have if all skills were known, [E, N]; NaN without an agreed score."""
+    """The share of each place in each epoch, and the one it would have if all skills were known, [E, N]; NaN without a score."""
     E, N = season.current.shape
     shares, ideal = np.full((E, N), np.nan), np.zeros((E, N))
     clocks = _Clocks(scheme.decay or Decay(), season)

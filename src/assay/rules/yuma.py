@@ -51,16 +51,16 @@ class Neurons:
     stakes: Sequence[int]
     """Stake that counts as weight, in any unit, [n]."""
     weights: Sequence[Sequence[int]]
-    """What each has set, as u16, [n, n]."""
+    """The weights that each has set, as u16, [n, n]."""
     permits: Sequence[bool]
-    """Who may set weights, [n]."""
+    """The neurons that may set weights, [n]."""
     bonds: Sequence[Sequence[int]] = ()
     """As the chain keeps them, u16, [n, n]; empty: none."""
     inactive: frozenset[int] = frozenset()
     outdated: frozenset[tuple[int, int]] = frozenset()
     """(i, j): j was registered after i set its weights."""
     recent: frozenset[int] = frozenset()
-    """Who was registered since the last epoch: nobody has bonds with it."""
+    """The neurons registered since the last epoch: nobody has bonds with them."""
     owner: int | None = None
     """The owner's neuron."""
 
@@ -77,7 +77,7 @@ class Neurons:
 
 @dataclass(frozen=True)
 class YumaEpoch:
-    """What an epoch comes to, with 32 bits after the point; `u16` as the chain stores it."""
+    """The result of an epoch, with 32 bits after the point; `u16` as the chain stores it."""
 
     stake: Row
     consensus: Row
@@ -119,7 +119,7 @@ def epoch(neurons: Neurons, rules: YumaRules) -> YumaEpoch:
 
 
 def _row(neurons: Neurons, i: int) -> Row:
-    """What counts of the weights of a neuron: not its own, unless it is the owner's, and none about somebody who came later."""
+    """The weights of a neuron that count: not its own, unless it is the owner's, and none about somebody who came later."""
     if not neurons.permits[i]:
         return [0] * len(neurons.stakes)
     return [
@@ -210,7 +210,7 @@ def _absolute(
 
 
 def _rates(weights: Row, bonds: Row, consensus: Row, rules: YumaRules) -> Row:
-    """How fast each bond of a validator moves: a sigmoid of how far it buys ahead of the consensus, or sells."""
+    """The rate at which each bond of a validator moves: a sigmoid of how far it buys ahead of the consensus, or sells."""
     found = []
     for weight, bond, agreed in zip(weights, bonds, consensus, strict=True):
         ahead = weight - agreed if weight >= bond else bond - weight

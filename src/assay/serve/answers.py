@@ -33,7 +33,7 @@ def described(example: Any, *, strict: bool = False) -> ConfigDict:
 
 
 class JudgedAlready(BaseModel):
-    """What the ledger has from this validator about a submission: how many records, and which trials of which task.
+    """The records that the ledger has from this validator about a submission: their number, and the trials of each task.
 
     Only trials that the rules ask for are listed, if they need not be judged again: they were judged on the task set of now, and
     in the open epoch if records are about an epoch.
@@ -53,7 +53,7 @@ class WorkRow(BaseModel):
 
 
 class Work(BaseModel):
-    """What a validator has to judge now."""
+    """The work that a validator has now: the open epoch and the submissions to judge."""
 
     model_config = described(
         {

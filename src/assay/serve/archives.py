@@ -30,7 +30,7 @@ SEALED = "application/vnd.assay.sealed"
 
 @dataclass(frozen=True)
 class ArchiveBounds:
-    """How large an archive and its content may be."""
+    """The limits on the size of an archive and of its content."""
 
     packed: int = 64_000_000
     """Bytes of the archive itself."""
@@ -45,7 +45,7 @@ class ArchiveBounds:
     path: int = 1000
     """Bytes of a path."""
     ratio: int = 200
-    """How many times larger the content may be than the archive, once it is larger than 10 MB."""
+    """The largest ratio of content to archive, once the content is larger than 10 MB."""
 
 
 BOUNDS = ArchiveBounds()

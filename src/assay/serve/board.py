@@ -24,7 +24,7 @@ __all__ = ["audited", "board", "csv_rows", "lede", "outliers", "waiting"]
 LONG = 20
 """Rows above which a board is dense and has a find box."""
 SHADES = 6
-"""How many shares of the strip have a shade of their own."""
+"""The number of shares of the strip that have a shade of their own."""
 TREND = 30
 """Epochs that the small line of a share shows: the board of a long season reads no more of them."""
 
@@ -74,7 +74,7 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
 
 
 def waiting(participants: Iterable[Participant]) -> Iterator[Json]:
-    """Those who handed in something that is not judged yet: what people call them, and when it came (UTC, to the minute)."""
+    """The participants whose submission is not judged yet: the name of each, and when it came (UTC, to the minute)."""
     for participant in participants:
         at = participant.submitted_at
         yield {"name": participant.name or short(participant.key), "at": "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"}
@@ -367,7 +367,7 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
 
 
 def audited(season: Season) -> Iterator[str]:
-    """What audits of the epoch came to, and whose claims were false how often."""
+    """The results of the epoch's audits, and how often each validator's claims were false."""
     if season.proof is None:
         return
     for audit in kept(season.folder):
@@ -381,7 +381,7 @@ def audited(season: Season) -> Iterator[str]:
 
 
 def outliers(season: Season) -> list[str]:
-    """Which validator's scores of whom were left out."""
+    """The validators whose scores were left out, each with the participants scored, a sentence each."""
     out: dict[str, list[str]] = {}
     for row in season.document["agreed"]:
         for vote in row["validators"]:
@@ -391,7 +391,7 @@ def outliers(season: Season) -> list[str]:
 
 
 def _unscored(season: Season) -> Iterator[Json]:
-    """Those without an agreed score: never a zero, always with the reason and what to do."""
+    """The participants without an agreed score: never a zero, always with the reason and what to do."""
     for key, chapter in season.without_score.items():
         why, *to_do = chapter.text
         yield {
@@ -406,13 +406,13 @@ def _unscored(season: Season) -> Iterator[Json]:
 
 
 def _summary(season: Season) -> str:
-    """Those without a score, counted by state."""
+    """The number of participants without a score, by state."""
     states = Counter(str(chapter.facts["status"]) for chapter in season.without_score.values())
     return ", ".join(f"{count} {state}" for state, count in states.most_common())
 
 
 def _apart(rows: list[Json]) -> str:
-    """Where nearly all neighbours are tied: between which places the tasks do separate, or that they separate none."""
+    """A sentence for boards where nearly all neighbours are tied: the places that the tasks do separate, if any."""
     pairs = rows[:-1]
     clear = [row for row in pairs if row["apart"]]
     if not pairs or rows[0]["low"] is None or len(clear) * 4 > len(pairs):

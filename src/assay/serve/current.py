@@ -22,7 +22,7 @@ __all__ = ["CURRENT", "current_page"]
 CURRENT = ("live.html", "live.json", "start.html", "start.json", "logs.html")
 """The names of these pages."""
 EVENTS = "events"
-"""Where the service sends its events, seen from a page."""
+"""The address of the service's event stream, seen from a page."""
 
 
 def current_page(served: ServedCompetition, name: str, query: Mapping[str, str]) -> bytes:
@@ -86,7 +86,7 @@ def _judging(beat: Heartbeat) -> list[Judging]:
 
 
 def _since(entry: Json, otherwise: datetime) -> datetime:
-    """When it began, as the validator says; if it does not say, or says a later time than now, when it was last heard of."""
+    """The time when judging began, as the validator says; if it is not stated, or later than now, that of the last heartbeat."""
     try:
         return min(instant(entry["since"]), otherwise)
     except BadInput:

@@ -52,7 +52,7 @@ DOWNLOADS: Mapping[int | str, dict[str, Any]] = {
     304: {"description": "The client has it already (If-None-Match)"},
     416: {"description": "The header Range asks for bytes that there are not"},
 }
-"""What a download may answer beside the whole file, for OpenAPI."""
+"""The answers that a download may give beside the whole file, for OpenAPI."""
 
 
 @dataclass(frozen=True)

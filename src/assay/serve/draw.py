@@ -1,4 +1,4 @@
-"""How pages write numbers and place them in drawings. SPEC 1.
+"""Numbers as pages write them, and their places in drawings. SPEC 1.
 
 Numbers are text that the settlement has; what is cut is cut, never rounded up. Drawings place them by floats, which nobody reads.
 """

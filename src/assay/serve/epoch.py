@@ -32,7 +32,7 @@ ABOUT = {
     "payouts": "every place that is paid",
 }
 STAGES = ("receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results")
-"""What `assay verify` checks, in its order."""
+"""The stages of `assay verify`, in its order."""
 
 
 def steps(season: Season) -> Json | None:

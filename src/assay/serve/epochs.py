@@ -1,4 +1,4 @@
-"""What the API says of a competition and its settled epochs: read from the ledger, computed nowhere else. SPEC 6.
+"""The API's documents of a competition and its settled epochs: read from the ledger, computed nowhere else. SPEC 6.
 
 Evidence is public when its epoch is settled, not before: otherwise a validator could copy what another one saw. A competition
 without a ledger has one epoch, the one that its pages show.
@@ -172,7 +172,7 @@ class EpochReader:
         return listed
 
     def explanation(self, epoch: int, key: str) -> bytes:
-        """Why a participant has its numbers, as `assay explain --json` prints it. Raises HttpProblem (404) for a stranger."""
+        """The reasons for a participant's numbers, as `assay explain --json` has them. HttpProblem (404) for a stranger."""
         season, folder = self.season(epoch), self.served.folder
         if key not in season.participants:
             raise _stranger(key, epoch)

@@ -47,7 +47,7 @@ Segment = Annotated[str, Path(description="The competition's part of the address
 
 
 class JudgingEntry(BaseModel):
-    """What a validator judges now: a submission of a participant, its task if the kind has tasks, and how far it is."""
+    """A submission that a validator judges now: its participant, its task if the kind has tasks, and how far the judging is."""
 
     model_config = ConfigDict(strict=True)
 
@@ -60,7 +60,7 @@ class JudgingEntry(BaseModel):
 
 
 class TroubleEntry(BaseModel):
-    """What is wrong on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
+    """A fault on a validator's machine: a code for programs, and one line with what to do. Only the operator reads it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -92,7 +92,7 @@ class ConflictPair(BaseModel):
 
 
 class BatchOutcome(BaseModel):
-    """What became of a batch: `accepted` has records that are new in the ledger, `known` has none, `refused` says why.
+    """The outcome of a batch: `accepted` has records that are new in the ledger, `known` has none, `refused` says why.
 
     conflicts: how many of its records contradict an earlier one of the same validator; `conflicting` has the first of them.
     """
@@ -109,7 +109,7 @@ class BatchOutcome(BaseModel):
 
 
 class EvidenceOutcome(BaseModel):
-    """What became of each batch, in the order in which they were sent."""
+    """The outcome of each batch, in the order in which they were sent."""
 
     model_config = described(
         {
@@ -205,7 +205,7 @@ def _accept(served: ServedCompetition, validator: str, data: bytes) -> dict[str,
 
 
 def _conflicts(store: Store, digest: str) -> tuple[int, list[dict[str, Any]]]:
-    """How many records of a batch contradict earlier ones of its validator, and the first of these pairs."""
+    """The number of records in a batch that contradict earlier ones of its validator, and the first of these pairs."""
     with store.reading() as view:
         seqs = [(batch.first_seq, batch.last_seq) for batch in view.named(digest)]
         first, last = next(((first, last) for first, last in seqs if first and last), (0, -1))

@@ -140,7 +140,7 @@ def _check_answers(store: Store) -> None:
 
 
 def _wrong(site: Site) -> Iterator[str]:
-    """Which competitions cannot be served as they should be, and why."""
+    """A line for each competition that cannot be served as it should be, with the reason."""
     for segment, served in site.competitions.items():
         try:
             _check_served(served)

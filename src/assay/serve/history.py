@@ -56,7 +56,7 @@ def rows_of(document: Json) -> dict[str, EpochRow]:
 
 @dataclass(frozen=True)
 class Past:
-    """What the ledger of a folder has beside one settlement: earlier settlements, and the records that it rests on."""
+    """The history that a ledger has beside one settlement: earlier settlements, and the records that this one rests on."""
 
     folder: Path
     receipts: tuple[tuple[int, str], ...]

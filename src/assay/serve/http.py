@@ -1,4 +1,4 @@
-"""What every route of the service shares: problems (RFC 9457), answers with ETags and compression, and bodies with bounds."""
+"""The parts that all routes share: problems (RFC 9457), answers with ETags and compression, and bodies with bounds."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ PACKED_HERE = 65_536
 PACKED_BYTES = 32 * 2**20
 """Bytes of compressed answers that stay in memory."""
 READERS = 8
-"""How many threads look things up at once for those who only read."""
+"""The number of threads that look things up for clients that only read."""
 READERS_WAITING = 64
-"""How many may wait for such a thread; others are refused until later."""
+"""The number of requests that may wait for such a thread; others are refused until later."""
 RETRY_SECONDS = 5
 """After so many seconds a client may try again what a busy service refused."""
 
@@ -100,7 +100,7 @@ def problem(error: AssayError, *, folder: Path | None = None) -> Response:
 
 
 def words(error: AssayError, folder: Path | None = None) -> tuple[str, str, str]:
-    """Where an error is, what is wrong and what to do, as strangers may read it. folder: see `problem`."""
+    """The location of an error, what is wrong and what to do, as strangers may read it. folder: see `problem`."""
     where, what, hint = error.where, _without_place(error), error.hint
     if folder is not None:
         where, what, hint = (text.replace(f"{folder}/", "").replace(str(folder), "DIR") for text in (where, what, hint))
@@ -138,7 +138,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         "content": {PROBLEM: {"schema": ProblemDocument.model_json_schema()}},
     }
 }
-"""What every route may answer instead, for OpenAPI."""
+"""The answers that every route may give instead, for OpenAPI."""
 
 
 async def signed(
@@ -173,7 +173,7 @@ KEY_REQUESTS = 16
 
 
 class KeyTurns:
-    """How many requests of each key are being answered: `count` for a process, and what one request took, to give it back."""
+    """The requests of each key that are being answered: `count` for a process, and what one request took, to give it back."""
 
     def __init__(self, count: Counter[PublicKey]) -> None:
         self._count = count
@@ -227,7 +227,7 @@ class Hashed(bytes):
 
     @cached_property
     def digest(self) -> str:
-        """What ETags name, 32 hex digits."""
+        """The value of the ETag, 32 hex digits."""
         return _digest(self)
 
 
@@ -332,7 +332,7 @@ class _Packing(Response):
 
 
 class Readers:
-    """Who looks something up in a thread: a few at a time, so that readers leave threads to those who send something.
+    """The readers that look something up in a thread: a few at a time, so that threads are left to those who send something.
 
     Its methods are for one event loop.
     """

@@ -1,4 +1,4 @@
-"""What the ledger has of each validator about the submissions that count now, for `GET work`.
+"""The records that the ledger has of each validator about the submissions that count now, for `GET work`.
 
 A worker process keeps it, and reads each batch of evidence once:
 
@@ -63,7 +63,7 @@ class TrialBits:
 
 
 class JudgedSoFar(NamedTuple):
-    """What the ledger has of a validator about a submission: how many records, which trials, and the lowest epoch of them."""
+    """A validator's records about a submission: the number of them, the trials as bits, and the lowest epoch."""
 
     records: int = 0
     trials: int = 0
@@ -78,14 +78,14 @@ NOT_JUDGED = JudgedSoFar()
 
 
 class _ValidatorState:
-    """What is known of one validator: up to which batch, and of each submission that was asked for."""
+    """The state kept of one validator: the last batch that was read, and the records of each submission that was asked for."""
 
     def __init__(self) -> None:
         self.lock, self.last, self.about = Lock(), 0, dict[str, JudgedSoFar]()
 
 
 class JudgedEvidence:
-    """What validators judged, of one ledger. Threads share it."""
+    """The records of each validator in one ledger, counted by submission. Threads share it."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock, self._states = store, Lock(), dict[str, _ValidatorState]()
@@ -123,7 +123,7 @@ class JudgedEvidence:
 
 
 class _TrialRules:
-    """Which trials are listed, and as which bit. task_set: of now; epoch: the only one that counts, None for all of them."""
+    """The trials to be listed, each with its bit. task_set: of now; epoch: the only one that counts, None for all of them."""
 
     def __init__(self, tasks: Sequence[str], trials: int | None, task_set: str | None, epoch: int | None) -> None:
         self.state = (tuple(tasks), trials, task_set, epoch)
@@ -179,7 +179,7 @@ def _since(view: View, validator: str, after: int, rules: _TrialRules, verdicts:
 
 
 def _looked_up(view: View, run: tuple[str, str, str], submission: str, rules: _TrialRules, verdicts: _Verdicts) -> JudgedSoFar:
-    """What there is of a run (kind, validator, submission or participant) about a submission."""
+    """The records of a run (kind, validator, submission or participant) about a submission."""
     judged, seen = NOT_JUDGED, set[bytes]()
     for row in view.run(*run):
         parsed = json.loads(row.body)

@@ -38,7 +38,7 @@ def beside(page: str, ending: str) -> str:
 
 
 def api_address(address: str, epoch: int, what: str) -> str:
-    """Where a service has something of a settled epoch: `bundle`, `records`. address: of the competition there."""
+    """The address at which a service has `bundle` or `records` of a settled epoch. address: of the competition there."""
     base, _, segment = address.rpartition("/")
     return f"{base}/v1/{segment}/epochs/{epoch}/{what}"
 

@@ -1,4 +1,4 @@
-"""Where a service listens, and the addresses under which it is known. A node, which must be small, holds this socket."""
+"""The socket of a service, and the addresses under which it is known. A node, which must be small, holds this socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ServeOptions", "addresses", "listen", "networks"]
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What is served where. place: a competition's folder or a subnet file.
+    """The options of a service: its competitions and its address. place: a competition's folder or a subnet file.
 
     address: the public address, behind a reverse proxy or a name. certificate and key: PEM files for TLS without a proxy.
     """

@@ -59,7 +59,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class LiveState:
-    """What a service knows of the open epoch: what is judged, seconds until it closes (None: nobody said when), what waits.
+    """The state of the open epoch, as a service knows it: submissions being judged, seconds until it closes, and those waiting.
 
     waiting: participants whose current submission nobody judges yet. finished: the last results, in any order; without them the
     page looks into the season.
@@ -73,7 +73,7 @@ class LiveState:
 
 
 def closes_at(scheme: Scheme, epoch: int, now: datetime) -> datetime | None:
-    """When an epoch that is open ends, as the operator's node closes it; None if the time does not say it, or is over. SPEC 6."""
+    """The moment when an open epoch ends, as the operator's node closes it; None if time does not say it, or is over. SPEC 6."""
     clock = scheme.epoch
     if clock is None or clock.every is None:
         return None

@@ -42,7 +42,7 @@ LOG_BYTES = 256 * 2**20
 
 @dataclass
 class LogsSent:
-    """What became of the logs of trials: how many trials' are new at the service, how many it had, and why some were refused."""
+    """The outcome of sending the logs of trials: the number that is new at the service, the number it had, reasons of refusal."""
 
     new: int = 0
     known: int = 0
@@ -80,7 +80,7 @@ class _Entry:
 
 
 def _entry(folder: Path, record: Evidence, sent: LogsSent) -> _Entry | None:
-    """What is kept of a record's trial; None if there is nothing. Empty files are left out."""
+    """The files that are kept of a record's trial; None if there are none. Empty files are left out."""
     files = {}
     for name, path in sorted(find(record.kind).kept(folder, record).items()):
         try:

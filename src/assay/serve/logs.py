@@ -74,7 +74,7 @@ ON_A_PAGE_BYTES = 4_000
 FILES = 16
 """The most files of one trial."""
 NAME = "[a-z0-9][a-z0-9_-]*(\\.[a-z0-9]+)*(/[a-z0-9][a-z0-9_-]*(\\.[a-z0-9]+)*){0,3}"
-"""What a file may be called: it is safe as a path below a folder."""
+"""The pattern of a file's name: it is safe as a path below a folder."""
 SHA = "[0-9a-f]{64}"
 
 
@@ -202,7 +202,7 @@ def released(
 def _allowed(
     served: ServedCompetition, among: Iterable[ReleasedTrial], participant: str | None
 ) -> tuple[list[ReleasedTrial], int]:
-    """Those trials that a reader may see, and how many more are of hidden tasks. Raises HttpProblem (403) as `released` does."""
+    """The trials that a reader may see, and how many more are of hidden tasks. Raises HttpProblem (403) as `released` does."""
     store, _ = served.books()
     rule = policy(served)
     if rule == "never":
@@ -258,7 +258,7 @@ def _judged_here(file: Path, stamp: tuple[int, ...]) -> ReleasedTrial:
 
 
 def _record_of(judged: TrialRecord) -> Tests:
-    """What evidence says of a trial; also of one that ended in an error, which is no evidence."""
+    """The evidence that a trial gives; also of one that ended in an error, which is no evidence."""
     fields = {name: getattr(judged, name) for name in TrialRecord.model_fields.keys() & Tests.model_fields.keys()}
     return Tests(kind="tests", observed_at=judged.finished_at, **fields)
 

@@ -1,4 +1,4 @@
-"""What each validator saw of each task, for one participant: the outcomes, and the table of tasks × validators.
+"""A participant's outcomes by task and validator, and the table of tasks × validators that shows them.
 
 A large table is grouped by what came of the tasks, has narrow cells, and can be filtered. SPEC 2.1, 3.0.
 """

@@ -1,4 +1,4 @@
-"""What the service counts, as Prometheus reads it. Labels are routes, statuses and competitions: nothing that a stranger chooses.
+"""The counts of the service, as Prometheus reads them. Labels are routes, statuses and competitions: strangers choose none.
 
 Requests are counted by each worker process, and the answer is the sum of all of them, whichever is asked: see `Tallies`. What is
 in the ledger is the same for all.
@@ -27,14 +27,14 @@ METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 
 
 class RequestTally:
-    """What passes between a server and the application for one request; the answer gets some headers more."""
+    """A request as it passes between server and application, measured on the way; its answer gets some more headers."""
 
     def __init__(self, receive: Any, send: Any, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._receive, self._send, self._headers = receive, send, headers
         self.begun, self.status, self.received, self.sent = time.monotonic(), 0, 0, 0
 
     async def receive(self) -> Any:
-        """What the client sends."""
+        """The next message from the client."""
         message = await self._receive()
         self.received += len(message.get("body", b""))
         return message
@@ -49,7 +49,7 @@ class RequestTally:
 
 
 class Metrics:
-    """What a process counts, and what all count together. Its methods are for one event loop; `text` may run in a thread.
+    """The counts of a process, and those of all together. Its methods are for one event loop; `text` may run in a thread.
 
     folder: where the workers of a service keep their counts; None if there is one process.
     """

@@ -1,4 +1,4 @@
-"""What the service itself remembers, in tables of its own beside the ledger's: one SQLite file is a whole season.
+"""The service's own memory, in tables beside the ledger's: one SQLite file is a whole season.
 
 Nothing here is proven, and no number rests on it: nonces that were used, what validators are judging now, who registered with
 which key, invitations, commitments, uploads, and which files are the logs of which trial. Several processes, on PostgreSQL
@@ -149,7 +149,7 @@ EVERY_TABLE = (*TABLES.sorted_tables, *_SHORT_LIVED.sorted_tables)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a validator said that it is judging, what is wrong on its machine, and when it said so."""
+    """The last message of a validator about its work: the submissions it is judging, the faults of its machine, the time."""
 
     validator: str
     at: datetime
@@ -182,7 +182,7 @@ class SubmissionCommitment:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What a participant handed in: the archive's digest, the submission's, the epoch in which it was accepted, the time."""
+    """An archive that a participant handed in: its digest, the submission's, the epoch in which it was accepted, the time."""
 
     participant: str
     archive: str
@@ -193,7 +193,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class TrialLogs:
-    """What a validator handed over about a record of evidence: its digest and JSON, name → SHA-256 of each file (hex)."""
+    """The logs that a validator handed over about a record of evidence: its digest and JSON, name → SHA-256 of a file (hex)."""
 
     record: str
     submission: str
@@ -221,7 +221,7 @@ class Notebook:
         self.since = datetime.fromtimestamp(at, UTC)
         """Since when nonces are remembered, in whole seconds: a request signed before may be a copy."""
         self.file = None if "://" in place else Path(short_lived)
-        """What is beside an SQLite ledger."""
+        """The file beside an SQLite ledger."""
 
     def close(self) -> None:
         """Close its connections."""

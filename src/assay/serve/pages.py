@@ -68,7 +68,7 @@ VERIFIER_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'"
 )
-"""That of the verifier at a service: it also computes digests in WebAssembly, in a worker."""
+"""The Content-Security-Policy of the verifier at a service: it also computes digests in WebAssembly, in a worker."""
 
 
 def names(season: Season) -> Iterator[str]:
@@ -261,7 +261,7 @@ def verifier_files() -> Iterator[tuple[str, bytes]]:
             yield "verifier/index.html", (root / "index.html").read_bytes()
             for folder in ("lib", "page", "vendor"):
                 for name, content in _below(root / folder, ""):
-                    # What is below a folder is of whoever made the vendored files, and TOML is only for the command.
+                    # Files below a folder come from whoever made the vendored ones, and TOML is only for the command.
                     if "/" not in name and name != "toml.js" and (name == "LICENSE" or name.endswith((".js", ".css"))):
                         yield f"verifier/{folder}/{name}", content
             return
@@ -315,7 +315,7 @@ def _common(season: Season) -> Json:
 
 
 def _closes(season: Season) -> Json | None:
-    """When the epoch that is open closes, at a service: for programs, and for people. An earlier epoch's pages do not say it."""
+    """The moment when the open epoch closes, at a service, for programs and for people. An earlier epoch's pages omit it."""
     if season.address is None or season.root:
         return None
     shown = season.settlement.epoch

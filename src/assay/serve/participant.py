@@ -24,7 +24,7 @@ from assay.settle.story.telling import ordinal, plural
 __all__ = ["participant"]
 
 _STEP: Json = {"scale": "", "ticks": (), "last": False, "quiet": False, "exact": False}
-"""What a step of the waterfall is where it says nothing else."""
+"""The defaults of a step in the waterfall."""
 TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 

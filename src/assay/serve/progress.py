@@ -1,4 +1,4 @@
-"""How far a participant's submissions are. SPEC 7.
+"""The state of a participant's submissions, from received to settled. SPEC 7.
 
 A submission is `received`, `being-judged` (a validator's heartbeat names it), `judged` (the ledger has evidence about it) or
 `scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`.
@@ -36,7 +36,7 @@ LISTED = 1000
 
 @dataclass(frozen=True)
 class _Known:
-    """What the last settled epoch was about."""
+    """The results of the last settled epoch."""
 
     epoch: int | None
     settled: dict[str, str] = field(default_factory=dict)

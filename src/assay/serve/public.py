@@ -164,7 +164,7 @@ def _of_one_epoch(router: APIRouter, epochs_of: Find, workshop: Workshop) -> Non
 
     @router.get("/v1/{segment}/epochs/{epoch}/participants/{key:path}", responses=document("explanation"))
     async def explanation(request: Request, segment: Segment, epoch: EpochNumber, key: ParticipantKey) -> Response:
-        """Why a participant has its numbers, or why it has none, step by step: as `assay explain --json` prints it."""
+        """The reasons for a participant's numbers, or for having none, step by step: as `assay explain --json` prints them."""
         epochs = epochs_of(segment)
         said = await _drawn(workshop, epochs, ("/v1", "explanation", epoch, key), lambda: epochs.explanation(epoch, key))
         return answer(request, said, JSON, seconds=KEEP)

@@ -1,4 +1,4 @@
-"""What of a competition is on chains, for its pages: the targets, their contracts, and what became of everything that was sent.
+"""The publications of a competition, for its pages: the targets, their contracts, and the outcome of everything that was sent.
 
 Journals also have the words of nodes and services, which may name their addresses. Pages are public, so none of these are shown.
 """

@@ -1,4 +1,4 @@
-"""Which rows of a board a reader asked for: found, sorted, and a page of them at a time.
+"""The rows of a board that a reader asked for: found, sorted, and a page of them at a time.
 
 What was asked comes from the query of a URL, so anything may stand in it: what cannot be read counts as not asked.
 A static file has no query. Its pages are files of their own, in the order of the ranking.
@@ -36,7 +36,7 @@ SORTS: Mapping[str, tuple[Callable[[Json], Any], bool]] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What a reader asked of a board."""
+    """A reader's request to a board: search, order, and the part to show."""
 
     find: str = ""
     sort: str = "rank"

@@ -1,4 +1,4 @@
-"""How a key becomes a participant of a competition that is served.
+"""Registration: the ways in which a key becomes a participant of a competition that is served.
 
 - A hotkey (or another key) that participants.csv has is a participant already: nothing is to be done.
 - An invitation lets a key in: for a participant of participants.csv that has only a name there, or as a new participant.
@@ -38,9 +38,9 @@ from assay.serve.uploads import seconds_to_wait
 __all__ = ["RegistrationResult", "code_digest", "invite", "participant_name", "register"]
 
 NAMES_PER_EPOCH = 10
-"""How often a participant may change its name in an epoch: each change is written, and pages are drawn again."""
+"""The number of name changes that a participant has in an epoch: each is written, and pages are drawn again."""
 _FORMULA = ("=", "+", "-", "@")
-"""How a cell begins that a spreadsheet computes: boards are handed out as CSV."""
+"""The beginnings of a cell that a spreadsheet computes: boards are handed out as CSV."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _row(folder: Path, newcomer: str, name: str, address: str) -> dict[str, str]
 
 @contextmanager
 def _about_what_was_sent(folder: Path) -> Iterator[None]:
-    """What is wrong with a new row is wrong with what was sent, not with the file."""
+    """Blame what was sent, not the file, for what is wrong with a new row."""
     try:
         yield
     except BadInput as error:

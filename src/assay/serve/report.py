@@ -27,7 +27,7 @@ _NAV = re.compile(rb'<nav aria-label="Pages of this competition">.*?</nav>\n|<p 
 _OTHERS = re.compile(
     rb'<link rel="(?:preload|alternate)"[^>]*>\n|<script src="assay.js"[^>]*></script>\n|<p><a href="board.json">[^<]*</a></p>\n'
 )
-"""What a page names that one file does not have."""
+"""The parts of a page that name other files, which a report in one file does not have."""
 _FONT = re.compile(rb"@font-face\{[^}]*\}")
 
 

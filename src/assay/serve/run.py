@@ -22,7 +22,7 @@ from assay.serve.site import Site, open_site
 __all__ = ["application", "run", "server"]
 
 STOP_SECONDS = 20
-"""How long requests that are under way may take after the signal to stop."""
+"""The seconds that requests under way may still take after the signal to stop."""
 HUNG_SECONDS = 30
 """A worker that does not answer the process that started it for so long is killed. On a busy machine a start takes seconds."""
 HEADER_BYTES = 16_384
@@ -31,7 +31,7 @@ HEADER_BYTES = 16_384
 
 GUARD = ConnectionGuard()
 Protocol = GUARD.protocol()
-"""What a worker process speaks; uvicorn finds it, and `application`, by name."""
+"""The protocol of a worker process; uvicorn finds it, and `application`, by name."""
 _SETTINGS = "ASSAY_SERVE"
 
 

@@ -1,4 +1,4 @@
-"""What pages are drawn from: one settled epoch of a competition, the epochs before it, and the proof that its ledger has.
+"""The source of all pages: one settled epoch of a competition, the epochs before it, and the proof that its ledger has.
 
 Everything is read once and never written. Without a ledger there is one epoch, no receipt and no history.
 """
@@ -58,12 +58,12 @@ class Link:
 
 @dataclass(frozen=True)
 class EpochProof:
-    """What the ledger proves of the epoch shown: its receipt was checked and its settlement computed again when this was read."""
+    """The ledger's proof of the epoch shown: its receipt was checked and its settlement computed again when this was read."""
 
     chain: tuple[Link, ...]
     """Every receipt, from the first."""
     states: Json
-    """What the receipt of the epoch states."""
+    """The claims of the epoch's receipt."""
     origin: str
     key: str
     """The log's name and its public key, as `assay verify --key` takes it."""
@@ -88,13 +88,13 @@ class Season:
     newest: int | None = None
     """The highest epoch that has evidence, if it is later than the one shown and not settled."""
     waiting: tuple[Participant, ...] = ()
-    """Who handed in something since, the newest first; only of the last epoch."""
+    """The participants that handed in something since, the newest first; only of the last epoch."""
     others: Mapping[int, str] = field(default_factory=dict)
     """Epoch → the folder of its pages ("../epoch-3/"; "" for the same), of each other epoch that a reader may step to."""
     address: str | None = None
-    """Where a service has these pages, `https://assay.example.org/term-challenge`; None in a report."""
+    """The address of these pages at a service, `https://assay.example.org/term-challenge`; None in a report."""
     root: str = ""
-    """Where style, script and fonts are, seen from the pages: "" or a folder ("../")."""
+    """The folder of style, script and fonts, seen from the pages: "" or a folder ("../")."""
     _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
@@ -119,7 +119,7 @@ class Season:
         return self._as(waiting=(), others=others, root="../")
 
     def released_logs(self, submission: str, task: str | None = None) -> str:
-        """Where everybody may read the logs of a submission, or of one of its tasks; empty if nobody but its participant may."""
+        """The page with the public logs of a submission, or of one of its tasks; "" if only its participant may read them."""
         public = (self.scheme.release or Release()).logs == "after-epoch" and self.address is not None
         return f"{self.root}{logs_page(submission, task)}" if public and submission else ""
 

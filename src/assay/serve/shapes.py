@@ -92,7 +92,7 @@ class Participants(Page):
 
 
 class HeartbeatRow(BaseModel):
-    """What a validator said that it judges, and when."""
+    """A validator's last heartbeat: the submissions it judges, and the time."""
 
     at: str
     judging: list[Json]
@@ -244,7 +244,7 @@ def document(name: str) -> dict[int | str, Json]:
 
 
 def json_body(model: type[BaseModel]) -> Json:
-    """What `openapi_extra` says of a route that reads JSON itself, after it has checked the signature."""
+    """The `openapi_extra` of a route that reads JSON itself, after it has checked the signature."""
     return {"requestBody": {"required": True, "content": {JSON: {"schema": _inlined(model.model_json_schema())}}}}
 
 

@@ -28,9 +28,9 @@ __all__ = ["SKEW", "WINDOW", "SignedRequest", "check_request", "content_digest",
 WINDOW = timedelta(minutes=5)
 """A signature is accepted for so long after it was made; its nonce is remembered for as long."""
 SKEW = timedelta(seconds=30)
-"""How far the clocks of client and service may differ."""
+"""The largest difference between the clocks of client and service."""
 COVERED = ("@method", "@target-uri", "content-digest")
-"""What a signature covers."""
+"""The components that a signature covers."""
 _NONCE = re.compile("[A-Za-z0-9_-]{16,64}")
 _DIGEST = re.compile("sha-256=:([A-Za-z0-9+/]{43}=):")
 _SIGN = "sign the request as docs/service.md describes; `assay submit --url` and `assay evidence send` do it"
@@ -48,7 +48,7 @@ class SignedRequest:
 
 @dataclass(frozen=True)
 class _Message:
-    """What the library reads of a request."""
+    """A request, as far as the signature library reads it."""
 
     method: str
     url: str

@@ -1,4 +1,4 @@
-"""What the service serves: one competition, or those of a subnet file, each with its ledger and its pages.
+"""The competitions that the service serves: one, or those of a subnet file, each with its ledger and its pages.
 
 A served competition keeps nothing that a restart would lose: what it draws comes from the folder and the ledger, and what it
 must remember is in `Notebook`, in the ledger's database.
@@ -63,7 +63,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class _Registry:
-    """What the folder says about who may write, for one state of its files."""
+    """The folder's rules about who may write, for one state of its files."""
 
     state: tuple[object, ...]
     rules: IntakeRules
@@ -81,7 +81,7 @@ class _Shelf:
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
     until: datetime | None = None
-    """When the open epoch closes, which boards say."""
+    """The moment when the open epoch closes, which boards say."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
@@ -124,7 +124,7 @@ class ServedCompetition:
         self._known: _Registry | None = None
         self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
         self.judged: dict[tuple[object, ...], str] = {}
-        """Which batches count, as far as that was looked at: their signatures are checked once, not for each page."""
+        """The batches whose signatures were checked and whether they count: each is checked once, not for each page."""
         with ExitStack() as stack:
             self.store: Store | None = None
             self.notebook: Notebook | None = None
@@ -187,7 +187,7 @@ class ServedCompetition:
         return HttpProblem(409, f"the competition {self.name!r} has no ledger", hint="its operator makes one: assay ledger init")
 
     def rules(self) -> IntakeRules:
-        """Which evidence is accepted; read again when a file of the folder has changed. Raises BadInput."""
+        """The rules that evidence is accepted by; read again when a file of the folder has changed. Raises BadInput."""
         return self._registry().rules
 
     def _registry(self) -> _Registry:

@@ -1,4 +1,4 @@
-"""Where to start: a door for each kind of visitor, with the commands to paste, filled in with the service's address and key.
+"""The first steps: a door for each kind of visitor, with the commands to paste, filled in with the service's address and key.
 
 In a report, which no service serves, only what works offline is shown; what needs the operator says so.
 """
@@ -17,7 +17,7 @@ from assay.serve.season import Json
 __all__ = ["start", "start_document"]
 
 Step = tuple[str, str]
-"""What to do, in a sentence, and the commands for it, a line each; there may be none."""
+"""A step: a sentence that says what to do, and the commands for it, a line each; there may be none."""
 
 
 def start(folder: Path, pages: Container[str] = (), address: str | None = None, epoch: int = 1, *, settled: bool = False) -> Json:
@@ -39,7 +39,7 @@ def start(folder: Path, pages: Container[str] = (), address: str | None = None, 
 
 
 def start_document(view: Json) -> Json:
-    """What `start` gives, as JSON: each door with its steps, without what only a page needs."""
+    """The doors that `start` gives, as JSON: each with its steps, without what only a page needs."""
     doors = [
         {"who": door["who"], "what": door["what"], "page": None if door["link"] is None else door["link"][0]}
         | {"steps": [{"text": step["text"], "command": step["command"]} for step in door["steps"]]}

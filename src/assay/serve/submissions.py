@@ -38,9 +38,9 @@ __all__ = ["routes"]
 SMALL_BYTES = 16_384
 """Bytes of a body that is JSON."""
 OWN = {"Cache-Control": "private, no-cache"}
-"""What a signed answer is: only the client that asked may keep it, and it asks again with the ETag."""
+"""The headers of a signed answer: only the client that asked may keep it, and it asks again with the ETag."""
 _UNTRUSTED = {"Cache-Control": "private, no-cache", "Content-Security-Policy": "sandbox", "Content-Disposition": "inline"}
-"""What a browser is told of a file that an agent wrote: it is text, whatever is in it."""
+"""The headers of a file that an agent wrote: a browser takes it for text, whatever is in it."""
 Model = TypeVar("Model", bound=BaseModel)
 _AT = "2026-03-01T12:00:00Z"
 _CODE = "q1Yk0m4Xw8T2rV7sB5nZ6cJd"
@@ -51,7 +51,7 @@ DigestInPath = Annotated[Digest, Path(description="A submission's digest.", exam
 
 
 class RegistrationRequest(BaseModel):
-    """What a newcomer sends, signed with the key to be registered."""
+    """A newcomer's request for registration, signed with the key to be registered."""
 
     model_config = described({"code": _CODE, "name": "Atlas", "address": _ADDRESS}, strict=True)
 
@@ -90,7 +90,7 @@ class CommitmentAnswer(BaseModel):
 
 
 class SubmissionAnswer(BaseModel):
-    """What was accepted: the submission's digest, the epoch, the time that counts."""
+    """The submission that was accepted: its digest, the epoch, the time that counts."""
 
     model_config = described(
         {"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "duplicate": False}
@@ -351,7 +351,7 @@ def _looking(router: APIRouter, site: Site) -> None:
         return file_answer(request, file, kept.size, OCTETS if kept.name.endswith(".tar") else TEXT, sha256, _UNTRUSTED)
 
     async def reader(request: Request, served: ServedCompetition) -> str | None:
-        """Who signed the request; None if nobody did."""
+        """The participant who signed the request; None if nobody did."""
         return (await signed(request, served, served.participant_of))[0] if "signature" in request.headers else None
 
 

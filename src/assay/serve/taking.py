@@ -32,9 +32,9 @@ from assay.serve.unpacking import ComingArchive, Withdrawn
 __all__ = ["BOXES", "take_archive", "turn"]
 
 BOXES = 2
-"""How many archives of a competition are unpacked at once on one host, by all its workers; as many more while they come."""
+"""The number of archives of a competition unpacked at once on one host, by all its workers; as many more while they come."""
 WAIT_SECONDS = 20.0
-"""How long an archive that came waits for its turn."""
+"""The seconds that an archive waits for its turn after it came."""
 POLL_SECONDS = 0.25
 """After so many seconds a waiting archive looks again whether it is its turn."""
 KEEP_SECONDS = 10.0

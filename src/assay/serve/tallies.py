@@ -79,7 +79,7 @@ class Tallies:
             os.close(self._file)
 
     def _place(self, name: Name) -> int | None:
-        """Where a name's value is; it gets a place when it is first used, and None if the file is full."""
+        """The offset of a name's value in the file, given on first use; None if the file is full."""
         if name not in self._places:
             if self._end + _size(name) + _HEAD > BYTES:
                 return None

@@ -47,7 +47,7 @@ SEPARATES, NOTHING = 0.3, 0.1
 
 @dataclass(frozen=True)
 class Duration:
-    """How long a kept trial took: its outcome, and the seconds of the agent's command and of the tests."""
+    """The duration of a kept trial: its outcome, and the seconds of the agent's command and of the tests."""
 
     participant: str
     outcome: str
@@ -81,7 +81,7 @@ class TaskGrid:
 
     @cached_property
     def rows(self) -> list[Json]:
-        """What the overview says of each task, the hardest first."""
+        """The rows of the overview, one for each task, the hardest first."""
         rows = [_row(self._season, name) for name in self.names]
         return sorted(rows, key=lambda row: (row["share"], row["name"].encode()))
 
@@ -275,7 +275,7 @@ def _person(season: Season, name: str, key: str, wide: bool) -> Json:
 
 
 def _logs(season: Season, name: str, key: str) -> str:
-    """Where everybody may read what a participant's trials of a task printed; empty if nobody but the participant may."""
+    """The page on which everybody may read what a participant's trials of a task printed; empty if only the participant may."""
     person = season.participants.get(key)
     page = "" if person is None else season.released_logs(person.submission or "", name)
     if not page:
@@ -286,7 +286,7 @@ def _logs(season: Season, name: str, key: str) -> str:
 
 
 def _separates(season: Season, name: str) -> Json:
-    """How much passing this task goes with the rest of the score: the number, its meaning, and a dot for each participant."""
+    """The correlation of passing this task with the rest of the score: the number, its meaning, a dot for each participant."""
     table = season.tasks
     value, count = table.separations[name], len(table.ranked)
     dots = []
@@ -398,7 +398,7 @@ def _round_up(value: float) -> float:
 
 
 def _facts(season: Season, name: str) -> Iterator[tuple[str, str]]:
-    """What the rules and the folder know of a task: its pinned digest, how its tests see the work, its solution, the images."""
+    """The facts that the rules and the folder state about a task: pinned digest, how its tests see the work, solution, images."""
     words: Sequence[str] = next((line.split(" ") for line in season.settlement.inputs.manifest if line.split(" ")[0] == name), ())
     pinned = next((word for word in words[1:] if word.startswith("sha256:")), None)
     yield "Pinned", pinned or "no: tasks.txt has only its name, so validators may have run different files"

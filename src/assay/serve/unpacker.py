@@ -84,7 +84,7 @@ class EntryNames:
 
     @property
     def files(self) -> int:
-        """How many files and folders there are."""
+        """The number of files and folders."""
         return len(self._folders)
 
     def add(self, name: str, *, folder: bool, size: int = 0) -> str:
@@ -420,7 +420,7 @@ def _write(pieces: Iterable[bytes], folder: str, path: str, size: int, *, execut
 
 
 def _damaged() -> tuple[type[Exception], ...]:
-    """What the libraries raise for archives that are damaged or made to confuse them. NotImplementedError is a RuntimeError."""
+    """The exceptions of the libraries for damaged and for confusing archives. NotImplementedError is a RuntimeError."""
     import lzma
     import zipfile
 

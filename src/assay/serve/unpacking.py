@@ -202,7 +202,7 @@ class UnpackerBox:
         self._into = -1
 
     def _keep(self, sandbox: Sandbox) -> None:
-        """What the thread does: begin the box, wait for the end of the unpacker and for who takes its files, remove the box."""
+        """Run the thread: begin the box, wait for the end of the unpacker and for who takes its files, remove the box."""
         limits, stdin = self._limits, os.fdopen(self._stdin, "rb", buffering=0)
         try:
             with stdin, _folder() as beside, sandbox.open(sandbox.image(), limits) as box:

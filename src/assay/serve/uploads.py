@@ -1,4 +1,4 @@
-"""What a participant may hand in to a service, and what becomes of it: quotas, commitments, submissions, their states.
+"""Uploads: the archives that a participant may hand in to a service, with quotas, commitments, submissions and their states.
 
 A submission is accepted in this order: the rules are asked before the body is read; the body comes, while a box begins to unpack
 it if one is free; when the body is whole and has the digest that was signed, its files leave the box; the kind checks them and
@@ -56,7 +56,7 @@ __all__ = [
 ]
 
 PER_EPOCH = 100
-"""How many submissions (or commitments) of a participant are taken in an epoch if the scheme does not say."""
+"""The number of submissions (or commitments) that a participant has in an epoch if the scheme does not say."""
 ATTEMPTS = 10
 """So many archives of a participant are taken in for each submission that the quota allows: refused ones cost the host too."""
 _ROOM = 1 << 30
@@ -67,7 +67,7 @@ _LATER = 600
 
 @dataclass(frozen=True)
 class Permission:
-    """What a participant may hand in now."""
+    """The permission of a participant to hand in an archive now."""
 
     participant: str
     archive: str

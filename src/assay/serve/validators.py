@@ -88,7 +88,7 @@ def validators_document(season: Season) -> Json:
 
 @dataclass
 class _Times:
-    """When each validator's records came: the last of them, and those whose epoch is after others' about the same thing."""
+    """The times of each validator's records: the last of them, and those whose epoch is after others' about the same thing."""
 
     last: dict[str, datetime] = field(default_factory=dict)
     late: Counter[tuple[str, str, int, int]] = field(default_factory=Counter)
@@ -96,7 +96,7 @@ class _Times:
 
 
 def _times(season: Season) -> _Times | None:
-    """When the records came that the settlement rests on; None where they are too many, or only sums are known."""
+    """The times at which the settlement's records came; None where they are too many, or only sums are known."""
     if not season.is_small:
         return None
     found, closed = _Times(), {*season.epochs[:-1]}
@@ -117,7 +117,7 @@ def _times(season: Season) -> _Times | None:
 
 
 def _late(season: Season, times: _Times | None) -> Json:
-    """Whose evidence came when the epoch, in which others had judged the same, was closed."""
+    """The evidence that came after the close of the epoch in which others had judged the same, by validator."""
     if season.past is None:
         return {"rows": [], "more": 0, "why": "Without a ledger no epoch is ever closed, so nobody can be late."}
     if "epoch" in season.scheme.kind.record.parts:

@@ -34,7 +34,7 @@ GONE_SECONDS = 5.0
 LISTENERS = 64
 """Clients that may listen to events at one time, in one process."""
 ADDRESS_LISTENERS = 16
-"""Those of one public address among them."""
+"""The number of listeners that may share a public address."""
 SETTLED = 100
 """Settled epochs that a client which was away hears of."""
 _ID = re.compile("([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{12})", re.ASCII)
@@ -49,7 +49,7 @@ class News:
     epochs: tuple[Json, ...] = ()
     """The last settled epochs, oldest first."""
     settled: int = 0
-    """How many are settled."""
+    """The number of epochs that are settled."""
     beats: tuple[Json, ...] = ()
     beating: str = "0" * 12
 
@@ -91,11 +91,11 @@ class _Watched:
     first: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     files: object = None
-    """What changes when a file of the folder does, as of the last look."""
+    """The state of the folder's files as of the last look: it changes when a file does."""
     moved: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a file or the settled epoch is another, or the server stops: what everybody judges may be other work."""
     pollers: set[Request] = field(default_factory=set)
-    """Those who wait for work. Validators are many, so they are not woken each second as listeners are."""
+    """The requests that wait for work. Validators are many, so they are not woken each second as listeners are."""
 
     def put(self, news: News, files: object) -> None:
         """Note the state of now, and wake those for whom it is news."""
@@ -109,7 +109,7 @@ class _Watched:
 
 
 class Watch:
-    """Who waits for which competition. Its methods are for one event loop. told: hears how many wait, whenever that changes."""
+    """The requests that wait for each competition. Its methods are for one event loop. told: hears how many, at each change."""
 
     def __init__(self, site: Site, told: Callable[[int], None] = lambda count: None) -> None:
         self._told = told

@@ -87,7 +87,7 @@ class LoggedRecord(BaseModel):
 
 
 class LogsRequest(BaseModel):
-    """Which files belong to which records; the files themselves are objects."""
+    """The files of each record's logs, by name and digest; the files themselves are objects."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -99,7 +99,7 @@ class LogsRequest(BaseModel):
 
 
 class LogsOutcome(BaseModel):
-    """What became of the logs of a record: `missing` names the objects to be sent before they are accepted."""
+    """The outcome of the logs of a record: `missing` names the objects to be sent before they are accepted."""
 
     record: str
     outcome: Literal["accepted", "known", "missing", "refused"]
@@ -109,7 +109,7 @@ class LogsOutcome(BaseModel):
 
 
 class LogsOutcomes(BaseModel):
-    """What became of each record's logs, in the order in which they were sent."""
+    """The outcome of each record's logs, in the order in which they were sent."""
 
     model_config = described({"logs": [{"record": DIGEST, "outcome": "missing", "missing": [DIGEST[7:]]}]})
 
@@ -128,7 +128,7 @@ def routes(site: Site, watch: Watch, workshop: Workshop) -> APIRouter:
         wait: Annotated[int, Query(ge=0, le=WAIT_SECONDS, description="Seconds to wait for something new.")] = 0,
         seen: Annotated[str, Query(max_length=64, description="`seen` of the last answer: wait while it is the same.")] = "",
     ) -> Response:
-        """What to judge now: the open epoch, the submissions that count, which are assigned, and what the ledger has already."""
+        """The work of a validator now: the open epoch, the submissions that count, the assigned ones, and the records it has."""
         served = site.competition(segment)
         validator, _ = await signed(request, served, served.validator_of)
         desk = desks[segment]
@@ -240,7 +240,7 @@ def _logs(data: bytes) -> list[tuple[Json, dict[str, str]]]:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a validator has to judge now, without what it judged already. rows: one for each submission that counts."""
+    """The work offered to a validator, without what it judged already. rows: one for each submission that counts."""
 
     validator: str
     head: Json
@@ -248,12 +248,12 @@ class Offer:
 
     @cached_property
     def seen(self) -> str:
-        """What changes when this does."""
+        """The tag of this offer: it changes when the offer does."""
         return digest(self.head | {"submissions": self.rows})[7:23]
 
 
 class WorkDesk:
-    """What validators have to judge in one competition. Threads share it."""
+    """The desk that offers validators their work in one competition. Threads share it."""
 
     def __init__(self, served: ServedCompetition) -> None:
         self._served, self._epochs, self._files = served, EpochReader(served), FolderDesk(served)

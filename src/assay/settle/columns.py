@@ -41,10 +41,13 @@ __all__ = [
 ]
 
 Form = Literal["text", "count", "nanos", "word", "flag", "answer", "choice", "vote", "instant", "note", "notes"]
-"""How a field is written. text: one line, as a number of a name. count: an integer. nanos: a decimal string. word: one of
+"""The form in which a field is written.
+
+text: one line, as a number of a name. count: an integer. nanos: a decimal string. word: one of
 `words`. flag: a boolean. answer: a boolean, or anything else, which is −1. choice: a text of `words`, or anything else, which is
-−1. vote: an answer, or a choice if it has `words`, in a list: `panel.0.checks.C1`; its record is read by itself. instant, note (a
-text), notes (an object of texts): checked, and not kept."""
+−1. vote: an answer, or a choice if it has `words`, in a list: `panel.0.checks.C1`; its record is read by itself.
+instant, note (a text), notes (an object of texts): checked, and not kept.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class RecordColumn:
     name: str
     form: Form
     default: int | None = None
-    """What it is where it is left out; None: it is needed, or there is nothing to keep of it."""
+    """The value of a field that is left out; None: it is needed, or there is nothing to keep of it."""
     least: int = 0
     most: int = 0
     """Bounds: of a count, of nanos, or of the characters of a text."""

@@ -49,7 +49,7 @@ class Votes:
     stakes: tuple[int, ...]
     """Rao, 0 … 2^63 − 1, [V]."""
     totals: int | tuple[int, ...]
-    """What the quorum's share is of: the registry's stake, or per participant that of the assigned, [P]."""
+    """The stake that the quorum is a share of: the registry's, or per participant that of the assigned, [P]."""
     incomplete: Bools | None = None
     """The validator has evidence but misses a trial, [V, P]. SPEC 2.1."""
     unjudged: Bools | None = None
@@ -163,7 +163,7 @@ def plain(scores: Ints, counting: Bools, judged: Bools, threshold: int) -> tuple
 
 
 class Status(IntEnum):
-    """What became of a participant. SPEC 3."""
+    """The outcome of a participant. SPEC 3."""
 
     AGREED = 0
     NO_QUORUM = 1
@@ -178,7 +178,7 @@ class Status(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why there is no agreed score. SPEC 3, 6."""
+    """The reason that there is no agreed score. SPEC 3, 6."""
 
     NONE = 0
     SAME_SUBMISSION = 1
@@ -249,7 +249,7 @@ class Agreement:
 
     @cached_property
     def counts(self) -> Ints:
-        """How many validators count, before any is excluded, [P]."""
+        """The number of validators that count, before any is excluded, [P]."""
         counts: Ints = np.count_nonzero(self.votes.counting, axis=0)
         return counts
 
@@ -354,7 +354,7 @@ BLOCK = 2**16
 
 
 class Panel(NamedTuple):
-    """What a block of participants comes to: the fields of `Agreement` of the same names."""
+    """The results for a block of participants: the fields of `Agreement` of the same names."""
 
     participating: Ints
     quorum: Bools
@@ -371,7 +371,7 @@ class Panel(NamedTuple):
 
 
 class Support(NamedTuple):
-    """How many validators, [P], and what they hold together, in words, [2, P]."""
+    """The number of validators, [P], and the stake that they hold together, in words, [2, P]."""
 
     counts: Ints
     stake: Ints
@@ -433,7 +433,7 @@ def _fences(votes: Votes, columns: slice, counts: Ints, judged: Bools, rules: Co
 
 
 def _excluded(flagged: Bools, counting: Bools, stakes: Stakes, everyone: Support) -> tuple[Bools, Bools, Support]:
-    """Which scores are excluded, [V, P]; whether the flagged hold half of the stake, [P]; what support remains. SPEC 3.2."""
+    """The scores that are excluded, [V, P]; whether the flagged hold half of the stake, [P]; the rest's support. SPEC 3.2."""
     hit = np.logical_or.reduce(flagged, axis=0)
     if not hit.any():
         return flagged, hit, everyone

@@ -104,7 +104,7 @@ class _Weighed(NamedTuple):
     weight: Weight
 
     def warm(self, value: Callable[[Warmth], Any]) -> Any:
-        """What warm-up adds to a row; ABSENT if the scheme has no warm-up."""
+        """The value that warm-up adds to a row; ABSENT if the scheme has no warm-up."""
         return ABSENT if self.settlement.warmth is None else value(self.settlement.warmth)
 
 
@@ -245,7 +245,7 @@ _BURN = (
         "warm_up", Holds.SHARE, lambda at: ABSENT if at.warmth is None else share_text(at.allotment.burn_warm_up), optional=True
     ),
 )
-"""What burns, and the part of it that each step burnt. SPEC 4."""
+"""The burn of an epoch, and the part of it that each step burnt. SPEC 4."""
 
 PAYOUTS = (
     Field("participant", Holds.KEY, lambda at: at[0].ranking[at[1].place - 1]),

@@ -26,7 +26,7 @@ SCHEMA = "assay.emission/1"
 
 @dataclass(frozen=True)
 class SplitInput:
-    """What the split takes from a settlement: keys, uids and final shares run in parallel, in ranking order. SPEC 4.
+    """The part of a settlement that a split needs: keys, uids and final shares run in parallel, in ranking order. SPEC 4.
 
     took_part: whether any participant has a share by the strategy. listed: key and uid of every participant in the registry, with
     or without an agreed score. receipt, log: the digest of its receipt, and the public key of the log that has the receipt.
@@ -130,7 +130,7 @@ def _weight(row: SubnetWeight) -> dict[str, Any]:
 
 
 def split_input(settlement: Settlement, receipt: str | None = None, log: str | None = None) -> SplitInput:
-    """What the split takes from a settlement, with its receipt and log; `split` refuses one without weights. SPEC 4."""
+    """The input of a split: a settlement with its receipt and log; `split` refuses one without weights. SPEC 4."""
     allotment, scheme = settlement.allotment, settlement.inputs.scheme
     participants = settlement.inputs.participants
     return SplitInput(
@@ -300,7 +300,7 @@ def _conflict(name: str, what: str) -> BadInput:
 
 
 def _claims(subnet: SubnetFile, settled: Sequence[SplitInput]) -> tuple[list[int], int]:
-    """What part of the emission each competition divides, over a common denominator. SPEC 4, `unearned`.
+    """The part of the emission that each competition divides, over a common denominator. SPEC 4, `unearned`.
 
     With `unearned = "others"`, the part of a competition in which no participant took part goes to the other competitions in
     proportion to α. If there is no other competition to take it, it burns.

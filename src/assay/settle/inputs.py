@@ -1,4 +1,4 @@
-"""What a settlement is computed from (`Inputs`), and the axes that all its arrays share (`Frame`). SPEC 2, 3, 7.
+"""The inputs of a settlement (`Inputs`), and the axes that all its arrays share (`Frame`). SPEC 2, 3, 7.
 
 Rows are validators, by key; columns are participants, in the order of the registry. Everything here is a value: the folder, the
 ledger or a test makes it, and `pipeline.settle` reads it.
@@ -26,7 +26,7 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def arrived(participant: Participant) -> tuple[datetime, bytes]:
-    """What earlier means: submission time (none is last), then the key's UTF-8 bytes. SPEC 2.1."""
+    """The order of arrival, as a sorting key: submission time (none is last), then the key's UTF-8 bytes. SPEC 2.1."""
     return (participant.submitted_at or _LAST, participant.key.encode())
 
 
@@ -41,7 +41,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Clock:
-    """What decay remembers: the competition's record (nanos), when and by what it was set, each participant's own. SPEC 4."""
+    """The memory of decay: the competition's record (nanos), its epoch and submission, and each participant's own. SPEC 4."""
 
     record: int | None = None
     last: int | None = None
@@ -51,7 +51,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Previous:
-    """What a settlement takes from an earlier one. It overrides last_reset_epoch and history.csv. SPEC 4, Decay."""
+    """The state that an earlier settlement hands to a later one. It overrides last_reset_epoch and history.csv. SPEC 4, Decay."""
 
     scheme: str
     epoch: int
@@ -96,7 +96,7 @@ class Frame:
 
     @cached_property
     def unique(self) -> Bools:
-        """Which participants have a submission that is not a duplicate, [participants]. SPEC 2."""
+        """The participants whose submission is not a duplicate, as a mask, [participants]. SPEC 2."""
         return np.array([key not in self.duplicate_of for key in self.participants], dtype=np.bool_)
 
     @property
@@ -129,7 +129,7 @@ class Scored:
     """tests, where a task passes by all validators: a bit for each task, [validators, participants, ⌈tasks / 8⌉]: whether the
     validator saw every trial of it pass."""
     work: Mapping[str, NDArray[np.int64] | NDArray[np.bool_] | NDArray[np.object_]] = field(default_factory=dict)
-    """How the score came about: arrays by name, as in the settlement's `work` (points in nanos)."""
+    """The parts that the score was computed from: arrays by name, as in the settlement's `work` (points in nanos)."""
     left_out: frozenset[tuple[str, int, str]] = frozenset()
     """workflow: (validator, epoch, task) of the tasks that were left out because of service errors."""
     first: Mapping[str, int] = field(default_factory=dict)

@@ -68,7 +68,7 @@ def weighted(stakes: Stakes, values: Ints) -> Ints:
 
 
 def tally(stakes: Stakes, mask: Bools) -> tuple[Ints, Ints]:
-    """How many rows the mask [V, P] marks, [P], and Σ stake over them: sums [2, P]."""
+    """The number of rows that the mask [V, P] marks, [P], and Σ stake over them: sums [2, P]."""
     sums = _dot(stakes.tallied, mask.astype(np.float64), ROWS)
     return sums[0], carried(sums[1:])
 

@@ -94,7 +94,7 @@ def settle(inputs: Inputs) -> Settlement:
 
 
 def _seats(inputs: Inputs, axes: Frame, scored: Scored) -> Seats:
-    """Who may count for whom: stake, assignment. SPEC 3.0, 3.1."""
+    """The validators that may count, their stake, and the submissions that each is assigned. SPEC 3.0, 3.1."""
     rules = inputs.scheme.consensus
     stake = {validator.key: validator.stake for validator in inputs.validators}
     stakes = tuple(stake[key] for key in axes.validators)
@@ -121,7 +121,7 @@ def _drawn(inputs: Inputs, axes: Frame, scored: Scored, participant: Participant
 
 
 def _seated(seats: Seats, axes: Frame) -> Bools:
-    """Who may count for whom: validators with stake that are assigned, for submissions that are no duplicates."""
+    """The pairs that may count: validators with stake that are assigned, and submissions that are no duplicates."""
     seated = np.asarray(seats.may_count, dtype=np.bool_)[:, None] & axes.unique[None, :]
     return seated if seats.drawn is None else seated & seats.drawn
 

@@ -253,12 +253,12 @@ def _rounded(parts: list[int], denominator: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What every stage made of the scores, in ranking order. Shares, burn and unallocated are exact and sum to 1. SPEC 4."""
+    """The shares after every stage, in ranking order. Shares, burn and unallocated are exact and sum to 1. SPEC 4."""
 
     strategy: Shares
     capped: Shares
     share: Shares
-    """What is left after cap, decay, warm-up and registration: what is encoded."""
+    """The share after cap, decay, warm-up and registration: it is what is encoded."""
     burn_strategy: Fraction
     burn_cap: Fraction
     burn_decay: Fraction
@@ -348,7 +348,7 @@ class Paid:
 
 @dataclass(frozen=True, slots=True)
 class Payouts:
-    """What a deposit became: the tier reached (BPS released), the amount released, the places, all fees, the refund. SPEC 5."""
+    """The parts of a deposit: the tier reached (BPS released), the amount released, the places, all fees, the refund. SPEC 5."""
 
     tier_bps: int
     released: int

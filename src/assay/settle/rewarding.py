@@ -1,4 +1,4 @@
-"""What follows from the agreed scores of an epoch: ranking, clocks, decay, then weights or payouts, or neither. SPEC 2.1, 4, 5.
+"""The reward of an epoch, from its agreed scores: ranking, clocks, decay, then weights or payouts, or neither. SPEC 2.1, 4, 5.
 
 `rewarded` needs only the inputs and the agreement. So a story computes in the same way what another agreed score would bring.
 
@@ -154,13 +154,13 @@ class Warmth:
     whole: int
 
     def kept(self, place: int) -> Fraction:
-        """What is kept of a share: min(1, seen / whole)."""
+        """The part of a share that is kept: min(1, seen / whole)."""
         return Fraction(min(self.seen[place], self.whole), self.whole)
 
 
 @dataclass(frozen=True)
 class Rewarded:
-    """What follows from the agreed scores of an epoch. SPEC 4, 5."""
+    """The ranking, clocks and reward that follow from the agreed scores of an epoch. SPEC 4, 5."""
 
     order: tuple[int, ...]
     """The ranking, as columns."""
@@ -231,7 +231,7 @@ def _advance(inputs: Inputs, agreement: Agreement, order: list[int]) -> Clock:
 
 
 def _decayed(rules: Decay, epoch: int, after: Clock, ranked: list[Participant]) -> Decayed:
-    """How stale each ranked participant is, and what share (nanos) of it is kept. SPEC 4, Decay."""
+    """The staleness of each ranked participant, and the part (nanos) of its share that is kept. SPEC 4, Decay."""
     whole = rules.clock == "competition"
     lasts = [after.last if whole else after.participants[participant.key].last for participant in ranked]
     burnt = reward.each(lasts, epoch, rules)

@@ -22,7 +22,7 @@ __all__ = ["Decayed", "Seats", "Settlement", "Warmth", "Weight"]
 
 @dataclass(frozen=True)
 class Seats:
-    """Which validators may count, and the stake that quorums are shares of. SPEC 3.0, 3.1."""
+    """The validators that may count, and the stake that quorums are shares of. SPEC 3.0, 3.1."""
 
     stakes: tuple[int, ...]
     """Rao, by row."""
@@ -115,11 +115,11 @@ class Settlement:
 
     @property
     def handed_on(self) -> Previous:
-        """What the settlement of a later epoch takes from this one. SPEC 4, Decay."""
+        """The state that the settlement of a later epoch takes from this one. SPEC 4, Decay."""
         return Previous(scheme=self.inputs.scheme.name, epoch=self.epoch, task_set=self.inputs.task_set, clock=self.clock)
 
     def explain(self, participant: str, records: Sequence[Evidence] | None = None, *, token: str = "") -> story.Explanation:
-        """How this participant's numbers came about, or why it has none; raises BadInput if it is not in the registry. SPEC 2–5.
+        """The way to this participant's numbers, or the reason for having none; BadInput if it is not in the registry. SPEC 2–5.
 
         records: those about the participant, if this settlement was computed from sums and so cannot name tasks. token: the token
         of the deposit, as people read it; empty for ether.

@@ -222,7 +222,7 @@ def _receipt(folder: Path, file: Path | None) -> tuple[int, str]:
 
 
 def _name(contest: Contest) -> str:
-    """What tells a duel from others of the same receipt, short."""
+    """The short name that tells a duel from others of the same receipt."""
     from assay.exact import digest
 
     sides = [contest.validator, contest.challenger.submission, contest.king.submission, contest.challengers]
@@ -230,7 +230,7 @@ def _name(contest: Contest) -> str:
 
 
 def _told(contest: Contest, trials: DuelTrials, document: Json, target: Path) -> Iterator[RenderableType]:
-    """What came of it, for people."""
+    """The outcome of the duel, for people."""
     from assay.cli.show import command, heading, note, sentence
     from assay.settle.story.telling import plural
 

@@ -54,7 +54,7 @@ def memory(count: int) -> str:
 
 
 def text_lines(data: bytes) -> list[str]:
-    """What an agent printed, as lines that cannot move the cursor."""
+    """The lines that an agent printed, without anything that moves the cursor."""
     from assay.cli.errors import printable
 
     return [printable(line) for line in data.decode("utf-8", "replace").replace("\t", "    ").split("\n")]
@@ -77,7 +77,7 @@ def table(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 SHOWN = 8
-"""How many of those that are going on are shown."""
+"""The number of those going on that are shown."""
 _PER_SECOND = 8
 
 

@@ -198,7 +198,7 @@ def _report(
 
 
 def _took(document: Json) -> str:
-    """Who answered, how long it took, and what it cost, by the judgement's document."""
+    """The answering model, the time it took, and its cost, by the judgement's document."""
     from assay.cli.judging.live import duration
     from assay.exact import text
     from assay.judge.rubric.judgement import why_fallback

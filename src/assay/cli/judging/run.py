@@ -72,7 +72,7 @@ class _RunCommand(TyperCommand):
 
 
 COMMAND = _RunCommand
-"""What `assay.cli.commands` makes of `run`."""
+"""The command class that `assay.cli.commands` uses for `run`."""
 
 
 def _options_of(args: list[str], taken: set[str]) -> list[Option]:
@@ -187,7 +187,7 @@ def run(
 
 
 def engine_of(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
-    """Where trials are judged, as the options of kinds say; None is this machine."""
+    """The engine that trials are judged in, as the options of kinds say; None is this machine."""
     from assay.engine import opened
     from assay.judge.kind_options import where_judged
 
@@ -211,7 +211,7 @@ def late_values(context: typer.Context) -> Mapping[str, Any]:
 
 
 def settings_of(context: typer.Context, kind: Kind) -> Any:
-    """What the judge gets of the options of its kind; refuses those that say nothing to it."""
+    """The settings that the judge gets of the options of its kind; refuses those that say nothing to it."""
     values = late_values(context)
     own = {option.key: values[option.key] for option in kind.options}
     for param in context.command.get_params(context):
@@ -279,7 +279,7 @@ def _is_elsewhere(folder: Path) -> bool:
 
 
 def _document(summary: RunSummary) -> dict[str, Any]:
-    """What came of a run, for programs."""
+    """The summary of a run, for programs."""
     errors = [{"participant": cell.participant, **cell.parts, "why": why} for cell, why in summary.errors]
     counts = {"planned": summary.planned, "judged": summary.judged, "outcomes": dict(summary.outcomes), "errors": errors}
     rest = {"absent": list(summary.absent), "others": list(summary.others), "remarks": list(summary.remarks)}

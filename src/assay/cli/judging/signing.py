@@ -183,7 +183,7 @@ def _standing(settings: Config, validator: str) -> tuple[int | None, Elsewhere |
 
 
 def _holder(folder: Path, validator: str) -> str:
-    """Who has the leases of the runs of a validator in a folder: the same name whenever one goes on there."""
+    """The holder of the leases of a validator's runs in a folder: the same name whenever one goes on there."""
     from assay.folder.files import write_text
     from assay.judge import run_files
 

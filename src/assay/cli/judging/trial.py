@@ -72,7 +72,7 @@ class TrialSet:
         return said | counts | {"missing": missing, "trials": trials}
 
     def summary(self) -> str:
-        """What it comes to, in a sentence or two."""
+        """The result of the set, in a sentence or two."""
         from assay.settle.story.telling import plural
 
         if self.score is not None:
@@ -127,7 +127,7 @@ def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int
 
 
 def _document_of(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> Json:
-    """What a trial's process said; trouble of its own is an error of the trial."""
+    """The document that a trial's process printed; trouble of its own is an error of the trial."""
     try:
         document: Json = json.loads(said)
     except ValueError:

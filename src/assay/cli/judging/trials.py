@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Ended(StrEnum):
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     passed = "pass"
     fail = "fail"
@@ -42,7 +42,7 @@ class _Trial:
 
     @property
     def slot(self) -> tuple[str, str, str, int]:
-        """Whose it is, of which submission, task and trial."""
+        """The validator, submission, task and trial that a row is about."""
         return self.record.validator, self.record.submission, self.record.task, self.record.trial
 
     def document(self) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def run(
 
 
 def _all_seen(audited: AuditedEpoch, value: AuditRandomness, judge: TrialsAgain, into: Path, jobs: int, *, loud: bool) -> Seen:
-    """What was seen of every trial that had to be judged again; kept beside the audits until they are signed."""
+    """The outcomes seen of every trial that had to be judged again; kept beside the audits until they are signed."""
     from assay.errors import AssayError
     from assay.folder.files import write_bytes
     from assay.judge.sandbox import InfrastructureError

@@ -159,7 +159,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's f
 
 
 class Parts(StrEnum):
-    """What goes into one batch."""
+    """The part of the evidence that goes into one batch."""
 
     submission = "submission"
     epoch = "epoch"
@@ -243,7 +243,7 @@ def _late(folder: Path, former: int | None, epoch: int | None) -> Late | None:
 
 
 def _warn_of_settled(folder: Path, batches: Sequence[Batch], epoch: int | None) -> None:
-    """Where the ledger is on another machine: say which epoch is open, and warn of batches of settled epochs."""
+    """Say which epoch is open where the ledger is on another machine, and warn of batches of settled epochs."""
     from assay.cli.errors import warn
     from assay.ledger import config, signing
 

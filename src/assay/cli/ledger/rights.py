@@ -121,7 +121,7 @@ def grants(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def _writes(tables: dict[str, list[str]]) -> str:
-    """How many tables a user may write."""
+    """The number of tables that a user may write."""
     count = sum(name != "assay_turn" and may != ["SELECT"] for name, may in tables.items())
     return f"{count} {'table' if count == 1 else 'tables'}" if count else "nothing"
 

@@ -249,7 +249,7 @@ def emission(given: _Emission) -> Json:
 
 
 HEAD = {"epoch": 0, "validator": "v", "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
-"""What a record carries that its score does not depend on."""
+"""The fields of a record that its score does not depend on."""
 
 
 class _Tests(Section):

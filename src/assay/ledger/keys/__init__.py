@@ -410,7 +410,7 @@ def seal(data: bytes, to: PublicKey, info: bytes) -> bytes:
 
 
 def open_sealed(data: bytes, key: PrivateKey, info: bytes) -> bytes:
-    """What was sealed to this key with this `info`; raises BadInput for anything else, and for a key that signs."""
+    """The bytes that were sealed to this key with this `info`; raises BadInput for anything else, and for a key that signs."""
     try:
         return _SUITE.decrypt(data, key.opener(), info)
     except (InvalidTag, ValueError):

@@ -165,7 +165,7 @@ class Store:
             schema.check_home(connection)
 
     def elsewhere(self) -> Elsewhere | None:
-        """Why this database may only be read; None if the ledger lives here."""
+        """The error that says why this database may only be read; None if the ledger lives here."""
         try:
             self.check_home()
         except Elsewhere as error:
@@ -231,7 +231,7 @@ class Store:
             return rights.grant(connection, user, role, validator, beside)
 
     def granted(self, beside: Sequence[Table] = ()) -> list[rights.Granted]:
-        """Who may do what; raises BadInput, StoreError."""
+        """The rights of each user of the database; raises BadInput, StoreError."""
         with transaction(self._engine, self.name, writing=False) as connection:
             return rights.granted(connection, beside)
 
@@ -381,7 +381,7 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
 
 
 def _holder(engine: Engine) -> str | None:
-    """Who holds the turn to write, if the server says it."""
+    """The connection that holds the turn to write, if the server says it."""
     try:
         with engine.connect() as connection:
             return schema.turn_holder(connection)

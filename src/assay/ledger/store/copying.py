@@ -52,7 +52,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """How many rows a table has, and their digest."""
+    """The number of a table's rows, and their digest."""
 
     rows: int
     digest: str
@@ -194,7 +194,7 @@ class _Digest:
             yield row
 
     def result(self) -> CopiedTable:
-        """How many rows there were, and their digest."""
+        """The number of rows that were copied, and their digest."""
         self._told(self._table.name, self._count)
         return CopiedTable(self._count, f"sha256:{self._hash.hexdigest()}")
 

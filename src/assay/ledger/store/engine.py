@@ -56,7 +56,7 @@ class ReadOnly(StoreError):
 
 
 class Damaged(StoreError):
-    """What the database holds is not what was written."""
+    """The database holds other content than was written."""
 
 
 class Archived(StoreError):
@@ -106,7 +106,7 @@ OTHERS_ROWS = (
     "this user of the database may write only its own validator's evidence and leases",
     "use the user that the operator made for this validator, or send the batches: `assay evidence sign`",
 )
-"""What is wrong, and what to do, where the policy of a validator's user refuses a row: see `assay.ledger.store.rights`."""
+"""The error, and what to do, where the policy of a validator's user refuses a row: see `assay.ledger.store.rights`."""
 _STATES: tuple[tuple[str, type[AssayError], str, str], ...] = (
     ("28", Forbidden, "the server does not accept this user and password", "correct the URL, or PGPASSWORD or ~/.pgpass"),
     ("3D000", NotALedger, "there is no such database", "make it with `createdb`"),
@@ -182,9 +182,9 @@ CACHE_KIB = 65_536
 """KiB of an SQLite database that one connection keeps in memory."""
 CONNECT_SECONDS = 30
 _SILENT = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-"""When a server whose host or network went away without a word is given up: in a minute; the kernel takes up to two hours."""
+"""The keepalives that give up a server whose host or network went away silently: in a minute; the kernel takes two hours."""
 RETRY_SECONDS = 20.0
-"""How long a connection is asked for again, if the server has none left, or is starting or stopping."""
+"""The seconds for which a connection is asked for again, if the server has none left, or is starting or stopping."""
 POOL, KEPT_OPEN = 15, 5
 """Connections of one pool to PostgreSQL, unless the URL has `pool_size`; those of them that stay open."""
 LEAST_POOL = 4
@@ -326,7 +326,7 @@ _TURN = (
     " set_config('tcp_keepalives_idle', '30', true), set_config('tcp_keepalives_interval', '10', true),"
     " set_config('tcp_keepalives_count', '3', true)"
 )
-"""What a writer sets for its transaction. The keepalives are the server's: whose machine is gone loses the turn in a minute."""
+"""The settings of a writer's transaction. The keepalives are the server's: whose machine is gone loses the turn in a minute."""
 
 
 _CURSORS = "assay_cursors"

@@ -142,7 +142,7 @@ _KEY = re.compile(r"validator\)? = '((?:[^']|'')*)'::text|'validator'::text\) = 
 
 @dataclass
 class Granted:
-    """What a user of the server may do: its role, or `owner`, `superuser`, `other`; `other` is no role of ours.
+    """The rights of a user of the server: its role, or `owner`, `superuser`, `other`; `other` is no role of ours.
 
     validator: the one whose rows alone it may write. tables: what it may do with each. through: other roles from which it has
     some of it. limited: whether the server ends its transactions that hang.
@@ -238,7 +238,7 @@ def end_sessions(connection: Connection, user: str) -> tuple[int, int]:
 
 
 def granted(connection: Connection, beside: Sequence[Table] = ()) -> list[Granted]:
-    """Who may do anything in the ledger, by name; superusers who have no rights of their own are left out. Raises BadInput."""
+    """The users with any right in the ledger, by name; superusers without rights of their own are left out. Raises BadInput."""
     _check_server(connection)
     service = [table.name for table in beside]
     users, numbers = dict[str, Granted](), dict[str, int]()

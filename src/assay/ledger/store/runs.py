@@ -89,7 +89,7 @@ def authors(view: View, last_epoch: int, last_batch: int = LATEST) -> set[str]:
 
 
 def standing_rows(view: View) -> dict[str, bytes]:
-    """What is stored in `standing`; a row of another form is empty."""
+    """The rows stored in `standing`; a row of another form is empty."""
     return {row.about: row.document if type(row.document) is bytes else b"" for row in view._rows(select(standing))}
 
 

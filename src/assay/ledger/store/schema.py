@@ -65,7 +65,7 @@ _SHAPES = ({"file", "inode"}, {"database", "number", "server", "timeline"}, {"re
 
 
 def present_home(connection: Connection) -> Home:
-    """Where this database is now; raises OSError if its file is gone."""
+    """The place of this database now; raises OSError if its file is gone."""
     if connection.dialect.name == "sqlite":
         path = os.path.realpath(str(connection.engine.url.database))
         return {"file": path, "inode": str(os.stat(path).st_ino)}
@@ -114,7 +114,7 @@ def forget_home(connection: Connection, when: str) -> None:
 
 
 def former_home(connection: Connection) -> Home:
-    """Where the ledger lived before it was copied or restored; empty if that is unknown. Raises Damaged."""
+    """The place of the ledger before it was copied or restored; empty if that is unknown. Raises Damaged."""
     home = noted_home(connection)
     return noted_home(connection, FORMER_HOME) if "restored" in home else home
 

@@ -207,7 +207,7 @@ _SAME = {
 
 
 AHEAD = 2**28
-"""How far after the last record a batch may begin: imported records keep their seqs, and seqs of later epochs lie between."""
+"""The farthest that a batch may begin after the last record: imported records keep their seqs, with later epochs between."""
 MEMBERS_BYTES, ENVELOPE_BYTES, BODY_BYTES, RECORDS = 2**22, 2**20, 1_000_000, 100_000
 """Limits of a batch: bytes of its ranges as text, of its envelope, of a record; and how many records."""
 _FITS = {
@@ -275,7 +275,7 @@ def fitting(table: Table, dialect: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Whose ledger it is: the competition's name, the origin of its log, and the log's public key (vkey)."""
+    """The identity of a ledger: the competition's name, the origin of its log, and the log's public key (vkey)."""
 
     competition: str
     origin: str
@@ -338,7 +338,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What a participant handed in, in which epoch, and when (RFC 3339; "" if unknown)."""
+    """A submission of a participant, the epoch, and the time (RFC 3339; "" if unknown)."""
 
     participant: str
     submission: str

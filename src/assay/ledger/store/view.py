@@ -135,7 +135,7 @@ class View:
     def conflicts_among(
         self, first_seq: int, last_seq: int, most: int, counts: Callable[[int], bool] = lambda _: True
     ) -> tuple[int, list[Conflict]]:
-        """How many of these records are conflicts, and the first `most` of them, each with the record that counts.
+        """The number of conflicts among these records, and the first `most` of them, each with the record that counts.
 
         Of these, the ones are left out whose first record is in an archive: an intake does not wait for one.
 
@@ -190,7 +190,7 @@ class View:
         return TaskSets(brought, again)
 
     def _counting(self, some: Iterable[StoredBatch]) -> Iterable[StoredBatch]:
-        """Those of some batches that count: here all."""
+        """The batches among some that count: here all."""
         return some
 
     def _only(self, parts: Iterator[Any], first_epoch: int, last_epoch: int) -> Iterator[Any]:
@@ -230,7 +230,7 @@ class View:
         return [item.digest in digests.get(slot, ()) for item, slot in zip(items, slots, strict=True)]
 
     def count(self, first_epoch: int = 0, last_epoch: int = LATEST) -> int:
-        """How many records these epochs have."""
+        """The number of records in these epochs."""
         new = func.sum(batches.c.last_seq - batches.c.first_seq + 1)
         return int(self._connection.scalar(select(new).where(_between(batches, first_epoch, last_epoch))) or 0)
 
@@ -284,7 +284,7 @@ class View:
         return [(row.batches, row.envelope) for row in self._connection.execute(query)]
 
     def size(self, first: int, last: int) -> int:
-        """How many bytes the records with these seqs have, first and last included."""
+        """The number of bytes of the records with these seqs, first and last included."""
         query = select(func.sum(func.length(RECORD[2]))).where(records.c.seq.between(first, last))
         return int(self._connection.scalar(query) or 0)
 
@@ -303,12 +303,12 @@ class View:
         return {row.participant: Submission(*tuple(row)[1:]) for row in self._rows(query)}
 
     def submissions_after(self, number: int) -> Iterator[tuple[int, Submission]]:
-        """What was handed in after a number, each with its own, in order."""
+        """The submissions after a number, each with its own, in order."""
         query = select(submissions).where(submissions.c.id > number).order_by(submissions.c.id)
         return ((row.id, Submission(*tuple(row)[1:])) for row in self._rows(query))
 
     def submission_of(self, participant: str) -> Submission | None:
-        """What a participant handed in last."""
+        """The last submission of a participant."""
         query = select(submissions).where(submissions.c.participant == participant).order_by(submissions.c.id.desc()).limit(1)
         row = self._connection.execute(query).first()
         return None if row is None else Submission(*tuple(row)[1:])
@@ -360,7 +360,7 @@ class View:
         row = self._connection.execute(query).first()
         return None if row is None else StoredCheckpoint(*tuple(row))
 
-    # What was sent to chains
+    # Attempts and outcomes at chains
 
     def targets(self) -> list[str]:
         """The targets to which something was sent, or was about to be."""

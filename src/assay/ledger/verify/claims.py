@@ -31,7 +31,7 @@ from assay.ledger.verify.report import Material, Verified, or_null, read_documen
 from assay.settle.inputs import Previous
 
 NAMES = 3
-"""How many participants, submissions or ranges a message names; the others are counted."""
+"""The number of participants, submissions or ranges that a message names; the others are counted."""
 Ranges = Sequence[Sequence[int]]
 
 

@@ -36,7 +36,7 @@ class _DuelReceipt(Section):
 
 
 class _Claim(Section):
-    """What a duel's document says of itself; the rest is computed."""
+    """The claims of a duel's document; the rest is computed."""
 
     validator: Key
     epoch: Epoch

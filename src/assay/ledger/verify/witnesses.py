@@ -51,7 +51,7 @@ def _check_notes(rules: Policy, notes: list[bytes], key: LogKey, policy: Path, i
 
 
 def _age(seconds: float) -> str:
-    """How long ago something was, in the largest unit that fits."""
+    """The time since something, in the largest unit that fits."""
     ahead, rest = seconds < -60, abs(seconds)
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if rest >= 2 * length:

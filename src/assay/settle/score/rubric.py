@@ -47,7 +47,7 @@ _THOUGHT = re.compile(rf"{_SPACE}<think>.*?</think>(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """How the BPS came about. `gate`: the baseline is met; `capped`: an unskippable check is answered NO. SPEC 2.3."""
+    """The steps to the BPS. `gate`: the baseline is met; `capped`: an unskippable check is answered NO. SPEC 2.3."""
 
     base: int
     missed_skippable: int

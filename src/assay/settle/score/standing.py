@@ -1,4 +1,4 @@
-"""What must be remembered of records that were counted, so that the next epoch need not read them all again. SPEC 2, 3.0.
+"""Memory of the records that were counted, so that the next epoch need not read them all again. SPEC 2, 3.0.
 
 A ledger with many records asks the kind, and the kinds of SPEC 2 answer with these functions. They are given records as JSON, of
 which each is the first accepted of its key.
@@ -29,7 +29,7 @@ Spoilt = tuple[str, int, str]
 
 
 def tests_counts(value: Json, tasks: Container[str], rules: TestsScore) -> tuple[int, int, int]:
-    """What a record adds to its cell: 1, 1 if the trial passed, 1 if it ran; only trials of the scheme's tasks run. SPEC 2.1."""
+    """A record's counts for its cell: 1, 1 if the trial passed, 1 if it ran; only trials of the scheme's tasks run. SPEC 2.1."""
     ran = value["outcome"] != "error" and value["trial"] <= rules.trials and value["task"] in tasks
     return 1, int(ran and value["outcome"] == "pass"), int(ran)
 
@@ -76,7 +76,7 @@ def given_lasting(values: Iterable[Json]) -> list[Json]:
 
 
 def _with_lowest(runs: Iterable[Iterable[Json]], kept: list[Json]) -> list[Json]:
-    """Those kept, and for each submission the first record of its lowest epoch."""
+    """The records kept, and for each submission the first record of its lowest epoch."""
     lowest: dict[str, Json] = {}
     for value in (value for run in runs for value in run):
         before = lowest.setdefault(value["submission"], value)

@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TaskScore:
-    """How one task went: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
+    """The score of one task: the four parts and S, all nanos, half to even; S is taken from the exact parts. SPEC 2.2."""
 
     success: int
     cost: int
@@ -133,7 +133,7 @@ SCORE = "score"
 
 
 def wrong(columns: Columns, present: Mapping[str, Bools]) -> Bools:
-    """Which records have fields that do not fit each other; `present`: field → which records have it. SPEC 2.2."""
+    """The records whose fields do not fit each other, as a mask; `present`: field → the records that have it. SPEC 2.2."""
     ran = columns["outcome"] == RAN
     bad = columns["steps_completed"] > columns["steps_total"]
     for name in NEEDED:

@@ -1,4 +1,4 @@
-"""How a participant's numbers came about, told from a settlement: the same story for the library and the command line.
+"""The story of a participant's numbers, told from a settlement: the same for the library and the command line.
 
     evidence ─▶ failed ─▶ quorum ─▶ outliers ─▶ score ─▶ rank ─▶ share ─▶ cap ─▶ decay ─▶ weight ─▶ next-place
                                                             (or: rank ─▶ release ─▶ payout ─▶ next-place, or: rank ─▶ next-place)
@@ -59,7 +59,7 @@ def explain(settlement: Settlement, key: str, records: Sequence[Evidence] | None
 
 
 def without_score(settlement: Settlement) -> dict[str, Chapter]:
-    """Why each participant without an agreed score has none, in the order of the settlement. SPEC 3."""
+    """The reason of each participant without an agreed score, in the order of the settlement. SPEC 3."""
     rows = settlement.document["agreed"][len(settlement.order) :]
     return {row["participant"]: why_not(_subject(settlement, row)) for row in rows}
 

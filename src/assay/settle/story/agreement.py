@@ -27,7 +27,7 @@ def needed_stake(subject: Subject) -> int:
 
 
 def left_out(subject: Subject, evidence: Json) -> str:
-    """Why a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
+    """The reason that a validator with evidence does not count for this participant. SPEC 3.0, 3.1."""
     if evidence["reason"] == "incomplete":
         trials = (subject.scheme.kind.trials(subject.scheme.score) or 1) * subject.tasks
         return f"{evidence['missing']} of {trials} missing"
@@ -299,7 +299,7 @@ def _outliers(subject: Subject) -> Chapter:
 
 
 def _measure(subject: Subject) -> str:
-    """How far is too far, with this participant's numbers. SPEC 3.2."""
+    """The distance at which a score is an outlier, with this participant's numbers. SPEC 3.2."""
     rules, row = subject.scheme.consensus.outliers, subject.row
     if rules.method == "none":
         return "The scheme does not look for outliers."

@@ -1,4 +1,4 @@
-"""What a story is made of (`Chapter`, `Table`, `Explanation`), and how its numbers are written for people."""
+"""The parts of a story (`Chapter`, `Table`, `Explanation`), and its numbers as people read them."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Subject:
 
     @property
     def ranked(self) -> int:
-        """How many participants have an agreed score."""
+        """The number of participants with an agreed score."""
         return len(self.document["ranking"])
 
     @property

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def weight_chapters(subject: Subject) -> Iterator[Chapter]:
-    """What the strategy gave, what the cap moved, what decayed and since when, and the weight."""
+    """The chapters of a weight: the strategy's share, the cap, the decay since the last reset, and the weight."""
     yield _strategy(subject)
     if _takes_part(subject):
         yield _cap(subject)
@@ -56,7 +56,7 @@ def _strategy(subject: Subject) -> Chapter:
 
 
 def _shared(subject: Subject, count: int, total: str) -> str:
-    """What the strategy gave, with the numbers it went by. SPEC 4, Strategy."""
+    """The share that the strategy gave, with the numbers it went by. SPEC 4, Strategy."""
     rules, score, rank = subject.scheme.reward, subject.weight["score"], subject.rank
     share = f"{subject.weight['strategy']} ({percent(subject.weight['strategy'])})"
     match rules.strategy:
@@ -141,12 +141,12 @@ def _decay(subject: Subject, rules: Decay) -> Chapter:
 
 
 def _free(epochs: int) -> str:
-    """How many epochs after a reset do not count towards decay."""
+    """The number of epochs after a reset that do not count towards decay, in words."""
     return {0: "no epoch is free", 1: "the first epoch is free"}.get(epochs, f"the first {epochs} epochs are free")
 
 
 def _reset(subject: Subject, rules: Decay) -> str:
-    """What would reset the clock. SPEC 4, Decay."""
+    """The event that would reset the clock. SPEC 4, Decay."""
     if rules.clock == "competition":
         record = nanos(subject.document["clock"]["record"])
         least = record + rules.improvement
@@ -187,7 +187,7 @@ def _weight(subject: Subject) -> Chapter:
 
 
 def payout_chapters(subject: Subject, rules: Payout) -> Iterator[Chapter]:
-    """How much of the deposit the best score releases, and how much of that this participant gets."""
+    """The chapters of a payout: the part of the deposit that the best score releases, and this participant's part of it."""
     yield _release(subject, rules)
     yield _paid(subject, rules)
 
@@ -257,7 +257,7 @@ def _paid(subject: Subject, rules: Payout) -> Chapter:
 
 
 def _nothing(subject: Subject, rules: Payout) -> str:
-    """Why a place of the split is paid nothing. SPEC 5."""
+    """The reason that a place of the split is paid nothing. SPEC 5."""
     if not subject.document["tier_bps"]:
         return "Nothing is released, so nothing is paid."
     if _nanos(subject.row) * BPS < rules.tiers[-1].reach_bps * rules.threshold_bps * (NANO // BPS):
@@ -313,7 +313,7 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
 
 
 def trials_enough(subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
-    """How many trials passed (or tasks, where all validators must see them pass) give this score (nanos). SPEC 2.1, 3.0."""
+    """The number of passed trials (or of tasks, where all validators must see them pass) for a score (nanos). SPEC 2.1, 3.0."""
     if subject.scheme.score.scores_jointly():
         passed = _passed(value, subject.tasks)
         said = f"It is enough if every {subject.judge} sees all trials of {passed} of {plural(subject.tasks, 'task')} pass."
@@ -356,7 +356,7 @@ def _least(settlement: Settlement, column: int, place: int) -> tuple[int, Reward
 
 
 def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
-    """What follows if the participant's new submission has this agreed score (nanos)."""
+    """The reward if the participant's new submission has this agreed score (nanos)."""
     inputs, agreement = settlement.inputs, settlement.agreement
     scores, bps = agreement.score.copy(), None if agreement.bps is None else agreement.bps.copy()
     scores[column] = value
@@ -376,7 +376,7 @@ def _with(settlement: Settlement, column: int, value: int) -> Rewarded:
 
 
 def _brings(subject: Subject, then: Rewarded, at: int) -> tuple[str, Json]:
-    """What the place at this index would be worth."""
+    """The worth of the place at this index."""
     if then.payouts is not None:
         net = str(next((paid.net for paid in then.payouts.rows if paid.place == at + 1), 0))
         return f"it would be paid {money(net, subject.token)} after fees", {"net": net}
@@ -387,6 +387,6 @@ def _brings(subject: Subject, then: Rewarded, at: int) -> tuple[str, Json]:
 
 
 def _passed(value: int, trials: int) -> int:
-    """How many trials passed give at least this score (nanos). SPEC 2.1."""
+    """The least number of passed trials that gives this score (nanos). SPEC 2.1."""
     passed = value * trials // NANO
     return passed + (score_of(passed, trials) < value)
