@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import ledger_kit
 import small_folder
-from assay.ledger import bundle, cosigning, keys, settling
+from assay.ledger import auditing, bundle, cosigning, keys, settling
+from assay.ledger.auditing import AuditedEpoch
 from assay.ledger.cosigning import ED25519, WitnessKey
 
+Seen = dict[str, list[str]]
 TASKS = [f"t{number:02}" for number in range(20)]
 RULES = '[reward]\nstrategy = "winner-takes-all"\n[evidence]\nkeep = "work"\n[audit]\ndelay = "10m"\n'
 WITNESS = keys.read(b"99" * 32)
@@ -54,3 +57,14 @@ def witnessed(place: Path, rules: str = RULES, passes: dict[str, int] = PASSES) 
         bundle.export(ledger, 3, place / "epoch-3")
     (place / "witnesses.policy").write_text(POLICY)
     return place / "epoch-3"
+
+
+def carried_out(epoch: AuditedEpoch, randomness: bytes, lies: Callable[[Any], bool] = lambda _: False) -> Seen:
+    """What an auditor sees of each trial that it has to judge again."""
+    seen: Seen = {}
+    while wanted := auditing.next_trials(epoch, randomness, seen):
+        for trial in wanted:
+            assert trial.record not in seen
+            truth = trial.passed != lies(trial)
+            seen[trial.record] = ["pass" if truth else "fail"] * (3 if lies(trial) else 1)
+    return seen

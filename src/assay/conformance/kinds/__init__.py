@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import duels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import audits, duels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -36,6 +36,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.settle,
         stages.emission,
         duels.duel,
+        audits.audit,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,
@@ -54,6 +55,7 @@ KINDS: Mapping[str, CaseKind] = {
         proofs.signed_split,
         proofs.proof,
         proofs.verified,
+        audits.audit_receipt,
     )
 }
 """Name of a kind → the kind, from the ground up."""
