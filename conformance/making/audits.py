@@ -15,6 +15,7 @@ from oracle import envelopes, trees
 from oracle.audit import audit
 from oracle.pipeline import task_set_digest
 
+from . import worlds
 from .bundles import TESTED
 from .case import CaseDraft, File, case, refused
 from .epochs import VALIDATORS, bundle, case_of, record, story
@@ -359,7 +360,72 @@ SIGNED_AUDITS = [
     ),
 ]
 
+# ---- validators that a scheme leaves out
+
+AUDITED = "sha256:" + "a" * 64
+WORDS: Doc = {"a": ["pp", "pp", "pf", "ff"]}
+
+
+def left_out(scheme: Doc | None = None, stakes: Doc | None = None, words: Doc = WORDS, **parts: Any) -> Doc:
+    """A case in which an audit saw false claims of v4."""
+    rules = {"outliers": {"method": "none"}} | parts.pop("consensus", {})
+    found: Doc = worlds.tests(words, stakes=stakes or {}, consensus=rules, **parts)
+    found["scheme"] |= {"audit": {"failed": "leave-out"}} if scheme is None else scheme
+    found["validators"][3]["failed_audit"] = AUDITED
+    return found
+
+
+def told(score: str | None, reason: str = "audit-failed", **more: Any) -> Doc:
+    return {"agreed": [{"score": score, "not_counted": [{"validator": "v4", "reason": reason, "missing": 0}], **more}]}
+
+
+EVERYBODY: Doc = {"agreed": [{"not_counted": []}]}
+ASSIGN: Doc = {"consensus": {"assign": 3, "min_validators": 3}, "randomness": worlds.SEEDED}
+LEFT_OUT = [
+    case("it does not count, and is told", left_out(), told("0.833333333")),
+    case("without the option nothing changes", left_out({}), EVERYBODY),
+    case("with another field of the section nothing changes", left_out({"audit": {"risk": "10%"}}), EVERYBODY),
+    case(
+        "its stake stays in the whole that the quorum is a part of",
+        left_out(stakes={"v4": "701"}),
+        {"agreed": [{"status": "no-quorum", "reason": "too-little-stake"}]},
+    ),
+    case(
+        "too few are left",
+        left_out(consensus={"min_validators": 4}),
+        {"agreed": [{"status": "no-quorum", "reason": "too-few-validators"}]},
+    ),
+    case("no stake is told first", left_out(stakes={"v4": "0"}), told("0.833333333", "no-stake")),
+    case(
+        "too little stake is told first",
+        left_out(stakes={"v4": "9"}, consensus={"min_validator_stake": "10"}),
+        told("0.833333333", "stake-below-minimum"),
+    ),
+    case("it is never drawn", left_out(**ASSIGN), told("0.833333333", "not-assigned")),
+    case("what it misses is not asked", left_out(words={"a": ["pp", "pp", "pf", "-f"]}), told("0.833333333")),
+    case(
+        "a task that it saw fail passes by all",
+        left_out(words={"a": ["pp", "pp", "pf", "ff"]}, score={"passed_by": "all"}),
+        told("0.5"),
+    ),
+    case("an audit of nobody with evidence", left_out(words={"a": ["pp", "pp", "pf"]}, stakes={"v4": "100"}), EVERYBODY),
+    refused(
+        "a mark that is no digest",
+        left_out() | {"validators": [{"key": "v1", "stake": "1", "failed_audit": "yes"}]},
+        "an audit has a digest",
+    ),
+    refused("another word for it", left_out({"audit": {"failed": "zero"}}), "there is one"),
+    refused(
+        "only trials are audited",
+        left_out() | {"scheme": {"scheme": {"name": "s"}, "score": {"kind": "given"}, "audit": {"failed": "leave-out"}}},
+        "the kind has none",
+    ),
+]
+
 FILES = [
+    File(
+        "settle-audited", "settle", "A validator whose audit failed, where the scheme leaves it out (docs/auditing.md).", LEFT_OUT
+    ),
     File("audit", "audit", "What an audit claims, draws and confirms (docs/auditing.md).", AUDITS),
     File("audit-receipt", "audit-receipt", "Signed audits of an epoch, good and tampered (docs/auditing.md).", SIGNED_AUDITS),
 ]

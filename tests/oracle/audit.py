@@ -53,7 +53,7 @@ def audit(given: Doc) -> Doc:
     """The answer to a case of kind audit: what the statement says of claims, draws, what was seen, and the verdict."""
     case = copy.deepcopy(given["case"])
     settlement, scheme = settle(case), filled(case["scheme"])
-    rules = {"risk": "5%", "places": None} | case["scheme"].get("audit", {})
+    rules = {"risk": "5%", "places": None} | scheme["audit"]
     scores = {row["participant"]: int(fraction(row["score"]) * GIGA) for row in settlement["agreed"] if row["score"] is not None}
     claims = _claims(scheme, settlement["ranking"], scores, rules["places"])
     rows = [row | {"seq": row.get("seq", at)} for at, row in enumerate(case["evidence"]) if row["epoch"] <= settlement["epoch"]]

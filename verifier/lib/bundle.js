@@ -208,6 +208,8 @@ async function checkBundle(files, options, report) {
   report.did("results", `${several(computed.agreed.length, "result")} under their root`);
   const audits = [];
   for (const audit of options.audits) audits.push(await auditOf(audit, receipt, { settlement: computed, context }, options, report));
+  for (const { key, failed_audit } of document.validators)
+    if (document.scheme.audit?.failed && failed_audit && !audits.some((audit) => audit.digest === failed_audit)) report.not("audit", `${key} is left out for the audit ${failed_audit}, which is not here`);
   const other = files.paths.find((path) => !KNOWN.test(path));
   if (other !== undefined) report.not("inputs", `${other} is no file of a bundle, and was not looked at`);
   return { what: "bundle", settlement: computed, context, chain, audits };
@@ -219,6 +221,8 @@ async function auditOf({ path, text }, receipt, { settlement, context }, options
   options.progress("audit", 0);
   const key = options.auditor ?? namedKey(jsonOf(text, path, "audit"));
   const early = await openAudit(text, key);
+  const failed = context.document.validators.filter((row) => row.failed_audit === early.digest);
+  if (failed.length) return failedAudit(early, failed, receipt, path, report);
   const times = options.policy ? [...(await checkWitnesses(receipt.checkpoint, readPolicy(options.policy))).values()] : [];
   const witnessedAt = times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
   const audit = await checkAudit(early, { receipt, settlement, document: context.document, behind: context.behind, witnessedAt });
@@ -228,6 +232,20 @@ async function auditOf({ path, text }, receipt, { settlement, context }, options
   if (!options.auditor) report.not("audit", `whose audit it is: ${key} is the key that it names itself`);
   report.not("audit", "what was seen is the auditor's word: anybody with the kept work can run the same trials again");
   return audit;
+}
+
+/** An audit of an earlier epoch, for which the scheme leaves validators out: it has to say that it saw their false claims. */
+function failedAudit(early, validators, { predicate: of }, path, report) {
+  const predicate = early.predicate();
+  const wrong = (what) => refuse(`${path}: ${what}`, { code: "audit", stage: "audit", where: path });
+  if (predicate.competition !== of.competition || predicate.epoch >= of.epoch) wrong("it is of another competition, or of no earlier epoch, so it leaves nobody out");
+  for (const { key } of validators) {
+    const own = predicate.judged.filter((row) => row.validator === key);
+    const wrongs = own.filter(({ state }) => state === "false").length;
+    if (wrongs === 0) wrong(`it saw no false claim of ${key}, which is left out`);
+    report.did("audit", `${key} is left out: ${wrongs} of its ${own.length} claims that were judged again were false, by ${early.checkpoint.origin}`);
+  }
+  return { predicate, index: early.index, size: early.checkpoint.size, digest: early.digest };
 }
 
 /** A signed audit alone: its signature, and its place in the auditor's log. */

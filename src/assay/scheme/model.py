@@ -130,6 +130,8 @@ class AuditRules(Section):
     """How many places are confirmed, each in its order; None: all that are paid."""
     delay: Duration = 600
     """Seconds between a receipt's cosignature and the public randomness of its draw."""
+    failed: Literal["leave-out"] | None = None
+    """Whether a validator that the registry marks with a failed audit is left out; None: the mark changes nothing."""
 
 
 class EpochClock(Section):

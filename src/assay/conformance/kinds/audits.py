@@ -129,7 +129,7 @@ def audit_receipt(given: _AuditReceipt) -> Json:
         "judged": len(stated["judged"]),
         "counted": stated["trials"]["counted"],
         "validators": wrong,
-        "digest": f"sha256:{sha256(signed.payload).hexdigest()}",
+        "digest": signed.digest,
         "index": str(signed.index),
         "size": str(signed.size),
     }
