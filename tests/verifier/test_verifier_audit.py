@@ -123,3 +123,19 @@ def test_a_changed_field_is_red_in_both(bundle: Path, policy: Path, epoch: Audit
     stages = [json.loads(line)["stage"] for line in done.stdout.splitlines()]
     assert len(names) > 20
     assert dict(zip(names, stages, strict=True)) == dict.fromkeys(names, "audit")
+
+
+def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    audit_kit.witnessed(place, audit_kit.LEAVES_OUT)
+    audits = [
+        audit_kit.signed_audit(place, lambda trial, who=who: trial.validator == who) for who in (ledger_kit.V1, ledger_kit.V2)
+    ]
+    for (path, digest), code, why in zip(
+        audits, (0, 1), ("claims that were judged again were false", "saw no false claim"), strict=True
+    ):
+        where = audit_kit.marked(place, ledger_kit.V1, digest, tmp_path / digest[-8:])
+        assert "which is not here" in run(where).stdout
+        found = run(where, "--audit", path)
+        assert (found.returncode, why in found.stdout + found.stderr) == (code, True), found.stdout + found.stderr
+    assert "is left out: an audit saw false claims of it" in run("explain", where, "m1").stdout
