@@ -98,3 +98,8 @@ def marked(place: Path, liar: str, digest: str, target: Path) -> Path:
         settling.settle(ledger, ledger_kit.SIGNER, epoch)
         bundle.export(ledger, epoch, target)
     return target
+
+
+def is_of(validator: str, trial: Any) -> bool:
+    """Whether a trial is one that this validator claims something of."""
+    return bool(trial.validator == validator)
