@@ -11,6 +11,7 @@ from assay.errors import AssayError
 
 from . import (
     agreeing,
+    audits,
     bundles,
     clocks,
     decided,
@@ -61,6 +62,7 @@ MODULES = (
     bundles,
     emissions,
     witnesses,
+    audits,
 )
 FILES: list[File] = [file for module in MODULES for file in module.FILES]
 

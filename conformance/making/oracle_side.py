@@ -11,6 +11,7 @@ from typing import Any
 import oracle
 from oracle import clocks, payout, reward, trees
 from oracle.assign import assigned
+from oracle.audit import audit
 from oracle.consensus import agree
 from oracle.defaults import POINTS, WORKFLOW, filled
 from oracle.duel import duel
@@ -292,6 +293,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "emission": emission,
     "duel": duel,
     "margin": margin,
+    "audit": audit,
     "merkle-tree": merkle_tree,
 }
 """Kind → the oracle's answer. `instant`, `canonical`, `scheme`, `record` and the ledger's formats are held to what is written by

@@ -81,6 +81,8 @@ class Validator:
     key: str
     stake: int
     name: str = ""
+    failed_audit: str = ""
+    """Digest of a signed audit that saw false claims of it, "" for none. docs/auditing.md."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ SHOWN = [
     *("agreed", "duplicate", "unjudged", "incomplete", "no-quorum", "no epoch", "excluded", "flagged majority"),
     *("same-submission", "malformed-or-unjudged", "missing-trials", "no-evidence", "too-few-validators", "too-little-stake"),
     *("stake-after-outliers", "not counted: not-assigned", "not counted: no-stake", "not counted: stake-below-minimum"),
-    *("not counted: unjudged", "not counted: incomplete", "not counted: no-tasks"),
+    *("not counted: audit-failed", "not counted: unjudged", "not counted: incomplete", "not counted: no-tasks"),
     *("linear", "direct", "softmax", "winner-takes-all", "quadratic", "ranked", "round", "exact-sum", "max-upscale"),
     *("capped, redistribute", "capped, drop", "capped, burn", "unallocated", "below the floor", "nobody has a weight"),
     *("decay linear", "decay exponential", "decay none", "participant clock", "competition clock"),

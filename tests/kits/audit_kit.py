@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import ledger_kit
 import small_folder
-from assay.ledger import bundle, cosigning, keys, settling
+from assay.ledger import audit_log, auditing, bundle, cosigning, keys, settling
+from assay.ledger.auditing import AuditedEpoch
 from assay.ledger.cosigning import ED25519, WitnessKey
 
+Seen = dict[str, list[str]]
 TASKS = [f"t{number:02}" for number in range(20)]
 RULES = '[reward]\nstrategy = "winner-takes-all"\n[evidence]\nkeep = "work"\n[audit]\ndelay = "10m"\n'
+LEAVES_OUT = RULES + 'failed = "leave-out"\n[consensus]\nmin_validators = 2\n'
+AUDITOR = keys.read(b"55" * 32)
 WITNESS = keys.read(b"99" * 32)
 VKEY = WitnessKey("example.net/w", ED25519, WITNESS.public.raw)
 POLICY = f"witness w {VKEY}\nquorum w\n"
@@ -54,3 +59,47 @@ def witnessed(place: Path, rules: str = RULES, passes: dict[str, int] = PASSES) 
         bundle.export(ledger, 3, place / "epoch-3")
     (place / "witnesses.policy").write_text(POLICY)
     return place / "epoch-3"
+
+
+def carried_out(epoch: AuditedEpoch, randomness: bytes, lies: Callable[[Any], bool] = lambda _: False) -> Seen:
+    """What an auditor sees of each trial that it has to judge again."""
+    seen: Seen = {}
+    while wanted := auditing.next_trials(epoch, randomness, seen):
+        for trial in wanted:
+            assert trial.record not in seen
+            truth = trial.passed != lies(trial)
+            seen[trial.record] = ["pass" if truth else "fail"] * (3 if lies(trial) else 1)
+    return seen
+
+
+def signed_audit(place: Path, lies: Callable[[Any], bool], epoch: int = 3) -> tuple[Path, str]:
+    """An audit of epoch 3, in which these claims are false, and the digest of its payload."""
+    seen = auditing.audited_epoch(place / "epoch-3", str(ledger_kit.KEY))
+    randomness = auditing.given("ab" * 32)
+    predicate = auditing.predicate_of(seen, randomness, carried_out(seen, randomness.value, lies))
+    payload = auditing.statement_of(predicate | {"epoch": epoch})
+    path = audit_log.append(place / "audits", "example.org/small/audits", AUDITOR, payload)
+    return path, f"sha256:{sha256(payload).hexdigest()}"
+
+
+def marked(place: Path, liar: str, digest: str, target: Path) -> Path:
+    """The bundle of the next epoch, in which the registry names the audit."""
+    header, *rows = (place / "validators.csv").read_text().splitlines()
+    if "failed_audit" not in header:
+        header += ",failed_audit"
+        rows = [f"{row}," for row in rows]
+    rows = [f"{row.rpartition(',')[0]},{digest}" if row.startswith(liar) else row for row in rows]
+    (place / "validators.csv").write_text("\n".join([header, *rows, ""]))
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        epoch = view.settled_epochs()[-1] + 1
+    row = small_folder.record(validator=ledger_kit.V2, participant="m1", submission="s1", task="t00", epoch=epoch)
+    ledger_kit.add(place, [row])
+    with ledger_kit.opened(place) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, epoch)
+        bundle.export(ledger, epoch, target)
+    return target
+
+
+def is_of(validator: str, trial: Any) -> bool:
+    """Whether a trial is one that this validator claims something of."""
+    return bool(trial.validator == validator)

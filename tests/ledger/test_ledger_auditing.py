@@ -23,7 +23,6 @@ from assay.ledger.verify import verify
 
 AUDITOR = keys.read(b"55" * 32)
 ORIGIN = "example.org/small/audits"
-Seen = dict[str, list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +41,6 @@ def drand(epoch: AuditedEpoch) -> AuditRandomness:
     return auditing.of_beacon(beacon.parse_round(json.dumps(answer).encode(), epoch.round))
 
 
-def carried_out(epoch: AuditedEpoch, randomness: bytes, lies: Callable[[Any], bool] = lambda _: False) -> Seen:
-    """What an auditor sees of each trial that it has to judge again."""
-    seen: Seen = {}
-    while wanted := auditing.next_trials(epoch, randomness, seen):
-        for trial in wanted:
-            assert trial.record not in seen
-            truth = trial.passed != lies(trial)
-            seen[trial.record] = ["pass" if truth else "fail"] * (3 if lies(trial) else 1)
-    return seen
-
-
 def checked(epoch: AuditedEpoch, predicate: dict[str, Any]) -> dict[str, Any]:
     return auditing.check_statement(epoch, auditing.statement_of(predicate))
 
@@ -61,7 +49,7 @@ def test_an_honest_epoch_is_confirmed_by_a_part_of_its_trials(epoch: AuditedEpoc
     assert (epoch.round, epoch.witnessed) == (audit_kit.ROUND, audit_kit.ROUND_TIME - 600)
     assert len(epoch.trials) == 120
     assert len(epoch.plan.trials) == 48 + 3 * 11  # the passes of m1, and the fails of m2 that tests decided
-    seen = carried_out(epoch, drand.value)
+    seen = audit_kit.carried_out(epoch, drand.value)
     predicate = auditing.predicate_of(epoch, drand, seen)
     assert predicate["verdict"] == "confirmed"
     assert len(predicate["judged"]) == len(seen) <= len(predicate["draws"]) == epoch.clean
@@ -72,7 +60,7 @@ def test_an_honest_epoch_is_confirmed_by_a_part_of_its_trials(epoch: AuditedEpoc
 
 def test_more_trials_are_drawn_after_a_false_claim(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
     first = auditing.next_trials(epoch, drand.value, {})[0]
-    predicate = auditing.predicate_of(epoch, drand, carried_out(epoch, drand.value, lambda trial: trial == first))
+    predicate = auditing.predicate_of(epoch, drand, audit_kit.carried_out(epoch, drand.value, lambda trial: trial == first))
     assert predicate["verdict"] == "confirmed"
     assert [row["state"] for row in predicate["judged"]].count("false") == 1
     assert epoch.clean is not None
@@ -81,7 +69,7 @@ def test_more_trials_are_drawn_after_a_false_claim(epoch: AuditedEpoch, drand: A
 
 
 def test_lies_that_decide_end_in_a_recount_that_refuses(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
-    seen = carried_out(epoch, drand.value, lambda trial: trial.participant == "m1")
+    seen = audit_kit.carried_out(epoch, drand.value, lambda trial: trial.participant == "m1")
     predicate = auditing.predicate_of(epoch, drand, seen)
     assert (predicate["verdict"], len(predicate["judged"])) == ("refused", len(epoch.plan.trials))
     assert [row["stands"] for row in predicate["overstated"]] == [False]
@@ -93,7 +81,7 @@ def test_a_recount_can_confirm(tmp_path: Path) -> None:
     close = audited_epoch(place, policy=place.parent / "witnesses.policy")
     assert close.clean is None
     randomness = auditing.given("ab" * 32)
-    predicate = auditing.predicate_of(close, randomness, carried_out(close, randomness.value))
+    predicate = auditing.predicate_of(close, randomness, audit_kit.carried_out(close, randomness.value))
     assert (predicate["verdict"], predicate["draws"], len(predicate["judged"])) == ("recounted", [], len(close.plan.trials))
     notes: list[str] = []
     auditing.check_statement(close, auditing.statement_of(predicate), on_randomness=notes.append)
@@ -101,7 +89,7 @@ def test_a_recount_can_confirm(tmp_path: Path) -> None:
 
 
 def test_missing_work_counts_against_the_claim_without_being_called_a_lie(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
-    seen = carried_out(epoch, drand.value)
+    seen = audit_kit.carried_out(epoch, drand.value)
     first = next(iter(seen))
     assert auditing.next_trials(epoch, drand.value, seen) == []
     assert auditing.next_trials(epoch, drand.value, seen | {first: []}) != []
@@ -113,7 +101,7 @@ def test_missing_work_counts_against_the_claim_without_being_called_a_lie(epoch:
     "name", ["draws", "martingale", "verdict", "claims", "risk", "witnessed", "receipt", "trials", "untested"]
 )
 def test_a_changed_field_is_named(epoch: AuditedEpoch, drand: AuditRandomness, name: str) -> None:
-    predicate = auditing.predicate_of(epoch, drand, carried_out(epoch, drand.value))
+    predicate = auditing.predicate_of(epoch, drand, audit_kit.carried_out(epoch, drand.value))
     other = {
         "draws": predicate["draws"][1:],
         "martingale": [*predicate["martingale"][1:], "1"],
@@ -128,7 +116,7 @@ def test_a_changed_field_is_named(epoch: AuditedEpoch, drand: AuditRandomness, n
 
 
 def test_what_is_no_statement_of_this_epoch_is_refused(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
-    predicate = auditing.predicate_of(epoch, drand, carried_out(epoch, drand.value))
+    predicate = auditing.predicate_of(epoch, drand, audit_kit.carried_out(epoch, drand.value))
     document, first = json.loads(auditing.statement_of(predicate)), predicate["judged"][0]
     for payload, why in (
         (b"[]", "not a statement"),
@@ -146,7 +134,7 @@ def test_what_is_no_statement_of_this_epoch_is_refused(epoch: AuditedEpoch, dran
 
 
 def test_the_round_is_the_one_that_the_rule_fixes(bundle: Path, epoch: AuditedEpoch, drand: AuditRandomness) -> None:
-    predicate = auditing.predicate_of(epoch, drand, carried_out(epoch, drand.value))
+    predicate = auditing.predicate_of(epoch, drand, audit_kit.carried_out(epoch, drand.value))
     source = predicate["randomness"]
     for change, why in (
         ({"round": 1001}, "not the round of drand that the rule fixes"),
@@ -243,7 +231,7 @@ class TestAuditLog:
     def payload(self, epoch: AuditedEpoch) -> Callable[[str], bytes]:
         def made(hex_digits: str) -> bytes:
             randomness = auditing.given(hex_digits)
-            return auditing.statement_of(auditing.predicate_of(epoch, randomness, carried_out(epoch, randomness.value)))
+            return auditing.statement_of(auditing.predicate_of(epoch, randomness, audit_kit.carried_out(epoch, randomness.value)))
 
         return made
 

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from .consensus import failed_audits
 from .numbers import utf8
 
 Doc = dict[str, Any]
@@ -40,7 +41,7 @@ def assigned(participant: Doc, case: Doc, rules: Doc, epoch: int) -> set[str] | 
     drawn = []
     for validator in case["validators"]:
         stake = int(validator["stake"])
-        if stake > 0 and stake >= least:
+        if stake > 0 and stake >= least and validator["key"] not in failed_audits(rules, case["validators"]):
             material = seed + b"\x00" + utf8(subject) + b"\x00" + utf8(validator["key"])
             drawn.append((hashlib.sha256(material).digest(), validator["key"]))
     return {key for _, key in sorted(drawn)[:k]}

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import ceil, floor
+from typing import Any
 
+from .defaults import filled
+from .numbers import GIGA, fraction
+from .pipeline import settle
+from .receipts import digest, rests_on
+
+Doc = dict[str, Any]
+PLACE = ("participant", "validator", "task", "trial")
 GAMMA = Fraction(11, 10)
 
 
@@ -37,3 +47,149 @@ def martingale(bounds: Sequence[Fraction], drawn: Sequence[int], wrong: Sequence
         value *= (1 - taint) / (1 - 1 / total)
         values.append(value)
     return values
+
+
+def audit(given: Doc) -> Doc:
+    """The answer to a case of kind audit: what the statement says of claims, draws, what was seen, and the verdict."""
+    case = copy.deepcopy(given["case"])
+    settlement, scheme = settle(case), filled(case["scheme"])
+    rules = {"risk": "5%", "places": None} | scheme["audit"]
+    scores = {row["participant"]: int(fraction(row["score"]) * GIGA) for row in settlement["agreed"] if row["score"] is not None}
+    claims = _claims(scheme, settlement["ranking"], scores, rules["places"])
+    rows = [row | {"seq": row.get("seq", at)} for at, row in enumerate(case["evidence"]) if row["epoch"] <= settlement["epoch"]]
+    counted = [trial for row in settlement["agreed"] for trial in _trials(case, scheme, row, rests_on(settlement, rows))]
+    counted.sort(key=lambda one: (*(one[name].encode() for name in ("participant", "validator", "task")), one["trial"]))
+    drawn_from, untested = list[Doc](), dict[str, int]()
+    for one in counted:
+        side = "above" if one["claimed"] == "pass" else "below"
+        margins = [max(1, claim["margin"]) for claim in claims if claim[side] == one["participant"]]
+        if margins and (one["claimed"] == "pass" or one["work"]):
+            drawn_from.append(one | {"size": ceil(GIGA * bound(one["effect"], margins))})
+        elif margins:
+            untested[one["validator"]] = untested.get(one["validator"], 0) + 1
+    other = {tuple(row.get(name, 1) for name in PLACE): row["seen"] for row in given.get("seen", [])}
+    for one in drawn_from:
+        one["seen"] = other.get(tuple(one[name] for name in PLACE), [one["claimed"]])
+        one["state"] = _state(one["claimed"], one["seen"])
+    randomness, receipt = bytes.fromhex(given["randomness"]), bytes.fromhex(given["receipt"].split(":")[1])
+    walk = draw([one["size"] for one in drawn_from], randomness, receipt)
+    draws, path, confirmed = _path(claims, drawn_from, walk, fraction(rules["risk"]))
+    judged = [drawn_from[at] for at in dict.fromkeys(draws)] if confirmed else drawn_from
+    overstated = [] if confirmed else [_overstated(claim, drawn_from) for claim in claims]
+    ended = "recounted" if all(row["stands"] for row in overstated) else "refused"
+    shown = [*PLACE, "record", "claimed", "seen", "state"]
+    return {
+        "claims": claims,
+        "trials": {
+            "counted": len(counted),
+            "drawn_from": len(drawn_from),
+            "size": str(sum(one["size"] for one in drawn_from)),
+        },
+        "untested": [{"validator": name, "trials": untested[name]} for name in sorted(untested, key=str.encode)],
+        "judged": [{name: one[name] for name in shown} for one in judged],
+        "draws": draws,
+        "martingale": [str(value) for value in path],
+        "overstated": overstated,
+        "verdict": "confirmed" if confirmed else ended,
+    }
+
+
+def _claims(scheme: Doc, ranking: list[str], scores: dict[str, int], places: int | None) -> list[Doc]:
+    def beats(one: str, other: str) -> Doc:
+        return {"above": one, "below": other, "margin": scores[one] - scores[other] - 4}
+
+    def reaches(one: str, mark: int) -> Doc:
+        return {"above": one, "below": None, "margin": scores[one] - mark - 3}
+
+    def below(one: str, mark: int) -> Doc:
+        return {"above": None, "below": one, "margin": mark - scores[one] - 4}
+
+    reward, claims = scheme["reward"], list[Doc]()
+    if reward["kind"] == "payout":
+        rules = scheme["payout"]
+        marks = [ceil(Fraction(tier["reach_bps"] * rules["threshold_bps"] * GIGA, 10**8)) for tier in rules["tiers"]]
+        many = len(rules["split"])
+        paid = [one for one in ranking[:many] if scores[one] >= min(marks)]
+        others = [one for one in ranking if one not in paid]
+        claims += [beats(paid[at], paid[at + 1]) for at in range(len(paid) - 1)]
+        if paid:
+            claims += [reaches(paid[0], max(mark for mark in marks if mark <= scores[paid[0]])), reaches(paid[-1], min(marks))]
+        full = len(paid) == many
+        claims += [beats(paid[-1], one) if full else below(one, min(marks)) for one in others]
+        missed = [mark for mark in marks if paid and mark > scores[ranking[0]]]
+        return claims + ([below(one, min(missed)) for one in ranking] if missed else [])
+    floor_ = max(1, int(fraction(reward["min_score"]) * GIGA))
+    paid = [one for one in ranking if scores[one] >= floor_]
+    alike = reward["kind"] == "weights" and reward["strategy"] == "winner-takes-all"
+    inside = paid[: len(paid) if places is None else places][: reward["top"] if alike else len(paid)]
+    outside = [one for one in ranking if one not in inside]
+    claims += [] if alike else [beats(inside[at], inside[at + 1]) for at in range(len(inside) - 1)]
+    last = inside if alike else inside[-1:]
+    claims += [beats(one, other) for one in last for other in outside]
+    if fraction(reward["min_score"]) > 0:
+        claims += [reaches(one, floor_) for one in last]
+        if len(inside) == len(paid) and (not alike or len(inside) < reward["top"]):
+            claims += [below(one, floor_) for one in outside]
+    return claims
+
+
+def _trials(case: Doc, scheme: Doc, row: Doc, rests: dict[str, list[Doc]]) -> list[Doc]:
+    """The trials of one participant that count."""
+    tasks = {line.split()[0] for line in case["tasks"]}
+    counting = {vote["validator"]: int(vote["stake"]) for vote in row["validators"] if not vote["excluded"]}
+    combine, found = scheme["consensus"]["combine"], list[Doc]()
+    for one in rests[row["participant"]]:
+        if row["status"] != "agreed" or one["validator"] not in counting or one["outcome"] == "error":
+            continue
+        if one["task"] not in tasks or one["trial"] > scheme["score"]["trials"]:
+            continue
+        share = Fraction(1)
+        if combine == "stake-mean" and scheme["score"].get("passed_by") != "all":
+            share = Fraction(counting[one["validator"]], sum(counting.values()))
+        if combine == "mean" and scheme["score"].get("passed_by") != "all":
+            share = Fraction(1, len(counting))
+        about = {"participant": row["participant"], "claimed": one["outcome"], "work": "work" in one}
+        about |= {name: one[name] for name in ("validator", "task", "trial")}
+        about["record"] = digest({name: value for name, value in one.items() if name != "seq"})
+        found.append(about | {"effect": GIGA * share / (len(tasks) * scheme["score"]["trials"])})
+    return found
+
+
+def _state(claimed: str, seen: list[str]) -> str:
+    right = [(outcome == "pass") == (claimed == "pass") for outcome in seen]
+    return "missing" if not seen else "held" if all(right) else "flaky" if any(right) else "false"
+
+
+def _path(claims: list[Doc], trials: list[Doc], walk: Iterator[int], risk: Fraction) -> tuple[list[int], list[int], bool]:
+    """Draws, the value after each in units of 10^-18, and whether it was enough; nothing at all for a recount at once."""
+    unit, total = 10**18, Fraction(sum(one["size"] for one in trials), GIGA)
+    if any(claim["margin"] <= 0 for claim in claims):
+        return [], [], False
+    if GAMMA * total <= 1:
+        return [], [], True
+    held, clean = GAMMA * total / (GAMMA * total - 1), unit
+    for _ in trials:
+        clean = floor(clean * held) if clean * risk < unit else clean
+    if clean * risk < unit:
+        return [], [], False
+    value, draws, values = unit, list[int](), list[int]()
+    while len(draws) < len(trials) and value * risk < unit:
+        at = next(walk)
+        value = floor(value * held * (1 if trials[at]["state"] in ("held", "flaky") else 1 - 1 / GAMMA))
+        draws.append(at)
+        values.append(value)
+    return draws, values, value * risk >= unit
+
+
+def _overstated(claim: Doc, trials: list[Doc]) -> Doc:
+    total = Fraction(0)
+    for one in trials:
+        if one["state"] in ("false", "missing"):
+            sign = {claim["above"]: 1, claim["below"]: -1}.get(one["participant"], 0)
+            total += sign * one["effect"] * (1 if one["claimed"] == "pass" else -1)
+    return {
+        "above": claim["above"],
+        "below": claim["below"],
+        "nanos": str(ceil(total)),
+        "stands": total <= 0 or total < claim["margin"],
+    }

@@ -38,7 +38,13 @@ class Opinion:
         }
 
 
-def why_not_counted(validator: str, stake: int, verdict: Verdict, drawn: set[str] | None, least: int) -> str | None:
+def failed_audits(rules: Doc, validators: list[Doc]) -> set[str]:
+    """Validators that the scheme leaves out, because an audit saw their false claims."""
+    leaves_out = (rules.get("audit") or {}).get("failed") == "leave-out"
+    return {validator["key"] for validator in validators if leaves_out and validator.get("failed_audit")}
+
+
+def why_not_counted(validator: str, stake: int, verdict: Verdict, drawn: set[str] | None, least: int, failed: bool) -> str | None:
     """The first reason that keeps a validator out, None for one that counts (or has nothing to say). SPEC 3.0, 3.1."""
     if drawn is not None and validator not in drawn:
         return "not-assigned"
@@ -46,7 +52,7 @@ def why_not_counted(validator: str, stake: int, verdict: Verdict, drawn: set[str
         return "no-stake"
     if stake < least:
         return "stake-below-minimum"
-    return verdict.why_not
+    return "audit-failed" if failed else verdict.why_not
 
 
 def quorum(stakes: list[int], whole: int, consensus: Doc) -> bool:
@@ -161,12 +167,13 @@ def agree(
     consensus = rules["consensus"]
     stakes = {validator["key"]: int(validator["stake"]) for validator in validators}
     least = int(consensus["min_validator_stake"])
+    failed = failed_audits(rules, validators)
     whole = sum(stake for key, stake in stakes.items() if drawn is None or key in drawn)
     opinions: list[Opinion] = []
     not_counted: list[Doc] = []
     for key in sorted(verdicts, key=utf8):
         verdict = verdicts[key]
-        reason = why_not_counted(key, stakes[key], verdict, drawn, least)
+        reason = why_not_counted(key, stakes[key], verdict, drawn, least, key in failed)
         if reason is not None:
             missing = verdict.missing if reason == "incomplete" else 0
             not_counted.append({"validator": key, "reason": reason, "missing": missing})

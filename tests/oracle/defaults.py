@@ -73,4 +73,5 @@ def filled(scheme: Doc) -> Doc:
         "reward": REWARD | (scheme.get("reward") or {}),
         "decay": DECAY | (scheme.get("decay") or {}),
         "payout": PAYOUT | (scheme.get("payout") or {}),
+        "audit": scheme.get("audit") or {},
     }

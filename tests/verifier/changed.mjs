@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 import { bulk } from "../../verifier/lib/bulk.js";
 import { verify } from "../../verifier/lib/bundle.js";
 
-const [folder, key, inBulk] = process.argv.slice(2);
+const [folder, key, inBulk, policy = null] = process.argv.slice(2);
 const files = new Map();
 const walk = (inner) => {
   for (const name of readdirSync(inner)) {
@@ -24,6 +24,6 @@ for await (const line of createInterface({ input: process.stdin })) {
   const stream = async function* (name) {
     yield changed.get(name).slice();
   };
-  const report = await verify({ files: { paths: [...changed.keys()], read, stream } }, { key, bulk: inBulk === "bulk" ? () => bulk : null });
+  const report = await verify({ files: { paths: [...changed.keys()], read, stream } }, { key, policy, bulk: inBulk === "bulk" ? () => bulk : null });
   console.log(JSON.stringify({ verified: report.verified, stage: report.fault?.stage ?? report.fault?.code ?? null, what: report.fault?.message ?? report.unsupported ?? null }));
 }

@@ -10,16 +10,19 @@ import { Refused, Unsupported } from "../lib/errors.js";
 import { canonical, Float, parse } from "../lib/json.js";
 import { readTar } from "../lib/tar.js";
 
-const HELP = `Usage: assay-verify WHAT [--key KEY] [--policy FILE] [--checkpoint FILE] [--scheme FILE] [--subnet FILE] [--json]
+const HELP = `Usage: assay-verify WHAT [--key KEY] [--policy FILE] [--audit FILE] [--auditor KEY]
+                    [--checkpoint FILE] [--scheme FILE] [--subnet FILE] [--json]
        assay-verify explain BUNDLE PARTICIPANT [--key KEY]
        assay-verify conformance FOLDER|FILE [--case NAME]
        assay-verify --cases
 
 Checks what \`assay verify\` checks, in another program: WHAT is a bundle (a folder, a .tar or a .zip), a receipt,
-a participant's proof, a signed split or its folder, a duel, or a proof of a fork. It works offline.
+a participant's proof, a signed split or its folder, a signed audit, a duel, or a proof of a fork. It works offline.
 
   --key KEY          the log's public key, or a file with it, such as ledger.toml
   --policy FILE      witnesses (C2SP tlog-policy): a quorum must have cosigned
+  --audit FILE       a signed audit of the bundle's epoch; files *.audit in the bundle are checked anyway
+  --auditor KEY      the public key of the auditor's log, or a file with it
   --checkpoint FILE  a checkpoint of the log that was seen before
   --scheme FILE      a scheme.toml that the settlement must follow
   --subnet FILE      a subnet file that a signed split must follow
@@ -31,7 +34,7 @@ Exit code 0: every check passed; 1: one failed, or a part is not supported here;
 
 class Wrong extends Error {}
 
-const OPTIONS = { "--key": "key", "--policy": "policy", "--checkpoint": "checkpoint", "--case": "case", "--scheme": "scheme", "--subnet": "subnet" };
+const OPTIONS = { "--key": "key", "--audit": "audit", "--auditor": "auditor", "--policy": "policy", "--checkpoint": "checkpoint", "--case": "case", "--scheme": "scheme", "--subnet": "subnet" };
 
 function readArguments(words) {
   const found = { rest: [], json: false, cases: false };
@@ -122,9 +125,10 @@ const MARKS = { true: "✓", false: "–" };
 
 function asJson(report) {
   const { fault, stages, verified, recomputed } = report;
+  const audits = (report.found?.audits ?? []).map(({ predicate }) => predicate);
   if (fault) return { verified: false, stage: fault.stage ?? fault.code, what: fault.message, file: fault.where, expected: asText(fault.expected), found: asText(fault.found), stages };
   if (report.unsupported) return { verified: false, unsupported: report.unsupported, stages };
-  return { verified, recomputed, stages, receipt: report.receipt ?? null };
+  return { verified, recomputed, stages, receipt: report.receipt ?? null, ...(audits.length ? { audits } : {}) };
 }
 
 const asText = (value) => (value === null || value === undefined ? null : typeof value === "string" ? value : canonical(value));
@@ -144,10 +148,10 @@ function print(report, name) {
 }
 
 async function optionsOf(found) {
-  const key = found.key === undefined ? null : existsSync(found.key) ? keyFrom(readFileSync(found.key, "utf8")) : found.key;
+  const keyOf = (value) => (value === undefined ? null : existsSync(value) ? keyFrom(readFileSync(value, "utf8")) : value);
   const progress = process.stderr.isTTY && !found.json ? (stage, part) => process.stderr.write(`\r${stage} ${Math.floor(part * 100)} %   \r`) : () => {};
   return {
-    key, progress, bulk: async () => (await import("../lib/bulk.js")).bulk, now: Date.now(), policy: found.policy ? textOf(found.policy, "policy") : null, checkpoint: found.checkpoint ? textOf(found.checkpoint, "checkpoint") : null,
+    key: keyOf(found.key), auditor: keyOf(found.auditor), audits: found.audit ? [{ path: found.audit, text: textOf(found.audit, "audit") }] : [], progress, bulk: async () => (await import("../lib/bulk.js")).bulk, now: Date.now(), policy: found.policy ? textOf(found.policy, "policy") : null, checkpoint: found.checkpoint ? textOf(found.checkpoint, "checkpoint") : null,
     scheme: found.scheme ? await readToml(found.scheme, "scheme") : null, subnet: found.subnet ? await readToml(found.subnet, "subnet file") : null,
   };
 }

@@ -1,4 +1,4 @@
-// What a reader drops: a bundle, a receipt, a participant's proof, a signed split, a proof of a fork. Each is checked stage by stage; the
+// What a reader drops: a bundle, perhaps with audits of it, a receipt, a participant's proof, a signed split, a proof of a fork. Each is checked stage by stage; the
 // report keeps what was checked before the first fault. docs/verify.md.
 //
 // Files are {paths, read(path, limit) → Promise of bytes, lines?(path)}; paths are relative, with "/".
@@ -206,9 +206,57 @@ async function checkBundle(files, options, report) {
   report.recomputed = true;
   checkResults(computed, rests(), receipt);
   report.did("results", `${several(computed.agreed.length, "result")} under their root`);
+  const audits = [];
+  for (const audit of options.audits) audits.push(await auditOf(audit, receipt, { settlement: computed, context }, options, report));
+  for (const { key, failed_audit } of document.validators)
+    if (document.scheme.audit?.failed && failed_audit && !audits.some((audit) => audit.digest === failed_audit)) report.not("audit", `${key} is left out for the audit ${failed_audit}, which is not here`);
   const other = files.paths.find((path) => !KNOWN.test(path));
   if (other !== undefined) report.not("inputs", `${other} is no file of a bundle, and was not looked at`);
-  return { what: "bundle", settlement: computed, context, chain };
+  return { what: "bundle", settlement: computed, context, chain, audits };
+}
+
+/** A signed audit of this epoch: the draw, the martingale and the verdict are made again from what was seen. */
+async function auditOf({ path, text }, receipt, { settlement, context }, options, report) {
+  const { checkAudit, openAudit, sentence } = await import("./audit.js");
+  options.progress("audit", 0);
+  const key = options.auditor ?? namedKey(jsonOf(text, path, "audit"));
+  const early = await openAudit(text, key);
+  const failed = context.document.validators.filter((row) => row.failed_audit === early.digest);
+  if (failed.length) return failedAudit(early, failed, receipt, path, report);
+  const times = options.policy ? [...(await checkWitnesses(receipt.checkpoint, readPolicy(options.policy))).values()] : [];
+  const witnessedAt = times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
+  const audit = await checkAudit(early, { receipt, settlement, document: context.document, behind: context.behind, witnessedAt });
+  const { predicate } = audit;
+  report.did("audit", `${sentence(predicate)}; draw, martingale and verdict were computed again`);
+  if (predicate.randomness.source === "given") report.not("audit", "the randomness was given by the auditor: nothing shows that it was not chosen");
+  if (!options.auditor) report.not("audit", `whose audit it is: ${key} is the key that it names itself`);
+  report.not("audit", "what was seen is the auditor's word: anybody with the kept work can run the same trials again");
+  return audit;
+}
+
+/** An audit of an earlier epoch, for which the scheme leaves validators out: it has to say that it saw their false claims. */
+function failedAudit(early, validators, { predicate: of }, path, report) {
+  const predicate = early.predicate();
+  const wrong = (what) => refuse(`${path}: ${what}`, { code: "audit", stage: "audit", where: path });
+  if (predicate.competition !== of.competition || predicate.epoch >= of.epoch) wrong("it is of another competition, or of no earlier epoch, so it leaves nobody out");
+  for (const { key } of validators) {
+    const own = predicate.judged.filter((row) => row.validator === key);
+    const wrongs = own.filter(({ state }) => state === "false").length;
+    if (wrongs === 0) wrong(`it saw no false claim of ${key}, which is left out`);
+    report.did("audit", `${key} is left out: ${wrongs} of its ${own.length} claims that were judged again were false, by ${early.checkpoint.origin}`);
+  }
+  return { predicate, index: early.index, size: early.checkpoint.size, digest: early.digest };
+}
+
+/** A signed audit alone: its signature, and its place in the auditor's log. */
+async function auditAlone(text, options, report) {
+  const { openAudit, sentence } = await import("./audit.js");
+  const key = options.auditor ?? namedKey(text);
+  const audit = await openAudit(text, key);
+  const predicate = audit.predicate();
+  report.did("audit", `${predicate.competition} epoch ${predicate.epoch}: entry ${audit.index} of ${audit.checkpoint.size} in ${audit.checkpoint.origin}, signed by ${key}${options.auditor ? "" : ", which it names itself"}`);
+  report.not("audit", `that it follows from the epoch: drop it together with the bundle. It states: ${sentence(predicate)}`);
+  return { what: "audit", audits: [{ predicate, index: audit.index, size: audit.checkpoint.size, digest: audit.digest }] };
 }
 
 /** A scheme that the reader trusts, its TOML as JSON. */
@@ -227,11 +275,11 @@ async function checkPolicy(log, options, vkey, report) {
 async function evidence(given, options, chain, inputs) {
   const paths = evidenceFiles(given);
   const files = [...paths.values()].some((path) => path.endsWith(".parquet")) ? (await import("./parquet.js")).asLines(given) : given;
-  if (options.bulk && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
+  if (options.bulk && options.audits.length === 0 && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
     const bulk = await options.bulk();
     return await bulk(files, paths, chain, options.progress);
   }
-  const { bearing, checkBatches, checkEvidence, restsOf } = await import("./epoch.js");
+  const { bearing, behind, checkBatches, checkEvidence, restsOf, withDigests } = await import("./epoch.js");
   const [{ firstAccepted }, { owners, settle }, { outcomesOf }] = await Promise.all([import("./inputs.js"), import("./settle.js"), import("./whatif.js")]);
   const rows = new Map();
   for (const [epoch, path] of paths) rows.set(epoch, await readJsonLines(files, path, LIMITS.evidence, "evidence"));
@@ -247,7 +295,9 @@ async function evidence(given, options, chain, inputs) {
       const context = { document, epoch, records, previous, whose };
       if (document.scheme.score.kind === "tests") context.outcomes = outcomesOf(firstAccepted(records), whose);
       const computed = staged("settlement", () => settle(context)).settlement;
-      return { computed, context, rests: () => restsOf(document, computed, own) };
+      const rows = behind(document, computed, own);
+      context.behind = () => withDigests(rows);
+      return { computed, context, rests: () => restsOf(rows) };
     },
   };
 }
@@ -366,7 +416,7 @@ async function checkEarlier(files, signed, log, vkey) {
 }
 
 /** `scheme` and `subnet`: files that the reader trusts, as their TOML is in JSON. */
-const EMPTY = { key: null, policy: null, checkpoint: null, scheme: null, subnet: null, bulk: null, progress: () => {}, now: 0 };
+const EMPTY = { key: null, auditor: null, audits: [], policy: null, checkpoint: null, scheme: null, subnet: null, bulk: null, progress: () => {}, now: 0 };
 
 /** What single files are, by what they say of themselves. */
 async function checkFile(text, options, report) {
@@ -375,6 +425,7 @@ async function checkFile(text, options, report) {
   const schema = isObject(value) ? value.schema : null;
   if (schema === "assay.receipt/1") return await checkReceipt(text, options, report);
   if (schema === "assay.proof/1" || schema === "assay.proof/2") return await checkProof(text, options, report);
+  if (schema === "assay.audit/1") return await auditAlone(text, options, report);
   if (schema === "assay.emission-receipt/1") return await checkSplitAlone(text, options, report);
   if (schema === "assay.duel/1") {
     const { follow } = await import("./duel.js");
@@ -390,7 +441,7 @@ async function checkFile(text, options, report) {
     report.did("fork", `${first.origin} signed two histories, of ${first.size} and ${second.size} entries, with the key ${first.key.text}`);
     return { what: "fork", first, second };
   }
-  refuse("it is no receipt, no participant's proof, no signed split, no duel and no proof of a fork", { code: "receipt", stage: "receipt" });
+  refuse("it is no receipt, no participant's proof, no signed split, no audit, no duel and no proof of a fork", { code: "receipt", stage: "receipt" });
 }
 
 /** The files of a folder, by their paths in it. */
@@ -419,11 +470,14 @@ export async function verify({ files = null, text = null }, options = {}) {
   try {
     if (files === null) Object.assign(report, { found: await checkFile(text, all, report) });
     else {
-      const inner = inFolder(files);
+      const audits = files.paths.filter((path) => path.endsWith(".audit"));
+      for (const path of audits) all.audits = [...all.audits, { path, text: await readText(files, path, LIMITS.receipt, "audit") }];
+      const inner = inFolder({ ...files, paths: files.paths.filter((path) => !path.endsWith(".audit")), stream: (path) => files.stream(path) });
       const subnet = inner.paths.includes("emission.receipt");
       Object.assign(report, { found: await (subnet ? checkSubnet : checkBundle)(inner, all, report) });
     }
     if (all.subnet !== null && !["split", "subnet"].includes(report.found.what)) report.not("emission", "this is no signed split, so your subnet file was not compared with anything");
+    if (all.audits.length && !report.found.audits) report.not("audit", "an audit is of a bundle, so your file was not compared with anything");
     report.verified = true;
     report.witnessed = Boolean(all.policy);
   } catch (error) {

@@ -30,7 +30,7 @@ function work(value, path) {
 const vote = object({
   validator: read.key, score: share, stake: whole, flagged: read.boolean, excluded: read.boolean, modified_z: nullable(amount), z_squared: nullable(amount), work,
 });
-export const NOT_COUNTED = ["not-assigned", "no-stake", "stake-below-minimum", "injection-suspected", "panel-split", "unjudged", "incomplete", "no-tasks"];
+export const NOT_COUNTED = ["not-assigned", "no-stake", "stake-below-minimum", "audit-failed", "injection-suspected", "panel-split", "unjudged", "incomplete", "no-tasks"];
 export const REASONS = ["same-submission", "malformed-or-unjudged", "missing-trials", "no-evidence", "too-few-validators", "too-little-stake", "stake-after-outliers"];
 const agreed = object({
   participant: read.key, submission: anyText, score: nullable(share), bps: nullable(bps), status: oneOf("agreed", "no-quorum", "incomplete", "unjudged", "duplicate"),

@@ -190,8 +190,8 @@ export function bearing(document, all, signed, taskSet) {
     .sort((a, b) => a.seq - b.seq);
 }
 
-/** Participant → root and count of the records that its result rests on: of one key only the first accepted. */
-export function restsOf(document, settlement, records) {
+/** Participant → the records that its result rests on: of one key only the first accepted. */
+export function behind(document, settlement, records) {
   const { epoch } = settlement;
   const age = document.scheme.consensus.max_age_epochs;
   const kind = document.scheme.score.kind;
@@ -207,8 +207,11 @@ export function restsOf(document, settlement, records) {
     const whose = aboutParticipants(kind) || (submission === "" && empty.has(participant)) ? participant : submission === "" ? undefined : holders.get(submission);
     if (!duplicates.has(whose)) own.get(whose)?.push(one);
   }
-  return new Map([...own].map(([participant, rows]) => [participant, rootOfLeafs(rows)]));
+  return own;
 }
+
+/** Participant → root and count of the records that its result rests on. */
+export const restsOf = (own) => new Map([...own].map(([participant, rows]) => [participant, rootOfLeafs(rows)]));
 
 /** Root and count of an evidence tree over records whose leaf hashes are there. */
 const rootOfLeafs = (rows) => ({ root: rootText(rootOfLeaves(rows.map(({ leaf }) => leaf))), count: rows.length });
@@ -233,8 +236,8 @@ const epochsOf = (value, stage) => {
   return Object.entries(value).map(([epoch, rest]) => [Number(epoch), rest]).sort((a, b) => a[0] - b[0]);
 };
 
-/** A case of kind verify. */
-export async function verifyEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
+/** An epoch of a case of kind verify: what it computes, for an audit of it. */
+export async function openEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
   const chain = await checkChain(epochsOf(receipts, "receipt"), key);
   const receipt = chain.at(-1);
   const before = checkBefore(chain, previous);
@@ -246,6 +249,16 @@ export async function verifyEpoch({ key, receipts, inputs, settlement, previous,
   const context = { document, epoch: predicate.epoch, records: records_.map(({ seq, record }) => ({ ...record, seq })), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
   const computed = staged("settlement", () => settle(context)).settlement;
   checkSettlement(settlement, computed, receipt);
-  checkResults(computed, restsOf(document, computed, records_), receipt);
-  return { competition: predicate.competition, epoch: predicate.epoch, settlement: predicate.settlement, receipts: chain.length, records: all.length, batches: signed.batches };
+  const rows = behind(document, computed, records_);
+  checkResults(computed, restsOf(rows), receipt);
+  return { chain, receipt, document, settlement: computed, behind: () => withDigests(rows), records: all.length, batches: signed.batches };
+}
+
+/** The records behind results, each with its digest. */
+export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, hex }) => ({ record, digest: `sha256:${hex}` }))]));
+
+/** A case of kind verify. */
+export async function verifyEpoch(given) {
+  const { chain, receipt: { predicate }, records, batches } = await openEpoch(given);
+  return { competition: predicate.competition, epoch: predicate.epoch, settlement: predicate.settlement, receipts: chain.length, records, batches };
 }

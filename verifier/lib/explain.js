@@ -21,6 +21,7 @@ const SAW = {
 };
 const NOT = {
   "not-assigned": "was not drawn for this submission", "no-stake": "has no stake", "stake-below-minimum": "has less stake than the scheme asks for",
+  "audit-failed": "is left out: an audit saw false claims of it",
   "panel-split": "has a panel whose answers differ too much", "injection-suspected": "suspects an injection, and the scheme leaves such a judgement out", unjudged: "could not judge it", incomplete: "misses trials", "no-tasks": "has no task left in the window",
 };
 const REASON = {

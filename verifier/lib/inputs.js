@@ -18,7 +18,7 @@ const participant = object({
   key: read.key, uid: maybe(uid), name: nonEmpty(read.text(0, 4096)), submission: nonEmpty(read.submission), submitted_at: maybe(read.instant),
   last_reset_epoch: maybe(read.epoch), accepted_epoch: maybe(read.epoch), address: maybe(address),
 });
-const validator = object({ key: read.key, stake: read.integerText(2n ** 63n), name: nonEmpty(read.text(0, 4096)) });
+const validator = object({ key: read.key, stake: read.integerText(2n ** 63n), name: nonEmpty(read.text(0, 4096)), failed_audit: nonEmpty((value, path) => (value === "" ? "" : read.digest(value, path))) });
 const history = object({ epoch: read.epoch, top_score: read.score, submission: nonEmpty(read.submission), task_set: nonEmpty((value, path) => (value === "" ? "" : read.digest(value, path))) });
 const hex32 = (value, path) => read.pattern(/^[0-9a-fA-F]{64}$/, "32 bytes in hex")(value, path).toLowerCase();
 const randomness = object({ epoch: read.epoch, hex: hex32 });

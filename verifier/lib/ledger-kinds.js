@@ -10,9 +10,13 @@ import { checkConsistency, checkInclusion, consistencyProof, inclusionProof, lea
 import { checkFork, checkLogProof, checkSeen, checkTiles, checkWitnesses, openCheckpoint, readPolicy, readVkey, TILE_PATH, tilePath } from "./notes.js";
 import { checkCheckpoint, evidenceRoot, openProof, openReceipt, readSeqs, results } from "./receipts.js";
 import { readBatch } from "./batches.js";
-import { readCase } from "./inputs.js";
+import { readCase, readTasks } from "./inputs.js";
+import { recordDigest } from "./records.js";
+import { settle } from "./settle.js";
 import { readSettlement } from "./document.js";
-import { verifyEpoch } from "./epoch.js";
+import { behind, openEpoch, verifyEpoch, withDigests } from "./epoch.js";
+import { checkAudit, openAudit, outcomeOf, planOf, seedOf, trialsOf, wrongOf } from "./audit.js";
+import { namedKey } from "./bundle.js";
 import { checkSplit } from "./subnet.js";
 
 const { object, list, or, anything } = read;
@@ -155,10 +159,46 @@ const KINDS = {
     return { competition, epoch, settlement, participant: result.participant, records: records.length };
   },
   async verify(input) {
-    const found = fields({ key: text, receipts: anything, inputs: anything, settlement: anything, previous: nothing(anything), records: anything, batches: list(anything) }, input);
-    return await verifyEpoch(found);
+    return await verifyEpoch(wholeEpoch(input));
+  },
+  audit(input) {
+    const found = fields({ case: anything, receipt: read.digest, randomness: hash, seen: or([], list(seenRow)) }, input);
+    const context = readCase(found.case);
+    if (context.document.scheme.score.kind !== "tests") refuse("only trials, of kind tests, are audited", "case");
+    const { settlement } = settle(context);
+    const { scheme } = context.document;
+    const tasks = readTasks(context.document.tasks).map(({ id }) => id);
+    const plan = planOf(scheme, settlement, trialsOf({ scheme, tasks }, settlement, behindCase(context, settlement)));
+    if (plan.claims.length === 0) refuse("nobody is paid, so there is nothing to confirm", "cannot-settle");
+    const other = new Map(found.seen.map((row) => [placeOf(row), row.seen]));
+    return under("input", () => outcomeOf(plan, seedOf(found.randomness, fromHex(found.receipt.slice(7))), (trial) => other.get(placeOf(trial)) ?? [trial.claimed]));
+  },
+  async "audit-receipt"(input) {
+    const found = fields({ audit: text, auditor: nothing(text), epoch: anything, policy: nothing(text) }, input);
+    const early = await openAudit(found.audit, found.auditor ?? under("audit", () => namedKey(found.audit)));
+    const epoch = await openEpoch(wholeEpoch(found.epoch));
+    const times = found.policy === null ? [] : [...(await checkWitnesses(epoch.receipt.checkpoint, under("witnesses", () => readPolicy(found.policy)))).values()];
+    const witnessedAt = times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
+    const { predicate, index, size: entries, digest } = await checkAudit(early, { ...epoch, witnessedAt });
+    const wrong = [...wrongOf(predicate)].map(([validator, counts]) => ({ validator, ...counts }));
+    const { competition, epoch: number, verdict } = predicate;
+    return { competition, epoch: number, verdict, judged: predicate.judged.length, counted: predicate.trials.counted, validators: wrong, digest, index: index.toString(), size: entries.toString() };
   },
 };
+
+const wholeEpoch = (input) =>
+  fields({ key: text, receipts: anything, inputs: anything, settlement: anything, previous: nothing(anything), records: anything, batches: list(anything) }, input);
+
+const outcomes = list(read.oneOf("pass", "fail", "timeout"));
+const seenRow = object({ participant: read.key, validator: read.key, task: read.task, trial: or(1, read.integer(1, read.BILLION)), seen: outcomes });
+const placeOf = ({ participant, validator, task, trial }) => `${participant}\n${validator}\n${task}\n${trial}`;
+
+/** Participant → the records of a case that its result rests on, each with its digest. */
+function behindCase({ document, records }, settlement) {
+  const own = records.map((record, i) => ({ seq: record.seq ?? i, record, hex: recordDigest(record).slice(7) }));
+  const known = new Set(document.validators.map((row) => row.key));
+  return withDigests(behind(document, settlement, own.filter(({ record }) => known.has(record.validator))));
+}
 
 const as = (code) => (error) => {
   if (error instanceof Refused) error.code = code;

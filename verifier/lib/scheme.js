@@ -163,7 +163,7 @@ const scheme = object(
     release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
     evidence: maybe(object({ keep: or("nothing", oneOf("nothing", "work")), most_mb: or(64, integer(1, 4096)), epochs: maybe(positive) })),
-    audit: maybe(object({ risk: or("0.05", read.number({ percent: true, least: NANO / 1000n, most: NANO / 2n })), places: maybe(positive), delay: or("600s", seconds) })),
+    audit: maybe(object({ risk: or("0.05", read.number({ percent: true, least: NANO / 1000n, most: NANO / 2n })), places: maybe(positive), delay: or("600s", seconds), failed: maybe(oneOf("leave-out")) })),
     duel: maybe(readDuel),
   },
   { byField: true },

@@ -71,7 +71,7 @@ function acceptedIn(participant, epoch, records, kind) {
 function electorate({ document, epoch, records }, participant) {
   const { consensus } = document.scheme;
   const least = BigInt(consensus.min_validator_stake);
-  const may = document.validators.filter((row) => BigInt(row.stake) > 0n && BigInt(row.stake) >= least);
+  const may = document.validators.filter((row) => BigInt(row.stake) > 0n && BigInt(row.stake) >= least && !auditFailed(document.scheme, row));
   const total = sum(document.validators.map((row) => BigInt(row.stake)));
   if (consensus.assign === undefined) return { may: new Set(may.map((row) => row.key)), drawn: null, needed: total };
   const accepted = acceptedIn(participant, epoch, records, document.scheme.score.kind);
@@ -82,11 +82,16 @@ function electorate({ document, epoch, records }, participant) {
   return { may: drawn, drawn, needed: sum(may.filter((row) => drawn.has(row.key)).map((row) => BigInt(row.stake))) };
 }
 
-function whyNot({ consensus }, validator, drawn, vote) {
+/** Whether the scheme leaves a validator out, because an audit saw its false claims. */
+export const auditFailed = ({ audit }, { failed_audit }) => audit?.failed === "leave-out" && failed_audit !== undefined;
+
+function whyNot(scheme, validator, drawn, vote) {
+  const { consensus } = scheme;
   const stake = BigInt(validator.stake);
   if (drawn !== null && !drawn.has(validator.key)) return "not-assigned";
   if (stake === 0n) return "no-stake";
   if (stake < BigInt(consensus.min_validator_stake)) return "stake-below-minimum";
+  if (auditFailed(scheme, validator)) return "audit-failed";
   return { injection: "injection-suspected", split: "panel-split", unjudged: "unjudged", incomplete: "incomplete", "no-tasks": "no-tasks" }[vote.state] ?? null;
 }
 

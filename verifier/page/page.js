@@ -37,7 +37,7 @@ function el(name, ...children) {
 const fill = (id, ...children) => byId(id).replaceChildren(...children);
 const show = (id, on = true) => (byId(id).hidden = !on);
 
-const STAGES = { receipt: "The receipts", evidence: "The evidence", signatures: "The signatures of batches", settlement: "The settlement, computed again" };
+const STAGES = { audit: "The audit: draw, martingale and verdict", receipt: "The receipts", evidence: "The evidence", signatures: "The signatures of batches", settlement: "The settlement, computed again" };
 function progress(stage, part) {
   byId("doing").textContent = `${STAGES[stage] ?? stage}${part > 0 ? `: ${Math.floor(part * 100)} %` : " …"}`;
   if (part > 0) byId("bar").value = part;
@@ -48,18 +48,20 @@ const keyIn = (text) => (/^key = "([^"\n]+)"/m.exec(text)?.[1] ?? text.trim().sp
 
 async function check(what) {
   given = what;
-  for (const id of ["verdict", "numbers", "story", "whatif"]) show(id, false);
+  for (const id of ["verdict", "audits", "numbers", "story", "whatif"]) show(id, false);
   show("working");
   byId("doing").textContent = "Reading …";
   byId("bar").removeAttribute("value");
-  const options = { key: byId("key").value.trim() ? keyIn(byId("key").value) : null, policy: byId("policy").value.trim() ? byId("policy").value.replace(/\n*$/, "\n") : null, checkpoint: byId("seen").value.trim() ? byId("seen").value.replace(/\n*$/, "\n") : null };
+  const key = (id) => (byId(id).value.trim() ? keyIn(byId(id).value) : null);
+  const options = { key: key("key"), auditor: key("auditor"), policy: byId("policy").value.trim() ? byId("policy").value.replace(/\n*$/, "\n") : null, checkpoint: byId("seen").value.trim() ? byId("seen").value.replace(/\n*$/, "\n") : null };
   try {
     result = await ask("verify", { ...what, options });
     verdict(result);
+    if (result.audits.length) audits(result);
     if (result.settlement) numbers(result);
     if (result.result) ownResult(result);
   } catch (error) {
-    verdict({ stages: [], fault: { message: error.message, stage: "reading", expected: null, found: null } });
+    verdict({ stages: [], audits: [], fault: { message: error.message, stage: "reading", expected: null, found: null } });
   }
   show("working", false);
   byId("again").disabled = false;
@@ -87,7 +89,7 @@ function difference({ message, stage, where, expected, found, whose }) {
   return el("div.result", el("h3", `Different: ${stage}`), el("p", message), el("table", el("tbody", ...rows)));
 }
 
-const ORDER = ["receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results"];
+const ORDER = ["receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results", "audit"];
 
 function check_(stage, what, kind, mark, word) {
   const sign = el("span.mark", mark);
@@ -96,7 +98,8 @@ function check_(stage, what, kind, mark, word) {
   return el(`li.${kind}`, sign, el("b", stage), el("span", what));
 }
 
-function title({ verified, recomputed, unsupported, what }) {
+function title({ verified, recomputed, unsupported, what, audits: all }) {
+  if (verified && all.some(({ verdict: found }) => found === "refused")) return "Verified, and the audit does not confirm the outcome";
   if (unsupported) return "Not checked: a part is not supported here";
   if (!verified) return "Not verified";
   if (what === "fork") return "Proven: the log was forked";
@@ -122,6 +125,24 @@ function verdict(found) {
   fill("unproven", notes.join(" "));
   show("verdict");
 }
+
+// ---- audits
+
+const STATES = { flaky: "flaky: some runs show what was claimed", false: "false: no run shows what was claimed", missing: "the work is missing" };
+
+/** What audits found: who was wrong how often, and each trial that did not hold. */
+function audits({ audits: all, document: inputs }) {
+  const name = (rows, key) => named(rows ?? [], key);
+  const parts = all.flatMap(({ sentence, verdict: what, validators, differ }) => {
+    const rows = validators.map(({ validator, judged, wrong }) => el(wrong ? "tr.on" : "tr", name(inputs?.validators, validator), el("td.n", judged), el("td.n", wrong)));
+    const own = [el(what === "refused" ? "p.lead.bad" : "p.lead", sentence[0].toUpperCase() + sentence.slice(1) + "."), table_(head("validator", ">judged again", ">false"), rows)];
+    const others = differ.map(({ participant, validator, task, claimed, seen, state }) => el("tr", name(inputs?.validators, validator), name(inputs?.participants, participant), el("td", task), el("td", claimed), el("td", seen.join(", ") || "–"), el("td", STATES[state])));
+    return others.length ? [...own, el("h3", "Trials that differ from what was claimed"), table_(head("validator", "participant", "task", "claimed", "seen", "state"), others)] : own;
+  });
+  fill("audited", ...parts);
+  show("audits");
+}
+const table_ = (titles, rows) => Object.assign(el("div.scroll", el("table", titles, el("tbody", ...rows))), { tabIndex: 0 });
 
 // ---- the numbers
 
@@ -321,7 +342,7 @@ async function linked() {
     await check({ file: await answer.blob() });
   } catch (error) {
     show("working", false);
-    verdict({ stages: [], fault: { message: error.message, stage: "fetching", expected: null, found: null } });
+    verdict({ stages: [], audits: [], fault: { message: error.message, stage: "fetching", expected: null, found: null } });
   }
 }
 addEventListener("hashchange", linked);

@@ -41,6 +41,25 @@ async function single(file) {
   return { text: new TextDecoder().decode(await bytesOf(file)) };
 }
 
+/** Several files: a folder, or one archive and audits of what is in it. */
+async function dropped(list) {
+  const audits = list.filter(([path]) => path.endsWith(".audit"));
+  const rest = list.filter(([path]) => !path.endsWith(".audit"));
+  if (rest.length !== 1 || rest[0][0].includes("/")) return { files: folder(list) };
+  const { files } = await single(rest[0][1]);
+  if (files === undefined) throw new Refused("drop an audit together with the bundle of its epoch: a folder, a .tar or a .zip");
+  const beside = folder(audits);
+  const of = (path) => (beside.paths.includes(path) ? beside : files);
+  return { files: { paths: [...files.paths, ...beside.paths], read: (path, limit) => of(path).read(path, limit), stream: (path) => of(path).stream(path) } };
+}
+
+/** What the page shows of an audit. */
+async function shownAudit({ predicate }) {
+  const { sentence, wrongOf } = await import("../lib/audit.js");
+  const differ = predicate.judged.filter(({ state }) => state !== "held");
+  return { sentence: sentence(predicate), verdict: predicate.verdict, validators: [...wrongOf(predicate)].map(([validator, counts]) => ({ validator, ...counts })), differ };
+}
+
 const fault = (error) => ({
   message: error.message, stage: error.stage ?? error.code, where: error.where, whose: error.whose ?? null,
   expected: error.expected === null || error.expected === undefined ? null : typeof error.expected === "string" ? error.expected : canonical(error.expected),
@@ -56,14 +75,15 @@ const ANSWERS = {
       if (now - last > 50) last = now;
     };
     const began = performance.now();
-    const what = list ? { files: folder(list) } : await single(file);
+    const what = list ? await dropped(list) : await single(file);
     const report = await verify(what, { ...options, bulk, progress, now: Date.now() });
     found = report.found ?? null;
     const context = found?.context;
     return {
       stages: report.stages, verified: report.verified, recomputed: report.recomputed, witnessed: report.witnessed ?? false, unsupported: report.unsupported ?? null,
       fault: report.fault ? fault(report.fault) : null, what: found?.what ?? null, receipt: report.receipt ?? null, split: report.split ?? null,
-      settlement: found?.settlement ?? null, document: context?.document ?? null, result: found?.proof?.result ?? null, milliseconds: performance.now() - began,
+      settlement: found?.settlement ?? null, document: context?.document ?? null, result: found?.proof?.result ?? null,
+      audits: await Promise.all((found?.audits ?? []).map(shownAudit)), milliseconds: performance.now() - began,
     };
   },
   async explain({ participant }) {

@@ -1,4 +1,4 @@
-// Makes vendor/sr25519.js, ml-dsa-44.js, zstd.js and toml.js from the packages that package-lock.json pins by their digests.
+// Makes vendor/sr25519.js, bls12-381.js, ml-dsa-44.js, zstd.js and toml.js from the packages that package-lock.json pins by their digests.
 //
 //   npm ci --ignore-scripts --prefix verifier/vendor && node verifier/vendor/make.mjs           write them
 //   npm ci --ignore-scripts --prefix verifier/vendor && node verifier/vendor/make.mjs --check   say whether they are these
@@ -20,6 +20,7 @@ export { blake2b } from "@noble/hashes/blake2.js";`,
   },
   "zstd.js": { from: ["fzstd"], by: "Arjun Barrett", source: `export { decompress } from "fzstd";` },
   "toml.js": { from: ["smol-toml"], by: "Squirrel Chat et al.", license: "BSD 3-Clause License", source: `export { parse, TomlDate } from "smol-toml";` },
+  "bls12-381.js": { from: ["@noble/curves", "@noble/hashes"], source: `export { bls12_381 } from "@noble/curves/bls12-381.js";` },
   "ml-dsa-44.js": { from: ["@noble/post-quantum", "@noble/curves", "@noble/hashes"], source: `export { ml_dsa44 } from "@noble/post-quantum/ml-dsa.js";` },
 };
 

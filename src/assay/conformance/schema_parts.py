@@ -45,6 +45,25 @@ def or_null(schema: Json) -> Json:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
+VERDICT: Json = {"enum": ["confirmed", "recounted", "refused"]}
+_SUM: Json = {"type": "string", "pattern": "^-?(0|[1-9][0-9]*)$", "description": "nanos"}
+_ABOUT: Json = {"participant": KEY, "validator": KEY, "task": KEY, "trial": {"type": "integer", "minimum": 1}}
+_CLAIM: Json = {"above": or_null(KEY), "below": or_null(KEY)}
+_OUTCOME: Json = {"enum": ["pass", "fail", "timeout"]}
+_STATE: Json = {"enum": ["held", "flaky", "false", "missing"]}
+AUDIT: Json = {
+    "claims": listed(closed(_CLAIM | {"margin": {"type": "integer"}})),
+    "trials": closed({"counted": COUNT, "drawn_from": COUNT, "size": AMOUNT}),
+    "untested": listed(closed({"validator": KEY, "trials": COUNT})),
+    "judged": listed(closed(_ABOUT | {"record": DIGEST, "claimed": _OUTCOME, "seen": listed(_OUTCOME), "state": _STATE})),
+    "draws": listed(COUNT),
+    "martingale": listed(AMOUNT),
+    "overstated": listed(closed(_CLAIM | {"nanos": _SUM, "stands": FLAG})),
+    "verdict": VERDICT,
+}
+"""What an audit's statement says of its draw and of what was seen. docs/auditing.md."""
+
+
 def plain(schema: Any) -> Any:
     """A model's schema as its JSON is: integers that are written as decimal strings are strings."""
     if isinstance(schema, list):

@@ -18,6 +18,7 @@ from assay.conformance.cases import SCHEMA
 from assay.conformance.kinds import KINDS
 from assay.conformance.schema_parts import (
     AMOUNT,
+    AUDIT,
     BPS,
     COUNT,
     DIGEST,
@@ -29,6 +30,7 @@ from assay.conformance.schema_parts import (
     SHARE,
     TEXT,
     U16,
+    VERDICT,
     Json,
     closed,
     listed,
@@ -458,6 +460,7 @@ OUTPUTS: Mapping[str, Json] = {
     "emission": {"$ref": "emission.schema.json"},
     "duel": closed(DUEL),
     "margin": closed({"verdicts": closed(dict.fromkeys(("winner", "order", "tier"), _LEAST), optional=("tier",))}),
+    "audit": closed(AUDIT),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),
@@ -486,5 +489,15 @@ OUTPUTS: Mapping[str, Json] = {
     ),
     "proof": _at_least({**SAID, "participant": KEY, "records": COUNT}),
     "verify": _at_least({**SAID, **_parts(COUNT, "receipts", "records", "batches")}),
+    "audit-receipt": closed(
+        {
+            **{name: value for name, value in SAID.items() if name != "settlement"},
+            "verdict": VERDICT,
+            **_parts(COUNT, "judged", "counted"),
+            "validators": listed(closed({"validator": KEY, **_parts(COUNT, "judged", "wrong")})),
+            "digest": DIGEST,
+            **_parts(SIZE, "index", "size"),
+        }
+    ),
 }
 """Kind → the shape of its output; those of the ledger may have more fields."""

@@ -42,7 +42,7 @@ PARTICIPANTS = CsvFormat(
     ("uid", "name", "submission", "submitted_at", "last_reset_epoch", "accepted_epoch", "address"),
     frozenset({"uid", "last_reset_epoch", "accepted_epoch"}),
 )
-VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name",))
+VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name", "failed_audit"))
 HISTORY = CsvFormat("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
 RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
 

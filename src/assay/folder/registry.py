@@ -99,6 +99,7 @@ class _ValidatorRow(Section):
     key: Key
     stake: Rao
     name: Label = ""
+    failed_audit: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$"), BeforeValidator(_empty)] = ""
 
 
 class _HistoryRow(Section):
@@ -146,7 +147,7 @@ def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Va
         )
     checked = [_checked(row, _ValidatorRow) for row in rows]
     _unique("key", [row.key for row in checked], rows)
-    return tuple(Validator(row.key, row.stake, row.name) for row in checked)
+    return tuple(Validator(row.key, row.stake, row.name, row.failed_audit) for row in checked)
 
 
 def history(rows: Sequence[TableRow], place: Place) -> tuple[History, ...]:

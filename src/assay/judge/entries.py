@@ -15,7 +15,7 @@ from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
 from assay.settle import pipeline
 from assay.settle.consensus import may_count
-from assay.settle.inputs import arrived
+from assay.settle.inputs import arrived, failed_audits
 
 __all__ = [
     "Entries",
@@ -182,7 +182,9 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     asked = rules.assign is not None and file.exists()
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
     keys = [one.key for one in entries.validators]
-    may = may_count([one.stake for one in entries.validators], rules)
+    failed = failed_audits(entries.scheme, entries.validators)
+    allowed = may_count([one.stake for one in entries.validators], rules)
+    may = [counts and key not in failed for key, counts in zip(keys, allowed, strict=True)]
     own = {row for row, key in enumerate(keys) if key == entries.validator}
     mine = []
     for one in here:

@@ -46,6 +46,11 @@ class SignedAudit:
     payload: bytes
 
     @property
+    def digest(self) -> str:
+        """`sha256:…` of the payload: what the registry names where the scheme leaves a validator out."""
+        return f"sha256:{sha256(self.payload).hexdigest()}"
+
+    @property
     def predicate(self) -> dict[str, Any]:
         """The predicate of the statement; it follows from the evidence only when `auditing.check_statement` has made it again."""
         stated: dict[str, Any] = json.loads(self.payload)["predicate"]

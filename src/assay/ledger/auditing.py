@@ -32,6 +32,7 @@ from assay.ledger.verify.recompute import records_behind
 from assay.ledger.verify.report import gather_material, stage
 from assay.records import Evidence, Tests
 from assay.rules.audit import (
+    RUNS,
     AuditPath,
     AuditPlan,
     ClaimedTrial,
@@ -44,6 +45,7 @@ from assay.rules.audit import (
     plan,
     seed_of,
     share_of,
+    undecided,
 )
 from assay.scheme.model import AuditRules, TestsScore
 from assay.settle import Settlement
@@ -54,6 +56,7 @@ __all__ = [
     "AuditedEpoch",
     "audited_epoch",
     "check_statement",
+    "counted_trials",
     "given",
     "next_trials",
     "plan_of",
@@ -136,7 +139,7 @@ def audited_epoch(bundle: Path, key: str | None = None, policy: Path | None = No
     given_ = gather_material(bundle, None)
     receipt, log = read_receipt(given_.data, None, given_.path)
     checkpoint = check.Checkpoint.parse(receipt.proof.checkpoint.decode().rpartition("\n\n")[0] + "\n")
-    counted = tuple(_counted(settlement, records_behind(bundle, report)))
+    counted = tuple(counted_trials(settlement, records_behind(bundle, report)))
     audit = plan_of(settlement, [trial for trial, _ in counted])
     if not audit.claims:
         raise CannotSettle("nobody is paid in this epoch, so there is nothing to confirm", file=bundle)
@@ -165,11 +168,14 @@ def plan_of(settlement: Settlement, trials: Iterable[ClaimedTrial]) -> AuditPlan
 
 def trials_of(settlement: Settlement, records: Iterable[tuple[str, Evidence]]) -> list[ClaimedTrial]:
     """The trials that count in a settlement of kind tests. records: (participant, record) of those that results rest on."""
-    return [trial for trial, _ in _counted(settlement, records)]
+    return [trial for trial, _ in counted_trials(settlement, records)]
 
 
-def _counted(settlement: Settlement, records: Iterable[tuple[str, Evidence]]) -> Iterator[tuple[ClaimedTrial, Tests]]:
-    """Each trial that counts, with its record: of validators that count for the participant, of the scheme's tasks and trials."""
+def counted_trials(settlement: Settlement, records: Iterable[tuple[str, Evidence]]) -> Iterator[tuple[ClaimedTrial, Tests]]:
+    """Each trial that counts, with its record: of validators that count for the participant, of the scheme's tasks and trials.
+
+    records: as for `trials_of`.
+    """
     scheme, tasks = settlement.inputs.scheme, frozenset(settlement.inputs.tasks)
     assert isinstance(scheme.score, TestsScore)
     effects = {}
@@ -224,6 +230,9 @@ def predicate_of(
     """The predicate of an audit: draw, what was seen, martingale, verdict. Raises BadInput if the audit is not over."""
     if next_trials(epoch, randomness.value, seen):
         raise BadInput("trials are still to be judged again, so the audit is not over", hint="run it again")
+    for trial in epoch.plan.trials:
+        if undecided(trial.passed, seen.get(trial.record, ())):
+            raise BadInput(f"a trial that differs is judged {RUNS} times, so the audit is not over", hint="run it again")
     audit, wrong = epoch.plan, _wrong(epoch, seen)
     path = (
         AuditPath((), (), confirmed=False)
@@ -309,8 +318,8 @@ def check_statement(epoch: AuditedEpoch, payload: bytes, *, on_randomness: Calla
     for name, value in again.items():
         if stated[name] != value:
             raise Refused(STAGE, f"its field {name} does not follow", expected=_short(value), found=_short(stated[name]))
-    if json.loads(statement_of(again)) != document:
-        raise Refused(STAGE, "its subject is not the settlement in its statement")
+    if statement_of(again) != payload:
+        raise Refused(STAGE, "its subject is not the settlement in its statement, or it is not in its canonical form")
     return stated
 
 

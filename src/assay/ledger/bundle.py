@@ -7,6 +7,7 @@
     batches.jsonl             the signed envelope of each batch, and the seqs of its records
     receipts/epoch-N.receipt  every receipt up to this one
     log/                      checkpoint and tiles, as they were with this receipt
+    audits/                   not from the database: audits that the inputs name, where somebody put them there
 
 A bundle depends only on the database: two exports of an epoch are the same, unless its checkpoint was cosigned between them. It
 is written to a temporary folder, flushed to the disk and renamed: it is complete, or not there at all.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from assay.ledger.store import StoredReceipt, View
 
 __all__ = [
+    "AUDITS",
     "BATCHES",
     "COMPETITIONS",
     "EARLIER",
@@ -50,7 +52,7 @@ __all__ = [
 ]
 
 INPUTS, PREVIOUS, SETTLEMENT, BATCHES = "inputs.json", "previous.json", "settlement.json", "batches.jsonl"
-EVIDENCE, RECEIPTS, LOG = "evidence", "receipts", "log"
+EVIDENCE, RECEIPTS, LOG, AUDITS = "evidence", "receipts", "log", "audits"
 SPLIT, EARLIER, COMPETITIONS = "emission.receipt", "earlier.jsonl", "competitions"
 """Files of a subnet's export: see `assay.ledger.subnet_bundle`."""
 EMISSION = "emission.json"

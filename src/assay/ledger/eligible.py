@@ -63,7 +63,7 @@ def inputs_document(inputs: Inputs) -> Json:
             for participant in sorted(inputs.participants, key=lambda participant: participant.key.encode())
         ],
         "validators": [
-            _row(key=validator.key, stake=str(validator.stake), name=validator.name)
+            _row(key=validator.key, stake=str(validator.stake), name=validator.name, failed_audit=validator.failed_audit)
             for validator in sorted(inputs.validators, key=lambda validator: validator.key.encode())
         ],
         "tasks": list(inputs.manifest),

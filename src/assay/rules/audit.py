@@ -44,6 +44,7 @@ __all__ = [
     "plan",
     "seed_of",
     "share_of",
+    "undecided",
 ]
 
 ONE = 10**18
@@ -243,6 +244,11 @@ def finding(passed: bool, seen: Sequence[str]) -> Finding:
     if any(agreed):
         return "held" if all(agreed) else "flaky"
     return "false" if len(seen) >= RUNS else "flaky"
+
+
+def undecided(passed: bool, seen: Sequence[str]) -> bool:
+    """Whether runs are missing: none shows what is claimed, and there are fewer than `RUNS`. No run at all: missing work."""
+    return 0 < len(seen) < RUNS and not any((outcome == "pass") == passed for outcome in seen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,15 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -128,8 +136,12 @@ class AuditRules(Section):
     """The largest chance with which a wrong outcome is confirmed."""
     places: Positive | None = None
     """How many places are confirmed, each in its order; None: all that are paid."""
-    delay: Duration = 600
+    delay: Annotated[Duration, WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,8}[smhd]$"})] = Field(
+        600, json_schema_extra={"default": "600s"}
+    )
     """Seconds between a receipt's cosignature and the public randomness of its draw."""
+    failed: Literal["leave-out"] | None = None
+    """Whether a validator that the registry marks with a failed audit is left out; None: the mark changes nothing."""
 
 
 class EpochClock(Section):
@@ -319,7 +331,7 @@ class Scheme(Section):
     release: SkipJsonSchema[Release | None] = None
     epoch: SkipJsonSchema[EpochClock | None] = None
     evidence: SkipJsonSchema[EvidenceRules | None] = None
-    audit: SkipJsonSchema[AuditRules | None] = None
+    audit: AuditRules | None = None
     duel: SkipJsonSchema[Duel | None] = None
 
     @model_validator(mode="before")

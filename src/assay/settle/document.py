@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from assay.exact import digest, share_text, text
+from assay.scheme.model import Consensus
 from assay.settle.consensus import Agreement, Reason, Status
 from assay.settle.inputs import Clock
 from assay.tables import ABSENT, Field, Holds
@@ -141,11 +142,18 @@ def _not_counted(settlement: Settlement, column: int) -> list[tuple[str, str, in
         if seats.drawn is not None and not seats.drawn[row, column]:
             own.insert(0, "not-assigned")
         elif not seats.may_count[row]:
-            own.insert(0, "stake-below-minimum" if seats.stakes[row] else "no-stake")
+            own.insert(0, _no_seat(seats.stakes[row], settlement.inputs.scheme.consensus))
         if own:
             missing = int(scored.missing[row, column]) if own[0] == "incomplete" and scored.missing is not None else 0
             rows.append((settlement.frame.validators[row], own[0], missing))
     return rows
+
+
+def _no_seat(stake: int, rules: Consensus) -> str:
+    """Why a validator may not count for anybody. stake: rao."""
+    if stake >= max(1, rules.min_validator_stake):
+        return "audit-failed"
+    return "stake-below-minimum" if stake else "no-stake"
 
 
 def _weights(settlement: Settlement) -> list[Json]:
@@ -187,6 +195,7 @@ _NOT_COUNTED = (
             "not-assigned",
             "no-stake",
             "stake-below-minimum",
+            "audit-failed",
             "injection-suspected",
             "panel-split",
             "unjudged",

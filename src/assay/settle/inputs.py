@@ -6,7 +6,7 @@ ledger or a test makes it, and `pipeline.settle` reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -155,6 +155,13 @@ class Inputs:
     previous: Previous | None = None
     registry: Pulled | None = None
     """The block of the chain at which uids and stakes were read; nothing is computed from it."""
+
+
+def failed_audits(scheme: Scheme, validators: Iterable[Validator]) -> Mapping[str, str]:
+    """Validator → the signed audit that saw its false claims: those that the scheme leaves out. docs/auditing.md."""
+    if scheme.audit is None or scheme.audit.failed is None:
+        return {}
+    return {validator.key: validator.failed_audit for validator in validators if validator.failed_audit}
 
 
 def frame(inputs: Inputs) -> Frame:

@@ -17,7 +17,7 @@ from assay.errors import BadInput
 from assay.records import Participant
 from assay.scheme.model import Consensus
 from assay.settle.consensus import Votes, agree, may_count
-from assay.settle.inputs import Bools, Frame, Inputs, Scored, frame
+from assay.settle.inputs import Bools, Frame, Inputs, Scored, failed_audits, frame
 from assay.settle.rewarding import rewarded
 from assay.settle.score import score
 from assay.settle.score.trials import jointly
@@ -94,11 +94,13 @@ def settle(inputs: Inputs) -> Settlement:
 
 
 def _seats(inputs: Inputs, axes: Frame, scored: Scored) -> Seats:
-    """The validators that may count, their stake, and the submissions that each is assigned. SPEC 3.0, 3.1."""
+    """The validators that may count (stake, failed audits), and the submissions that each is assigned. SPEC 3.0, 3.1."""
     rules = inputs.scheme.consensus
     stake = {validator.key: validator.stake for validator in inputs.validators}
     stakes = tuple(stake[key] for key in axes.validators)
-    eligible = tuple(may_count(stakes, rules))
+    failed = failed_audits(inputs.scheme, inputs.validators)
+    allowed = zip(axes.validators, may_count(stakes, rules), strict=True)
+    eligible = tuple(counts and key not in failed for key, counts in allowed)
     total = sum(stakes)
     if rules.assign is None:
         return Seats(stakes=stakes, may_count=eligible, total_stake=total, drawn=None, totals=(total,) * len(axes.participants))

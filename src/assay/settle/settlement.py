@@ -27,7 +27,7 @@ class Seats:
     stakes: tuple[int, ...]
     """Rao, by row."""
     may_count: tuple[bool, ...]
-    """By row: stake above 0 and at least `min_validator_stake`."""
+    """By row: stake above 0 and at least `min_validator_stake`, and not left out for a failed audit."""
     total_stake: int
     """Of all validators in the registry."""
     drawn: Bools | None

@@ -280,7 +280,7 @@ def verify_audit(
         refuse(refused, as_json=as_json)
     if auditor is None:
         notes.append(f"the auditor's key {signed.key} is the one that the audit names itself")
-    if not emit({"verified": True, "audit": predicate, "notes": notes}, as_json):
+    if not emit({"verified": True, "digest": signed.digest, "audit": predicate, "notes": notes}, as_json):
         _show_audit(predicate)
         for line in notes:
             typer.echo(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import duels, margins, panels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import audits, duels, margins, panels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -38,6 +38,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.emission,
         duels.duel,
         margins.margin,
+        audits.audit,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,
@@ -56,6 +57,7 @@ KINDS: Mapping[str, CaseKind] = {
         proofs.signed_split,
         proofs.proof,
         proofs.verified,
+        audits.audit_receipt,
     )
 }
 """Name of a kind → the kind, from the ground up."""

@@ -33,6 +33,7 @@ from assay.scheme.subnet import SubnetFile
 from assay.settle import emission, settle
 
 __all__ = [
+    "VerifyCase",
     "batch",
     "checkpoint",
     "consistency",
@@ -49,6 +50,7 @@ __all__ = [
     "tile_path",
     "tiled_log",
     "verified",
+    "write_bundle",
 ]
 
 
@@ -403,7 +405,9 @@ def proof(given: _Proof) -> Json:
     return said | {"participant": document["result"]["participant"], "records": len(document["records"])}
 
 
-class _Bundle(Section):
+class VerifyCase(Section):
+    """The input of a case of kind `verify`: a bundle as one JSON document."""
+
     key: str
     receipts: Epochs
     inputs: Any
@@ -414,15 +418,15 @@ class _Bundle(Section):
 
 
 @refusing
-@kind(_Bundle)
-def _verify(given: _Bundle) -> Json:
+@kind(VerifyCase)
+def _verify(given: VerifyCase) -> Json:
     """An epoch as a whole, by the key of the log (vkey): `receipts` by epoch, the last of which is verified; `inputs`;
     `settlement`, and the `previous` one; `records` by the epoch of their receipt, each with its `seq`; `batches`: envelope and
     members. Refused at the first stage that is not right."""
     key = LogKey.parse(given.key)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        _write(root, given)
+        write_bundle(root, given)
         found, into = verify.gather_material(root, None), verify.Verified()
         one, _ = verify.claims.read_receipt(found.data, key, found.path)
         now = verify.claims.check_receipt_file(one, key, found.path, into, own=False)
@@ -438,8 +442,8 @@ def _verify(given: _Bundle) -> Json:
 verified = _called("verify", _verify)
 
 
-def _write(root: Path, given: _Bundle) -> None:
-    """The bundle as a folder."""
+def write_bundle(root: Path, given: VerifyCase) -> None:
+    """Write the bundle into a folder. Raises BadInput."""
     files = {bundle.INPUTS: given.inputs, bundle.SETTLEMENT: given.settlement}
     if given.previous is not None:
         files[bundle.PREVIOUS] = given.previous

@@ -36,7 +36,7 @@ from assay.errors import BadInput, Refused
 from assay.ledger import bundle, check
 from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
-from assay.ledger.verify import claims, duels, recompute, subnet_bundle, witnesses
+from assay.ledger.verify import audits, claims, duels, recompute, subnet_bundle, witnesses
 from assay.ledger.verify.report import STAGES, Material, StageResult, Verified, gather_material, several
 
 __all__ = [
@@ -167,6 +167,8 @@ def whole(
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, records, into)
+    assert given.root is not None
+    audits.verify_failed_audits(given.root / bundle.AUDITS, into.settlement.inputs, checked.predicate["competition"], into)
     if duel is not None:
         bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
         duels.verify_duel(duel, into.settlement.inputs, before.receipts, bodies, into)

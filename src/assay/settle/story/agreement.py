@@ -35,6 +35,7 @@ def left_out(subject: Subject, evidence: Json) -> str:
         "not-assigned": "not drawn for this submission",
         "no-stake": "has no stake",
         "stake-below-minimum": f"stake below {subject.stake(subject.scheme.consensus.min_validator_stake)}",
+        "audit-failed": "left out: an audit saw false claims of it",
         "unjudged": "unjudged or malformed",
         "injection-suspected": "an injection is suspected; this scheme then gives no score",
         "panel-split": "the answers of the panel differ too much",
