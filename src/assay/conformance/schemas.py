@@ -366,6 +366,16 @@ DUEL: Json = {
     "waits_for": or_null(closed(_PAIR)),
 }
 
+TASK_HEALTH: Json = closed(
+    {
+        "task": KEY,
+        **dict.fromkeys(("participants", "passed", "failed", "errors", "repeated", "pairs", "differing"), COUNT),
+        **dict.fromkeys(("passers", "failers"), COUNT),
+        **dict.fromkeys(("rest_passers", "rest_failers"), or_null(RATIO)),
+        "words": listed({"enum": ["dead", "flaky", "never-separating", "negative"]}),
+    }
+)
+
 
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
@@ -443,6 +453,7 @@ OUTPUTS: Mapping[str, Json] = {
     "settle": {"$ref": "settlement.schema.json"},
     "emission": {"$ref": "emission.schema.json"},
     "duel": closed(DUEL),
+    "task-health": closed({"tasks": listed(TASK_HEALTH)}),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import duels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import duels, health, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -36,6 +36,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.settle,
         stages.emission,
         duels.duel,
+        health.task_health,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,
