@@ -61,6 +61,7 @@ COMMANDS = {
     "yuma": ("yuma:yuma", "Preview a Yuma epoch before weights are set: consensus, vtrust, incentive and dividends."),
     "backtest": ("backtest:backtest", "Settle the past again under other rules, and show who gains and who loses."),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
+    "copies": ("judging.copies:copies", "Show near-copies among submissions, with the passages that match."),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),
