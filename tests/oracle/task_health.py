@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 Doc = dict[str, Any]
+At = tuple[str, str]
 
 
 def mean(values: list[Fraction]) -> Fraction:
@@ -29,7 +30,7 @@ def task_health(given: Doc) -> Doc:
     return {"tasks": [one(task, people, given["tasks"], real, errors) for task in given["tasks"]]}
 
 
-def one(task: str, people: list[str], tasks: list[str], real: Doc | Any, errors: Doc | Any) -> Doc:
+def one(task: str, people: list[str], tasks: list[str], real: dict[At, list[bool]], errors: dict[At, int]) -> Doc:
     def share(name: str, who: str) -> Fraction | None:
         runs = real.get((name, who), [])
         return Fraction(sum(runs), len(runs)) if runs else None

@@ -23,7 +23,6 @@ from assay.exact import canonical
 from assay.folder import strict
 from assay.folder.files import alone, decode, flush_folder, load
 from assay.judge import tree
-from assay.judge.entries import counting
 from assay.records import Participant
 from assay.rules.near_copies import CopyPair, Print, compare, fingerprints, grams
 from assay.scheme.fields import instant_text
@@ -138,12 +137,12 @@ def baseline_of(places: Sequence[Path]) -> frozenset[bytes]:
 def survey(folder: Path, scheme: Scheme, participants: Sequence[Participant], baseline: Sequence[Path] = ()) -> SourceSurvey:
     """Compares each submission with all earlier ones of other participants, by the time at which they were handed in.
 
-    Of a submission that several share only the earliest is looked at: the others are duplicates. Raises BadInput.
+    participants: those whose submission counts (`judge.entries.counting`); duplicates are not among them. Raises BadInput.
     """
     common = baseline_of([*(folder / name for name in BASELINE), *baseline])
     before: list[tuple[Participant, tuple[Print, ...], dict[str, str]]] = []
     found, absent, large = [], [], []
-    for person in sorted(counting(participants), key=arrived):
+    for person in sorted(participants, key=arrived):
         place = scheme.kind.files(folder, person.submission)
         if place is None:
             absent.append(person.key)

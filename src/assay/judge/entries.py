@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
+from assay.judge import copies
 from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
@@ -121,9 +122,7 @@ def held_remarks(entries: Entries) -> list[str]:
 
 
 def _held(entries: Entries) -> dict[str, str]:
-    from assay.judge.copies import held  # it needs this module
-
-    return held(entries.folder, entries.scheme, entries.participants)
+    return copies.held(entries.folder, entries.scheme, counting(entries.participants))
 
 
 def submitted(

@@ -115,9 +115,9 @@ def _of_task(task: str, row: Sequence[TrialCount], rest: Sequence[Fraction | Non
         words.append("never-separating")
     if above is not None and below is not None and min(map(len, sides)) >= LEAST and above < below:
         words.append("negative")
-    lengths = [len(side) for side in sides]
+    passers, failers = map(len, sides)
     return TaskHealth(
-        task, len(tried), passed, failed, errors, repeated, pairs, differing, *lengths, above, below, tuple(words)
+        task, len(tried), passed, failed, errors, repeated, pairs, differing, passers, failers, above, below, tuple(words)
     )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ def copies(
     from assay.folder import csvs, registry
     from assay.folder.files import Place
     from assay.judge import copies as near
+    from assay.judge.entries import counting
     from assay.scheme.load import read
 
     scheme = read(folder / "scheme.toml")
@@ -61,6 +62,7 @@ def copies(
         if not emit(row, as_json):
             show(sentence(f"The submission of {release} is released by {by}: {reason}"))
         return
+    people = tuple(counting(people))
     with Working("comparing submissions"):
         found = near.survey(folder, scheme, people, baseline or ())
         equal = _equal(folder)
