@@ -23,6 +23,7 @@ from oracle.score import points as points_of
 from oracle.score import rubric as rubric_of
 from oracle.score import workflow as workflow_of
 from oracle.score.verdict import Verdict
+from oracle.task_health import task_health
 
 Doc = dict[str, Any]
 NONE = Fraction(0)
@@ -294,6 +295,7 @@ ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {
     "duel": duel,
     "margin": margin,
     "audit": audit,
+    "task-health": task_health,
     "merkle-tree": merkle_tree,
 }
 """Kind → the oracle's answer. `instant`, `canonical`, `scheme`, `record` and the ledger's formats are held to what is written by

@@ -315,7 +315,7 @@ def test_the_published_schema_does_not_know_the_rules_of_handing_in() -> None:
         ("[epoch]\nevery = 72\n", "scheme.toml:6: epoch.every: 72 is not a duration"),
         ('[epoch]\nevery = "0s"\n', "scheme.toml:6: epoch.every: '0s' is not a duration"),
         ("[submission]\nper_epoch = 0\n", "scheme.toml:6: submission.per_epoch"),
-        ('[submission]\ncopies = "zero"\n', "scheme.toml:6: submission.copies: is 'zero'; use one of 'flag'"),
+        ('[submission]\ncopies = "zero"\n', "scheme.toml:6: submission.copies: is 'zero'; use one of 'flag' or 'hold'"),
         ('[release]\nlogs = "all"\n', "scheme.toml:6: release.logs: is 'all'; use one of 'own', 'after-epoch' or 'never'"),
         ("[submission]\nreveals = 1\n", "did you mean 'reveal'"),
     ],

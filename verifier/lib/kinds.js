@@ -17,6 +17,7 @@ import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
 import { duel } from "./duel.js";
 import { margin } from "./margin.js";
+import { taskHealth } from "./health.js";
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));
@@ -215,6 +216,16 @@ const KINDS = {
       const { challenger, king } = results.get(`${task}\n${trial}`) ?? {};
       return done(challenger) && done(king) ? [challenger === "pass", king === "pass"] : null;
     });
+  },
+  "task-health"(input) {
+    const outcomes = list(read.oneOf("pass", "fail", "timeout", "error"), { most: 10000 });
+    const row = object({ task: read.key, participant: read.key, outcomes });
+    const found = fields({ tasks: list(read.key, { least: 1, most: 10000 }), results: list(row) }, input);
+    if (new Set(found.tasks).size !== found.tasks.length) refuse("a task stands twice", "tasks");
+    const rows = new Set(found.results.map((one) => `${one.task}\n${one.participant}`));
+    if (rows.size !== found.results.length) refuse("a participant's trials of a task stand twice", "results");
+    if (found.results.some((one) => !found.tasks.includes(one.task))) refuse("results of a task that is not named", "results");
+    return { tasks: taskHealth(found.tasks, found.results) };
   },
   settle: (input) => settle(readCase(input)).settlement,
   emission: (input) => emission(input),

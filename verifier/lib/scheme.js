@@ -159,7 +159,7 @@ const scheme = object(
   {
     scheme: object({ name: read.key, version: or("1.0.0", read.key) }), score: readScore, consensus: or({}, readConsensus), reward: or({}, readReward),
     decay: maybe(readDecay), payout: maybe(readPayout), judge: maybe(object({ use: read.key })),
-    submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag")) })),
+    submission: maybe(object({ per_epoch: maybe(positive), reveal: maybe(positive), copies: maybe(oneOf("flag", "hold")) })),
     release: maybe(object({ logs: or("own", oneOf("own", "after-epoch", "never")) })),
     epoch: maybe(object({ every: maybe(seconds), start: maybe(read.instant), tempo: maybe(positive), grace: maybe(seconds), empty: maybe(oneOf("burn")) })),
     evidence: maybe(object({ keep: or("nothing", oneOf("nothing", "work")), most_mb: or(64, integer(1, 4096)), epochs: maybe(positive) })),

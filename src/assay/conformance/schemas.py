@@ -368,6 +368,16 @@ DUEL: Json = {
     "waits_for": or_null(closed(_PAIR)),
 }
 
+TASK_HEALTH: Json = closed(
+    {
+        "task": KEY,
+        **dict.fromkeys(("participants", "passed", "failed", "errors", "repeated", "pairs", "differing"), COUNT),
+        **dict.fromkeys(("passers", "failers"), COUNT),
+        **dict.fromkeys(("rest_passers", "rest_failers"), or_null(RATIO)),
+        "words": listed({"enum": ["dead", "flaky", "never-separating", "negative"]}),
+    }
+)
+
 
 _LEAST: Json = closed({"flips": or_null(COUNT), "missing": or_null(COUNT), "stake": or_null(AMOUNT)})
 
@@ -461,6 +471,7 @@ OUTPUTS: Mapping[str, Json] = {
     "duel": closed(DUEL),
     "margin": closed({"verdicts": closed(dict.fromkeys(("winner", "order", "tier"), _LEAST), optional=("tier",))}),
     "audit": closed(AUDIT),
+    "task-health": closed({"tasks": listed(TASK_HEALTH)}),
     "merkle-tree": _TREE,
     "inclusion": closed({"included": {"const": True}}),
     "consistency": closed({"consistent": {"const": True}}),

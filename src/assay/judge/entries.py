@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
+from assay.judge import copies
 from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
@@ -25,6 +26,8 @@ __all__ = [
     "counting",
     "drawn",
     "handed_in",
+    "held_remarks",
+    "judgeable",
     "known",
     "read",
     "submitted",
@@ -106,6 +109,22 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
     return [one for one in listed if first[one.submission] is one]
 
 
+def judgeable(entries: Entries) -> list[Participant]:
+    """Those whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
+    kept = _held(entries)
+    return [one for one in counting(entries.participants) if one.submission not in kept]
+
+
+def held_remarks(entries: Entries) -> list[str]:
+    """Whose submission is held, why, and who can release it."""
+    kept = _held(entries)
+    return [f"{one.key} is held: it {kept[one.submission]}" for one in counting(entries.participants) if one.submission in kept]
+
+
+def _held(entries: Entries) -> dict[str, str]:
+    return copies.held(entries.folder, entries.scheme, counting(entries.participants))
+
+
 def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
 ) -> Submissions[T]:
@@ -113,7 +132,7 @@ def submitted(
     found: dict[str, T] = {}
     absent: list[str] = []
     here: list[Participant] = []
-    for one in counting(entries.participants):
+    for one in judgeable(entries):
         if wanted and one.key not in wanted:
             continue
         theirs = of(one)

@@ -81,8 +81,8 @@ class JudgeRun(Generic[C, R]):
         from assay.scheme.load import read
 
         seen = entries.read(self.competition, read(self.competition / "scheme.toml"), self.validator, self.options.participants)
-        counting, asked = entries.counting(seen.participants), self.options.participants
-        self.here = [one for one in counting if not asked or one.key in asked]
+        judgeable, asked = entries.judgeable(seen), self.options.participants
+        self.here = [one for one in judgeable if not asked or one.key in asked]
         return seen
 
     def lock(self) -> AbstractContextManager[int]:
@@ -203,7 +203,7 @@ class JudgeRun(Generic[C, R]):
             self.go(replace(written, done=written.done | self._in_ledger))
         summary = self.summary
         summary.outcomes = Counter(sorted(summary.outcomes.elements()))
-        summary.remarks += self.remarks()
+        summary.remarks += [*self.remarks(), *entries.held_remarks(self.seen)]
         return summary
 
     def _noted(self, record: Evidence) -> tuple[object, ...]:

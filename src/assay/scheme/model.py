@@ -107,8 +107,8 @@ class SubmissionRules(Section):
     """How many submissions a participant may hand in while one epoch is open; None: the scheme sets no bound."""
     reveal: Positive | None = None
     """How many epochs a submission's digest must be committed to before its content is taken; None: no commitment is needed."""
-    copies: Literal["flag"] | None = None
-    """What happens to near-copies of earlier submissions: they are flagged, and still count; None: nothing."""
+    copies: Literal["flag", "hold"] | None = None
+    """Near-copies of earlier submissions: flagged, and still count; or held, so not judged until released. None: nothing."""
 
 
 class Release(Section):

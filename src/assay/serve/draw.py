@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from fractions import Fraction
 
 from assay.exact import BPS, NANO, half_even, nanos, text
 from assay.settle.story.telling import plural
 
-__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "seconds", "share", "short", "size", "spark", "when"]
+__all__ = ["NARROW", "cut", "day", "fraction", "pc", "percent", "rest_text", "seconds", "share", "short", "size", "spark", "when"]
 
 NARROW = "\u202f"
 """The narrow space before a per cent sign, where no line breaks."""
@@ -39,6 +40,12 @@ def cut(number: str) -> tuple[str, str]:
 def fraction(amount: str | int) -> float:
     """Return where a number lies between 0 and 1, for a drawing."""
     return (nanos(amount) if isinstance(amount, str) else amount) / NANO
+
+
+def rest_text(above: Fraction | None, below: Fraction | None) -> str:
+    """The parts of the other tasks that those pass who pass a task, and those who do not: "41 % / 63 %"."""
+    parts = ("–" if part is None else f"{half_even(100 * part.numerator, part.denominator)}{NARROW}%" for part in (above, below))
+    return " / ".join(parts)
 
 
 def pc(place: float) -> str:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from assay.exact import NANO, half_even
 from assay.records import Tests
-from assay.serve.draw import NARROW, seconds
+from assay.rules.task_health import TaskHealth, TrialCount, task_health
+from assay.serve.draw import NARROW, rest_text, seconds
 from assay.serve.links import participant_page, task_page
 from assay.serve.matrix import outcomes, shown_outcome
 from assay.settle.inputs import Scored
@@ -41,6 +42,7 @@ LONG = 20
 """Tasks above which the overview is dense."""
 FEW = 20
 """Participants below which a correlation is a hint at most."""
+_NOBODY: Mapping[str, Sequence[Mapping[str, object]]] = {"validators": []}
 SEPARATES, NOTHING = 0.3, 0.1
 """From which correlation a task separates, and below which it says nothing: the usual limits of test theory."""
 
@@ -107,6 +109,22 @@ class TaskGrid:
         return found
 
     @cached_property
+    def health(self) -> dict[str, TaskHealth]:
+        """Task → its health, by every trial that stands but those of validators left out of a participant's agreed score."""
+        counts: dict[str, list[TrialCount]] = {name: [] for name in self.names}
+        for key, seen in self.seen.items():
+            out = {vote["validator"] for vote in self._season.agreed.get(key, _NOBODY)["validators"] if vote["excluded"]}
+            runs: dict[str, list[str]] = {}
+            for (name, validator), outcomes_ in seen.items():
+                if validator not in out:
+                    runs.setdefault(name, []).extend(outcomes_)
+            for name, row in counts.items():
+                own = runs.get(name, [])
+                passed, errors = own.count("pass"), own.count("error")
+                row.append(TrialCount(passed, len(own) - passed - errors, errors))
+        return {found.task: found for found in task_health(counts)}
+
+    @cached_property
     def separations(self) -> dict[str, float | None]:
         """Task → how much it separates; see `assay.uncertainty.separation`."""
         rates = [[half_even(passed * NANO, runs) if runs else 0 for passed, runs in self._of(key)] for key in self.ranked]
@@ -171,6 +189,7 @@ def tasks(season: Season) -> Json:
         "ranked": len(table.ranked),
         "lede": _overview(len(rows), len(everybody), len(nobody)) if table.ranked else "Nobody has an agreed score yet.",
         "has_seconds": any(row["seconds"] for row in rows),
+        "sick": any(row["health"] for row in rows),
         "long": len(rows) > LONG,
         "judges": "validators" if season.scheme.stakes else "runs",
         "meaning": _meaning(len(table.ranked)),
@@ -208,6 +227,7 @@ def _row(season: Season, name: str) -> Json:
         "pairs": pairs,
         "agree": f"{half_even(100 * same, pairs)}{NARROW}%" if pairs else "–",
         "seconds": seconds(median(took)) if took else "",
+        "health": [*table.health[name].words],
     }
 
 
@@ -232,6 +252,7 @@ def task(season: Season, name: str) -> Json:
         "people": [_person(season, name, key, wide) for key in keys[:ROWS]],
         "more": max(0, len(keys) - ROWS),
         "separates": _separates(season, name),
+        "health": [_why(word, table.health[name]) for word in row["health"]],
         "agreement": _agreement(season, name),
         "durations": _durations(season, name),
         "facts": [*_facts(season, name)],
@@ -339,6 +360,19 @@ def _signed(value: float | None) -> str:
     return f"{'−' if count < 0 else '+' if count else ''}{abs(count) // 100}.{abs(count) % 100:02}"
 
 
+def _why(word: str, health: TaskHealth) -> Json:
+    """A word about a task's health, with the counts that it follows from."""
+    dead = "nobody ever passed it" if health.passed + health.failed else f"all {health.errors} trials were errors"
+    counts = {
+        "dead": f"{dead}, so it tells nobody from another",
+        "flaky": f"{health.differing} of {health.pairs} pairs of one participant’s trials ended differently, more than a quarter",
+        "never-separating": f"all {health.participants} participants passed the same share of their trials",
+        "negative": "those who pass it pass less of the other tasks than those who do not: "
+        f"{rest_text(health.rest_passers, health.rest_failers)}",
+    }
+    return {"word": word.capitalize(), "why": counts[word]}
+
+
 def _agreement(season: Season, name: str) -> Json:
     """Pairs of validators with the same outcome, and for which participants they differ: the most divided first."""
     table = season.tasks
@@ -437,4 +471,5 @@ def task_document(season: Season, name: str) -> Json:
         "participants": by_person,
         "separation": None if value is None else f"{value:.4f}",
         "agreement": {"same": same, "pairs": pairs},
+        "health": table.health[name].document(),
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.judging.live import EngineOption, RuntimeOption, SandboxOption
+from assay.cli.judging.task_health import health
 from assay.judge.kind_options import SandboxName
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ __all__ = ["app"]
 app = typer.Typer(
     name="tasks", help="Check, list and pin task sets in Harbor's format.", no_args_is_help=True, rich_markup_mode=None
 )
+
+app.command()(health)
 
 Places = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of tasks, or tasks.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="As lines of JSON.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import audits, duels, margins, panels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import audits, duels, health, margins, panels, proofs, rewards, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
@@ -39,6 +39,7 @@ KINDS: Mapping[str, CaseKind] = {
         duels.duel,
         margins.margin,
         audits.audit,
+        health.task_health,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,

@@ -344,7 +344,7 @@ def _check_time(bounty: Bounty, now: datetime) -> None:
 
 def _here(seen: Entries, options: RunOptions) -> tuple[list[Participant], tuple[str, ...]]:
     """Participants whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
-    wanted = [one for one in entries.counting(seen.participants) if not options.participants or one.key in options.participants]
+    wanted = [one for one in entries.judgeable(seen) if not options.participants or one.key in options.participants]
     here = [one for one in wanted if stored.find_solution(seen.folder, one) is not None]
     absent = tuple(one.key for one in wanted if one not in here)
     if not here:

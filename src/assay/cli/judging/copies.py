@@ -1,0 +1,149 @@
+"""`assay copies`: near-copies among the submissions of a competition, with the passages that match. docs/near-copies.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.output import AsJson, emit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from assay.judge.copies import SourceSurvey
+    from assay.rules.near_copies import Alike
+
+__all__ = ["copies"]
+
+PASSAGES = 20
+"""Passages of a pair that are shown; --json has all."""
+
+
+def copies(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)],
+    participant: Annotated[str | None, typer.Option(metavar="KEY", help="Only this one's, with the passages.")] = None,
+    baseline: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="Common code that is left out. May be repeated.")
+    ] = None,
+    release: Annotated[str | None, typer.Option(metavar="KEY", help="Let this one's held submission be judged.")] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who releases it.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it is released.", show_default=False)] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show near-copies among submissions: who handed in first, how much is common, and which lines match.
+
+    It flags, and never decides: names, comments, white space and the order of functions do not matter to it, so look at the
+    passages. Left out are the folders baseline/ and tasks/ of DIR, and what --baseline names. Nothing that was handed in is run.
+    With [submission] copies = "hold", a near-copy is not judged until --release.
+
+    \b
+    Examples:
+      assay copies my-competition
+      assay copies my-competition --participant miner-7
+      assay copies my-competition --release miner-7 --by alice --reason "same author, told us before"
+    """
+    from assay.cli.output import Working
+    from assay.cli.show import sentence, show
+    from assay.folder import csvs, registry
+    from assay.folder.files import Place
+    from assay.judge import copies as near
+    from assay.judge.entries import counting
+    from assay.scheme.load import read
+
+    scheme = read(folder / "scheme.toml")
+    file = folder / csvs.PARTICIPANTS.name
+    people = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
+    if release is not None:
+        row = near.release(folder, people, release, by=by, reason=reason)
+        if not emit(row, as_json):
+            show(sentence(f"The submission of {release} is released by {by}: {reason}"))
+        return
+    people = tuple(counting(people))
+    with Working("comparing submissions"):
+        found = near.survey(folder, scheme, people, baseline or ())
+        equal = _equal(folder)
+        held = near.held(folder, scheme, people)
+    if emit(lambda: _document(found, equal, held, near.released(folder)), as_json):
+        return
+    show(*_shown(found, equal, held, participant))
+
+
+def _equal(folder: Path) -> dict[tuple[str, str], Alike]:
+    """Pairs of participants whose outcomes are too alike; none where there is no evidence yet."""
+    from assay.errors import CannotSettle
+    from assay.rules.near_copies import equal_outcomes
+    from assay.serve.season import read
+
+    try:
+        season = read(folder)
+    except CannotSettle:
+        return {}
+    outcomes: dict[str, dict[str, bool]] = {}
+    for name in season.tasks.names:
+        for key, (passed, runs) in season.tasks.counted[name].items():
+            if runs:
+                outcomes.setdefault(key, {})[name] = 2 * passed > runs
+    return {pair: alike for pair, alike in equal_outcomes(outcomes).items() if alike.notable}
+
+
+def _document(
+    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], released: list[dict[str, str]]
+) -> dict[str, object]:
+    return {
+        "schema": "assay.copies/1",
+        "compared": found.compared,
+        "absent": [*found.absent],
+        "too_large": [*found.too_large],
+        "near": [copy.document() | {"held": copy.later.submission in held} for copy in found.found],
+        "equal_outcomes": [
+            {"participants": [*pair], "tasks": one.tasks, "passed": one.passed, "ways": str(one.ways), "pairs": one.pairs}
+            for pair, one in equal.items()
+        ],
+        "released": released,
+    }
+
+
+def _shown(
+    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], wanted: str | None
+) -> Iterator[RenderableType]:
+    from assay.cli.show import Column, grid, note, sentence
+    from assay.serve.draw import when
+    from assay.settle.story.telling import plural
+
+    near = [one for one in found.found if wanted in (None, one.later.key)]
+    yield sentence(f"{plural(found.compared, 'submission')} compared; {plural(len(near), 'pair')} to look at.")
+    if near:
+        yield ""
+        yield grid(
+            [
+                Column("participant", [one.later.key for one in near], kind="key", style="bold"),
+                Column("handed in", [when(one.later.submitted_at) for one in near], spare=1),
+                Column("earlier", [one.earlier.key for one in near], kind="key"),
+                Column("handed in", [when(one.earlier.submitted_at) for one in near], spare=1),
+                Column("common", [f"{one.pair.common} of {one.pair.prints}, {one.pair.other_prints}" for one in near]),
+                Column("", ["held" if one.later.submission in held else "" for one in near]),
+            ]
+        )
+        yield note("Common: fingerprints that both have, of those of the participant and of the earlier one.")
+    for one in near if wanted is not None else ():
+        yield ""
+        yield sentence(f"{one.later.key} and {one.earlier.key}:")
+        for passage in one.pair.passages[:PASSAGES]:
+            here, there = (f"{file}:{a}-{b}" for file, (a, b) in
+                           ((passage.file, passage.lines), (passage.other, passage.other_lines)))  # fmt: skip
+            yield sentence(f"{here} is {there} of {one.earlier.key}", indent=2)
+        for mine, theirs in one.same_files:
+            yield sentence(f"{mine} has the bytes of {theirs}", indent=2)
+    for (a, b), alike in equal.items():
+        if wanted in (None, a, b):
+            yield sentence(
+                f"{a} and {b} passed the same {alike.passed} of {alike.tasks} tasks: by chance at most once in {alike.ways}; "
+                f"{plural(alike.pairs, 'pair was', 'pairs were')} compared."
+            )
+    for names, why in ((found.absent, "whose files are not here"), (found.too_large, "too large to compare")):
+        if names:
+            yield note(f"Not compared: {', '.join(names[:10])}, {why}.")

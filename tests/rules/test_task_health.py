@@ -1,0 +1,148 @@
+"""The health of tasks: planted truths, the oracle in fractions, the real Terminal-Bench trials, the command and the pages."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import small_folder
+from assay.rules.task_health import TaskHealth, TrialCount, task_health
+from assay.serve import pages
+from assay.serve.season import read
+from cli_kit import output
+from oracle.task_health import task_health as by_hand
+
+Table = dict[str, list[list[str]]]
+RUNS = st.lists(st.sampled_from(["pass", "fail", "timeout", "error"]), max_size=5)
+
+
+def counted(table: Table) -> dict[str, TaskHealth]:
+    rows = {
+        task: [
+            TrialCount(own.count("pass"), len(own) - own.count("pass") - own.count("error"), own.count("error")) for own in row
+        ]
+        for task, row in table.items()
+    }
+    return {found.task: found for found in task_health(rows)}
+
+
+def as_case(table: Table) -> dict[str, Any]:
+    rows = [
+        {"task": task, "participant": f"p{at:03}", "outcomes": own} for task, row in table.items() for at, own in enumerate(row)
+    ]
+    return {"tasks": [*table], "results": rows}
+
+
+@st.composite
+def tables(draw: st.DrawFn, least: int = 0) -> Table:
+    people = draw(st.integers(least, 9))
+    return {f"t{at}": draw(st.lists(RUNS, min_size=people, max_size=people)) for at in range(draw(st.integers(1, 4)))}
+
+
+@given(tables())
+def test_the_same_as_in_fractions(table: Table) -> None:
+    assert [found.document() for found in counted(table).values()] == by_hand(as_case(table))["tasks"]
+
+
+@given(tables(least=3), st.sampled_from(["fail", "timeout", "error"]))
+def test_a_planted_dead_task_is_dead_and_nothing_else(table: Table, outcome: str) -> None:
+    table["planted"] = [[outcome, outcome, "error"] for _ in table["t0"]]
+    found = counted(table)["planted"]
+    assert found.words == ("dead",)
+    assert found.errors == len(table["t0"]) * (3 if outcome == "error" else 1)
+
+
+@given(tables(least=5), st.integers(1, 4))
+def test_planted_flakiness_is_told_from_skill(table: Table, trials: int) -> None:
+    people = len(table["t0"])
+    table["coin"] = [["pass", "fail"] * trials for _ in range(people)]
+    table["skill"] = [["pass" if at % 2 else "fail"] * 2 * trials for at in range(people)]
+    found = counted(table)
+    assert ("flaky" in found["coin"].words) == (found["coin"].pairs >= 10)
+    assert "flaky" not in found["skill"].words
+
+
+@given(tables(least=3))
+def test_a_planted_gift_separates_nobody(table: Table) -> None:
+    table["gift"] = [["pass"] for _ in table["t0"]]
+    assert counted(table)["gift"].words == ("never-separating",)
+
+
+@given(st.integers(3, 12), st.integers(3, 12), st.integers(2, 6))
+def test_a_planted_reversal_is_negative_and_its_mirror_is_not(strong: int, weak: int, tasks: int) -> None:
+    table = {f"t{at}": [["pass"]] * strong + [["fail"]] * weak for at in range(tasks)}
+    table["against"] = [["fail"]] * strong + [["pass"]] * weak
+    found = counted(table)
+    assert found["against"].words == ("negative",)
+    assert found["t0"].words == (() if tasks > 1 else found["t0"].words)
+    assert found["against"].document()["rest_passers"] == "0/1"
+    assert found["against"].document()["rest_failers"] == "1/1"
+
+
+@given(tables(least=1), st.randoms())
+def test_the_order_of_participants_does_not_matter(table: Table, r: Any) -> None:
+    places = list(range(len(table["t0"])))
+    r.shuffle(places)
+    assert counted({task: [row[at] for at in places] for task, row in table.items()}) == counted(table)
+
+
+def test_every_task_needs_a_place_for_each_participant() -> None:
+    with pytest.raises(ValueError, match="place for each"):
+        task_health({"a": [TrialCount(1, 0)], "b": []})
+
+
+def test_the_real_trials_of_terminal_bench(shared: Path) -> None:
+    """13 agents × 5 runs × 80 tasks; a run without a result is an error here."""
+    table: dict[str, dict[str, list[str]]] = {}
+    with (shared / "data" / "terminal-bench-core-0.1.1.trials.csv").open() as file:
+        for row in csv.DictReader(file):
+            outcome = {"1": "pass", "0": "fail", "": "error"}[row["resolved"]]
+            table.setdefault(row["task"], {}).setdefault(row["agent"], []).append(outcome)
+    agents = sorted({agent for row in table.values() for agent in row})
+    found = counted({task: [row.get(agent, []) for agent in agents] for task, row in table.items()})
+    assert sum(one.passed + one.failed + one.errors for one in found.values()) == 5200
+    words = {word: sorted(task for task, one in found.items() if word in one.words) for word in REAL}
+    assert {word: len(tasks) for word, tasks in words.items()} == REAL
+
+
+REAL = {"dead": 18, "flaky": 14, "never-separating": 0, "negative": 1}
+"""How many of the 80 tasks each word is about."""
+
+
+def _season(place: Path) -> Path:
+    plan = {"dead": "----", "gift": "++++", "against": "--++", "good": "++--"}
+    records = [
+        small_folder.record(
+            validator=judge, participant=f"m{at}", submission=f"s{at}", task=task, outcome="pass" if signs[at] == "+" else "fail"
+        )
+        for judge in ("v1", "v2", "v3")
+        for task, signs in plan.items()
+        for at in range(4)
+    ]
+    rows = "".join(f"m{at},{at},M{at},s{at}\n" for at in range(1, 4))
+    return small_folder.make(
+        place,
+        evidence=small_folder.lines(records),
+        tasks_txt="".join(f"{task}\n" for task in plan),
+        participants_csv=f"key,uid,name,submission\nm0,9,M0,s0\n{rows}",
+        validators_csv="key,stake,name\nv1,1000,V1\nv2,1000,V2\nv3,1000,V3\n",
+    )
+
+
+def test_the_command_and_the_pages_say_it(tmp_path: Path) -> None:
+    folder = _season(tmp_path / "season")
+    document = json.loads(output("tasks", "health", str(folder), "--json"))
+    words = {row["task"]: row["words"] for row in document["tasks"]}
+    assert words == {"dead": ["dead"], "gift": ["never-separating"], "against": [], "good": []}
+    sick = json.loads(output("tasks", "health", str(folder), "--json", "--sick"))
+    assert [row["task"] for row in sick["tasks"]] == ["dead", "gift"]
+    text = output("tasks", "health", str(folder))
+    assert "1 dead, 1 never-separating." in text
+    assert "██████████" in text
+    season = read(folder)
+    assert "never-separating" in pages.page(season, "tasks.html").decode()
+    assert "nobody ever passed it" in pages.page(season, pages.task_page("dead")).decode()
