@@ -290,9 +290,7 @@ class Notebook:
 
     def usable(self, code: str, now: datetime) -> Invitation:
         """The invitation with this code (its SHA-256, hex), unused; raises BadInput as `redeem` does. It only reads."""
-        with self._reading() as connection:
-            row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
-        return _usable(None if row is None else Invitation(row.code, row.participant, row.uses, row.until), now)
+        return _usable(self.invitation(code), now)
 
     def redeem(self, code: str, now: datetime) -> Invitation:
         """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""
