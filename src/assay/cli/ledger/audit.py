@@ -259,7 +259,7 @@ def verify_audit(
 ) -> None:
     """Check a signed audit offline: the draw, the martingale and the verdict are made again from the epoch and what was seen.
 
-    What was seen is the auditor's word; anybody with the kept work can see it too, with `assay audit run`.
+    The outcomes seen are the auditor's word; anybody with the kept work can see it too, with `assay audit run`.
 
     \b
     Example:
