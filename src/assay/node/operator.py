@@ -80,7 +80,7 @@ class _NodePart:
         self.refused = False
         """Whether it ended at once at its first start, since it cannot run as it was asked to."""
         self.ended = ""
-        """The end that it came to, until it has run for a minute again."""
+        """The way in which it ended last; empty once it has run for a minute again."""
 
     def look(self) -> None:
         """See whether it ended, and begin it if it is time."""
