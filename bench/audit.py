@@ -44,7 +44,7 @@ Claim = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Audited:
-    """How one audit ended. caught: a false claim was seen. reruns: up to that, or up to the end; whole: in the whole audit."""
+    """The end of one audit. caught: a false claim was seen. reruns: up to that, or up to the end; whole: in the whole audit."""
 
     caught: bool
     confirmed: bool
@@ -53,7 +53,7 @@ class Audited:
 
 
 def board(rng: random.Random, planted: int) -> tuple[dict[Claim, bool], frozenset[Claim]]:
-    """What is claimed of each trial, and which claims are false passes."""
+    """The claims of each trial, and those of them that are false passes."""
     leader = rng.randint(44, 56)
     counts = [leader - rng.randrange(planted), leader] if planted else [leader, leader - rng.randint(4, 12)]
     counts += [rng.randint(16, 40) for _ in range(PARTICIPANTS - 2)]

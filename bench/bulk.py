@@ -1,4 +1,4 @@
-"""How long bulk evidence takes against DuckDB's bare GROUP BY over the same files, and how much memory.
+"""The time and memory that bulk evidence takes, against DuckDB's bare GROUP BY over the same files.
 
     python bench/bulk.py            64 validators × 256 participants × 89 tasks: 1.46 M records; and the other kinds
     python bench/bulk.py --full     and 128 competitions of that size: 187 M records

@@ -1,4 +1,4 @@
-"""How many pairs duels take, and how often they are wrong: on real trials, and at the boundary of the null.
+"""The number of pairs that duels take, and the rate at which they are wrong: on real trials, and at the boundary of the null.
 
     python -m bench duel          one order of each pair of agents, 10^4 runs at the boundary
     python bench/duel.py --full   ten orders, 10^5 runs

@@ -1,4 +1,4 @@
-"""What judging on Ray costs beside judging on one machine, and how it scales: `python -m bench engine`.
+"""The cost of judging on Ray beside judging on one machine, and how it scales: `python -m bench engine`.
 
     overhead   a trial through the engine, one at a time, less one of a local run; beside Ray's empty task and a durable insert
     speed-up   from one worker to two, trials that compute, and trials that wait; beside plain processes that do the same

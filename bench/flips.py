@@ -1,4 +1,4 @@
-"""How often a small real model answers a rubric otherwise: by seed, by the words of the question, by an attack in the solution.
+"""Flips of a small real model's rubric answers: by seed, by the words of the question, by an attack in the solution.
 
     python tools/small_model.py serve            in another terminal; the first line says where
     python -m bench.flips URL [--seeds N] [--attacks N]

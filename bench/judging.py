@@ -1,4 +1,4 @@
-"""What judging costs: one trial, many at a time, the runner's memory, and what a `kill -9` leaves.
+"""The cost of judging: one trial, many at a time, the runner's memory, and what a `kill -9` leaves.
 
     python -m bench.judging                 in minutes
     python -m bench.judging --full          memory over 5,000 trials, 100 kills
@@ -20,7 +20,7 @@ from bench import kills, runs, small, trial
 PARTS = ("overhead", "throughput", "memory", "kills")
 JOBS = 2
 BARE = 30
-"""How often two bare bubblewraps are started by each at a time."""
+"""The number of times that two bare bubblewraps are started by each at a time."""
 MOST = 40
 """Rounds, for where a trial's time goes."""
 

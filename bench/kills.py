@@ -117,7 +117,7 @@ def _lines(place: Path) -> list[tuple[str, str, int, str]]:
 
 
 def _evidence(place: Path) -> list[str]:
-    """What is wrong with what was judged."""
+    """The errors in the evidence that was judged."""
     found = Counter(_lines(place))
     wanted = {
         (who, f"t{task:03}", trial, outcome)
@@ -134,7 +134,7 @@ def _evidence(place: Path) -> list[str]:
 
 
 def _left(place: Path, scratch: Path, groups_before: set[str], known: set[str]) -> set[str]:
-    """What is still there and was not before. Processes of a killed run may take a moment to see that nobody listens to them."""
+    """The remains that were not there before. Processes of a killed run may take a moment to see that nobody listens to them."""
     until = time.monotonic() + PATIENCE
     while (found := set(_now(place, scratch, groups_before)) - known) and time.monotonic() < until:
         time.sleep(0.1)
@@ -152,7 +152,7 @@ def _now(place: Path, scratch: Path, groups_before: set[str]) -> list[str]:
 
 
 def _processes(mark: bytes) -> list[int]:
-    """Those that were started for this scratch folder: judges by their variables, boxes by their command line."""
+    """The processes that were started for this scratch folder: judges by their variables, boxes by their command line."""
     found = []
     for one in Path("/proc").iterdir():
         if one.name.isdigit() and int(one.name) != os.getpid():
@@ -176,7 +176,7 @@ def _dead_groups() -> set[str]:
 
 
 def _born(pid: str) -> str:
-    """When a process started; "" if none with this number lives. What only waits to be reaped is dead."""
+    """The start of a process; "" if none with this number lives. A process that only waits to be reaped is dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""What it costs to take in signed evidence, against a bare loop that verifies the same signatures and inserts the same rows.
+"""The cost of taking in signed evidence, against a bare loop that verifies the same signatures and inserts the same rows.
 
     python bench/ledger.py            100,000 records, in batches of 100, each a run of one submission by one validator
     python bench/ledger.py --full     1,000,000

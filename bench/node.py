@@ -1,4 +1,4 @@
-"""What nodes cost: a validator's node that waits, the seconds from hand-in to the first trial, and an operator that catches up.
+"""The cost of nodes: a validator's that waits, the seconds from hand-in to the first trial, and an operator that catches up.
 
     python -m bench node
 

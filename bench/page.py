@@ -25,7 +25,7 @@ def put(text: str, name: str, printed: str) -> str:
 
 
 def machine() -> str:
-    """What it was measured on, and when, in three lines."""
+    """The machine and the day of the measurement, in three lines."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     first = (

@@ -1,4 +1,4 @@
-"""What validators that wait for work cost the service, in CPU seconds of its process.
+"""The cost of validators that wait for work, in CPU seconds of the service's process.
 
     python -m bench polling
 

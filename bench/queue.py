@@ -50,12 +50,12 @@ LOSSES = (("nothing is lost", 0.0), ("as assumed", 1.0), ("nodes 4 times as ofte
 
 @dataclass
 class Tally:
-    """What a simulation came to. Seconds are simulated."""
+    """The result of a simulation. Seconds are simulated."""
 
     makespan: float = 0.0
     ideal: float = 0.0
     nearly: float = 0.0
-    """When 99 of 100 cells were settled."""
+    """The time when 99 of 100 cells were settled."""
     counted: int = 0
     counted_twice: int = 0
     missing: int = 0
@@ -109,7 +109,7 @@ class _Trial:
     node: int = -1
     lost: int = 0
     over: float = 0.0
-    """When it ends, where it is now."""
+    """The time when it ends, where it is now."""
 
 
 class Simulation:
@@ -307,7 +307,7 @@ class Simulation:
         driver.load.saw(self._names[trial.task], used, min(1.0, self._load[trial.node] / self._cores) if full else None)
 
     def _durations(self, points: list[tuple[float, float]]) -> array[float]:
-        """How long the agent of each cell takes: the same in each attempt."""
+        """The seconds that the agent of each cell takes: the same in each attempt."""
         found = array("d", bytes(8 * self._trials))
         for cell in range(self._trials):
             share = ((cell * 2654435761) % (1 << 32)) / (1 << 32)
@@ -394,7 +394,7 @@ class Simulation:
         return bool(holder.number) and holder is not driver and self._now < holder.renewed + self._lease
 
     def _heard(self, driver: _Driver, cell: int, error: bool) -> int:
-        """What came of a cell; returns how many durable inserts that took."""
+        """Take the result of a cell; returns how many durable inserts that took."""
         driver.going -= 1
         if self._holder[cell] != driver.number:
             heapq.heappush(driver.later, (self._now + self._held, cell))
@@ -444,7 +444,7 @@ def simulate(figures: Figures, trials: int, nodes: int, seed: int = 1, losses: f
 
 
 def turns(waiting: int, rate: int) -> float:
-    """How often the engine's bucket is asked for each turn that it gives, if so many stations wait. rate: requests a minute."""
+    """The number of times that the engine's bucket is asked for each turn it gives, if so many stations wait. rate: a minute."""
     now, asked = 0.0, 0
     bucket = Bucket(rate, lambda: now)
     asking: list[tuple[float, int, Ticket | None]] = [(0.0, number, None) for number in range(waiting)]

@@ -1,4 +1,4 @@
-"""What a receipt costs whoever checks it, how large it is, and what it costs to add one to the log.
+"""The cost of checking a receipt, its size, and the cost of adding one to the log.
 
     python bench/receipts.py            logs of 1, 1,000 and 1,000,000 receipts
     python bench/receipts.py --full     and of 10,000,000 to check a receipt in

@@ -28,12 +28,12 @@ _IMPORTED = "import bench.runs, assay.judge.sandbox.bubblewrap, assay.judge.term
 
 @dataclass(frozen=True)
 class Mark:
-    """How it stood when so many trials were done. Seconds since the run was called; bytes in memory."""
+    """The state when so many trials were done. Seconds since the run was called; bytes in memory."""
 
     done: int
     seconds: float
     began: float
-    """When a judge had the first trial's agent begin."""
+    """The time when a judge had the first trial's agent begin."""
     runner: int
     judges: int
     """Of the largest of its processes."""
@@ -42,7 +42,7 @@ class Mark:
 def judged(folder: Path, *, trials: int, jobs: int, marks: list[int]) -> tuple[list[Mark], float]:
     """Judges a new competition of so many trials; how it stood at each mark, and the processor's seconds of all of it.
 
-    What a box's first process took is not in them: nobody waits for that one but the system.
+    The time of a box's first process is not in them: nobody waits for that one but the system.
     """
     small.competition(folder, tasks=TASKS, trials=trials // (2 * TASKS))
     command = [sys.executable, "-m", "bench.runs", str(folder), str(jobs), *map(str, marks)]

@@ -1,4 +1,4 @@
-"""What a box costs over the same command run bare: `python -m bench.sandbox [ROUNDS]`. Times are medians, in milliseconds.
+"""The cost of a box over the same command run bare: `python -m bench.sandbox [ROUNDS]`. Times are medians, in milliseconds.
 
 Rounds are interleaved, so that whatever else the machine does falls on all rows alike.
 """

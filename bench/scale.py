@@ -1,4 +1,4 @@
-"""What a network of a given size takes: machines, storage, writes, log, money, and what breaks first: `python -m bench.scale`.
+"""The needs of a network of a given size: machines, storage, writes, log, money, and the first limit: `python -m bench.scale`.
 
     python -m bench.scale                                               10^9 trials a day, 10^5 participants
     python -m bench.scale --trials-a-day 2e7 --participants 500
@@ -230,7 +230,7 @@ class Scale:
         ]
 
     def limits(self) -> list[Limit]:
-        """What there may be only one of, by how many trials a day it takes; what breaks first is first."""
+        """The parts that there may be only one of, by the trials a day that each takes; the first to break is first."""
         of = self._of
         found = [
             Limit("a driver with leases", self.driver(leases=True) * DAY, "more drivers, each with participants of its own"),

@@ -1,4 +1,4 @@
-"""What the service costs beside what it is made of: the ledger's intake, a bare FastAPI route, a bare streaming upload.
+"""The cost of the service beside its parts: the ledger's intake, a bare FastAPI route, a bare streaming upload.
 
     python -m bench serve
 
@@ -123,7 +123,7 @@ def loaded(work: Path) -> None:
 
 
 def _needed(page: str) -> set[str]:
-    """What a page makes a browser fetch."""
+    """The files that a page makes a browser fetch."""
     links = re.findall(r"<link\b[^>]*>", page)
     wanted = [link for link in links if re.search('rel="(stylesheet|preload|icon)"', link)]
     found = {match[1] for link in wanted if (match := re.search('href="([^"]+)"', link))}

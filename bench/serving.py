@@ -35,7 +35,7 @@ START_SECONDS = 120.0
 
 
 class BareAnswer(NamedTuple):
-    """What the service answered, and the seconds until its first byte."""
+    """The service's answer, and the seconds until its first byte."""
 
     status: int
     headers: Mapping[str, str]
@@ -54,9 +54,9 @@ class Kept:
         self.port, self.key, self.base = port, key, f"http://127.0.0.1:{port}"
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self.opened = self.used = time.monotonic()
-        """When the connection was opened, and when its last answer was read."""
+        """The times when the connection was opened, and when its last answer was read."""
         self.sent = 0.0
-        """When the last request was sent, as a whole or in part: on a busy machine long after it was asked for."""
+        """The time when the last request was sent, as a whole or in part: on a busy machine long after it was asked for."""
 
     def signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
         """The headers that sign a request."""
@@ -114,7 +114,7 @@ class ServedProcess:
         return sorted(found)
 
     def connections(self, pid: int) -> int:
-        """How many connections with clients one of its processes has."""
+        """The number of connections with clients that one of its processes has."""
         ours = f":{self.port:04X}"
         rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(ours) and row[3] == "01"}
@@ -261,7 +261,7 @@ def task(number: int) -> str:
 def trials(
     signer: PrivateKey, participant: str, numbers: range, *, epoch: int = 1, trial: int = 1, judged: str = ""
 ) -> list[Evidence]:
-    """What a validator saw of a participant: one trial of each task. judged: its submission, if it handed in another one."""
+    """The evidence of a validator about a participant: one trial of each task. judged: its submission, if it is another one."""
     return [
         Tests(
             kind="tests",

@@ -1,4 +1,4 @@
-"""What a record takes on the disk, in SQLite and PostgreSQL, and a participant in a settlement: `python -m bench.sizes`.
+"""The size of a record on the disk, in SQLite and PostgreSQL, and of a participant in a settlement: `python -m bench.sizes`.
 
 Records are those of bench/ledger.py: batches of 100, each signed, taken in by the ledger's own intake. Sizes are of everything in
 the database, indexes included. Without PostgreSQL's programs its lines are left out.

@@ -55,9 +55,9 @@ SETTLE_EVERY = 60.0
 IDLE = 4.0
 """Seconds after which the service may close a connection that asks nothing."""
 GROWTH, GROWTH_SECONDS = 1.2, 120.0
-"""How much larger the memory may be in the second half of a run, if the run is at least so long."""
+"""The largest growth of memory in the second half of a run, and the seconds from which a run is long enough to tell."""
 MORE_SECONDS = 120.0
-"""How much longer a run may go on until the first worker was killed."""
+"""The seconds that a run may go on longer until the first worker was killed."""
 KEPT = 10
 """Requests on one connection; then a client opens another, which any of the workers may take."""
 PAUSE = 0.05
@@ -78,7 +78,7 @@ PAGES = (
     f"{SEGMENT}/epochs/1/receipt",
 )
 NEWEST = ("board", "records?limit=50", "receipt", "weights.csv")
-"""What is read of the last settled epoch."""
+"""The documents that are read of the last settled epoch."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class SoakLoad:
     seconds: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """For each kind of request, the seconds of its answers."""
     again: Counter[str] = field(default_factory=Counter)
-    """How often something was sent again, and why."""
+    """The number of times that something was sent again, by reason."""
     wrong: list[str] = field(default_factory=list)
     kills: list[tuple[float, float]] = field(default_factory=list)
     """Of each killed worker: when it was about to be killed, and when it was gone."""
@@ -286,7 +286,7 @@ def keeper(load: SoakLoad, every: float) -> None:
 
 
 def kept(load: SoakLoad, folder: Path, place: str) -> Iterator[str]:
-    """What is missing, or there twice, after a run; and what `assay ledger check` says if it finds anything."""
+    """The batches and records that are missing, or there twice, after a run; and what `assay ledger check` finds wrong."""
     with open_ledger(folder) as ledger, ledger.store.reading() as view:
         stored = Counter(row.digest for row in view.batches(2))
         records = Counter(row.digest for row in view.records(2))

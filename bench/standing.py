@@ -1,4 +1,4 @@
-"""What an epoch costs in a ledger that already has a million records, beside one with ten thousand.
+"""The cost of an epoch in a ledger that already has a million records, beside one with ten thousand.
 
     python bench/standing.py          10,000 and 1,000,000 records, in SQLite and PostgreSQL; 4 to 8 minutes
 
@@ -50,7 +50,7 @@ TASK_IDS = [f"task-{number:03}" for number in range(TASKS)]
 
 
 class Shape(NamedTuple):
-    """How many participants there are, and how many submissions each had."""
+    """The number of participants, and of submissions that each had."""
 
     name: str
     participants: int
@@ -179,7 +179,7 @@ def fill(season: Season) -> float:
 
 
 def command(*words: str) -> Cost:
-    """What a command of ours costs; it must succeed."""
+    """The cost of a command of ours; it must succeed."""
     begun = time.perf_counter()
     child = os.posix_spawn(
         sys.executable,

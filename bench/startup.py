@@ -1,4 +1,4 @@
-"""How long the command line takes to say what it can do: `assay --help` against importing typer and rich alone.
+"""The time until the command line says what it can do: `assay --help` against importing typer and rich alone.
 
     python -m bench.startup
 
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 
 def seconds(command: list[str]) -> float:
-    """How long a command takes, from start to end."""
+    """The seconds that a command takes, from start to end."""
     begun = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begun

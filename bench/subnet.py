@@ -95,7 +95,7 @@ def medians(sides: list[Callable[[], Any]], repetitions: int) -> list[float]:
 
 
 def differing(subnets: Subnets) -> int:
-    """How many u16 weights the exact and the floating side do not agree on."""
+    """The number of u16 weights on which the exact and the floating side differ."""
     left = np.array([[*allotment.u16, allotment.burn_u16] for allotment in exact(subnets)()])
     return int((left != floating(subnets, plain.tuned)()).sum())
 

@@ -1,4 +1,4 @@
-"""What one trial costs over the same two scripts run bare, beside two starts of bubblewrap and of Podman; and where it goes.
+"""The cost of one trial over the same two scripts run bare, beside two starts of bubblewrap and of Podman; and its parts.
 
 Rounds are interleaved, so that whatever else the machine does falls on all rows alike. Medians are shown.
 """

@@ -1,4 +1,4 @@
-"""What the second verifier takes in Chromium to check an exported epoch, from its files to the table of numbers.
+"""The time of the second verifier in Chromium to check an exported epoch, from its files to the table of numbers.
 
     python -m bench verifier            scores that were given, 64 validators × 256 participants; 64 × 16 × 89 tests
     python -m bench verifier --full     64 × 256 × 89 tests: 1,458,176 records

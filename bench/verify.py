@@ -1,4 +1,4 @@
-"""What `assay.verify` takes to derive an epoch again from its Parquet export, against its parts as bare loops.
+"""The time of `assay.verify` to derive an epoch again from its Parquet export, against its parts as bare loops.
 
     python -m bench verify            64 validators × 32 participants × 89 tasks: 182,272 records
     python -m bench verify --full     64 × 256 × 89: 1,458,176 records

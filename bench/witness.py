@@ -1,4 +1,4 @@
-"""What it costs that witnesses cosign each checkpoint, against settling the epoch; and to demand them, against not to.
+"""The cost of cosignatures by witnesses for each checkpoint, against settling the epoch; and of demanding them, against not.
 
     python bench/witness.py            epochs of 64 validators × 2 participants × 89 tasks: 11,392 records
 

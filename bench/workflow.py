@@ -1,4 +1,4 @@
-"""What carrying out a plan of a thousand steps costs beyond the calls themselves, in three shapes, and what checking it takes.
+"""The cost of carrying out a plan of a thousand steps beyond the calls themselves, in three shapes, and of checking it.
 
 The services answer at once, or after a moment that the same calls are waited for bare. The aim is at most 1 ms a step beyond
 the calls; a bare `asyncio` task for each call is beside it.

@@ -95,7 +95,7 @@ class Mutant:
 
 
 def changed(node: ast.AST) -> Iterator[ast.expr]:
-    """What may stand in the place of an expression."""
+    """The expressions that may stand in the place of one."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=comparators):
             yield from (ast.Compare(left, [other()], comparators) for other in COMPARED.get(type(op), ()))

@@ -31,7 +31,7 @@ PATIENCE = 600
 
 
 def place() -> Path:
-    """Where the file is kept, or would be."""
+    """The path of the file, whether it is there or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("ASSAY_MODELS") or cache / "assay" / "models") / Path(MEMBER).name
 

@@ -34,7 +34,7 @@ def work_of(row: dict[str, Any]) -> str:
 
 
 def evidence(passes: dict[str, int] = PASSES) -> list[dict[str, Any]]:
-    """What the three validators saw: the first tasks passed; the last fail of each participant had no tests run on it."""
+    """The evidence of the three validators: the first tasks passed; the last fail of each participant had no tests run on it."""
     rows = []
     for validator in ledger_kit.VALIDATORS:
         for who, submission in (("m1", "s1"), ("m2", "s2")):

@@ -1,4 +1,4 @@
-"""What the tests of bounties share: a small one, as files in a folder."""
+"""Fixtures for tests of bounties: a small one, as files in a folder."""
 
 from __future__ import annotations
 

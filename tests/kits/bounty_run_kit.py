@@ -1,4 +1,4 @@
-"""What the tests of rubric runs share: a bounty with solutions handed in, a scripted model, and what is written down of it."""
+"""Fixtures for tests of rubric runs: a bounty with solutions handed in, a scripted model, and the documents that a run writes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ names = ["scripted/Qwen/Qwen2.5-72B-Instruct"]
 
 [payout]
 """
-"""Under which names the models may be served: a scripted one says that it is none."""
+"""The names under which the models may be served: a scripted one says that it is none."""
 BPS = {"ann": 10_000, "bob": 6000, "cyd": 0}
 
 

@@ -66,7 +66,7 @@ def alive(mark: str) -> list[int]:
 
 
 def python_path() -> str:
-    """What a Python started elsewhere needs to find all that this one finds."""
+    """The PYTHONPATH with which a Python started elsewhere finds all that this one finds."""
     return os.pathsep.join(part for part in sys.path if part)
 
 
@@ -74,7 +74,7 @@ def python_path() -> str:
 
 
 def scratch() -> Iterator[Path]:
-    """Where boxes are: pytest's own folders are closed to the users that boxes run as."""
+    """A folder for boxes: pytest's own folders are closed to the users that boxes run as."""
     folder = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
     yield folder
     tree.remove(folder)

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: running it in this process, and competitions to run it on."""
+"""Fixtures for tests of the command line: running it in this process, and competitions to run it on."""
 
 import json
 import re
@@ -48,7 +48,7 @@ def _members(group: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def output(*words: str | Path, columns: int = 80) -> str:
-    """What a command that is fine prints."""
+    """The output of a command that succeeds."""
     text: str = run(*words, columns=columns).stdout
     return text
 

@@ -48,7 +48,7 @@ class Warm:
         )
 
     def ask(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function of `crash_work`, `crash_look` or the module returns in a new process; an error there is one here."""
+        """The result of a function of `crash_work`, `crash_look` or the module in a new process; errors there are raised here."""
         number = self._start(function, args)
         assert self._ended(WAIT), f"{function.__name__} did not end (process {number})"
         return self._answer(function)

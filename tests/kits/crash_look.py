@@ -1,4 +1,4 @@
-"""What must be true of a ledger after its worker was killed, and that what was begun can be finished."""
+"""Checks of a ledger after its worker was killed: what must be true of it, and that work begun can be finished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the workers of the crash tests do to a ledger until they are killed, and what they say that they have done."""
+"""The work of the crash tests' workers on a ledger until they are killed, and what they report to have done."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def made(place: Path, database: str) -> None:
 
 
 RECORDS, CONFLICTS, BATCHES = 13, 1, 5
-"""What an epoch has in the end."""
+"""The numbers that an epoch has in the end."""
 
 
 def cycle(ledger: Ledger, epoch: int, say: Say) -> None:
@@ -163,7 +163,7 @@ def teller(path: Path) -> Say:
 
 
 def heard(path: Path) -> list[list[Any]]:
-    """What a worker said, in order."""
+    """The reports of a worker, in order."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""How deep a test goes: in short for `make test`, whole for `make full`, which sets ASSAY_PROFILE=full."""
+"""The depth of a test: short for `make test`, whole for `make full`, which sets ASSAY_PROFILE=full."""
 
 import os
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""What the tests of the enclave share: a development machine, an attestation of it, and a bare look at what is refused."""
+"""Fixtures for tests of the enclave: a development machine, an attestation of it, and a bare look at refusals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def attested(machine: Machine = MACHINE, log: Sequence[LogEvent] | None = None, 
 
 
 def compose_hash(machine: Machine = MACHINE) -> str:
-    """What a bounty pins for a machine."""
+    """The compose hash that a bounty pins for a machine."""
     return machine.compose_hash.hex()
 
 

@@ -41,7 +41,7 @@ FREE: dict[str, Any] = {"maxFeePerGas": 0, "maxPriorityFeePerGas": 0}
 OPTIONS = ("--block-base-fee-per-gas", "0", "--disable-min-priority-fee", "--enable-tx-gas-limit", "--accounts", "24")
 """Of a node where gas is free, and a transaction has the gas that chains allow."""
 REFUSALS = (ContractCustomError, ContractLogicError, Web3RPCError)
-"""What web3 raises of a contract that refuses."""
+"""The exceptions of web3 for a contract that refuses."""
 TIERS = ((10_000, 10_000), (8_000, 5_000), (5_000, 2_500))
 
 
@@ -105,7 +105,7 @@ def anvil(folder: Path, *options: str, chain_id: int = CHAIN_ID) -> Iterator[Anv
 
 
 class AnvilChain:
-    """What tests do with a node: its accounts are unlocked, each transaction is a block."""
+    """A node that tests drive: its accounts are unlocked, each transaction is a block."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -116,7 +116,7 @@ class AnvilChain:
         self.w3: Any = Web3(provider)
         self.accounts: list[str] = [str(one) for one in self.w3.eth.accounts[:24]]
         self.gas_used = 0
-        """By what made the last contract."""
+        """The gas of the transaction that made the last contract."""
 
     def ask(self, method: str, *params: Any) -> Any:
         said = self.w3.provider.make_request(RPCEndpoint(method), list(params))
@@ -297,7 +297,7 @@ class EvmWorld:
         return int(self.round.functions.owed(account).call())
 
     def claim(self, account: str, to: str | None = None) -> int:
-        """What the receiver had more afterwards."""
+        """The amount that the receiver has more after a claim."""
         to = to or account
         before = self.chain.balance(to, self.token)
         receipt = self.chain.send(self.round.functions.claim(to), account)

@@ -1,4 +1,4 @@
-"""What the tests of the judge share: small tasks, agents and competitions; and the real sandbox, where this machine has it."""
+"""Fixtures for tests of the judge: small tasks, agents and competitions; and the real sandbox, where this machine has it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def try_(
 
 
 def outcome(tried: TrialResult) -> tuple[str, str]:
-    """How a trial ended that was no error, and why."""
+    """The outcome of a trial that ended without an error, and the reason."""
     assert tried.verdict.outcome != "error", tried.message
     return tried.verdict.outcome, tried.verdict.reason
 

@@ -80,7 +80,7 @@ def copied(source: Path, target: Path) -> Path:
 def records(
     kind: str = "tests", /, epoch: int = 3, validators: Iterable[str] = VALIDATORS, **changes: Any
 ) -> list[dict[str, Any]]:
-    """What each validator saw of each participant: of kind tests, of both tasks."""
+    """The records of each validator about each participant: of kind tests, of both tasks."""
     tasks: Sequence[dict[str, Any]] = [{"task": "t1"}, {"task": "t2"}] if kind in ("tests", "workflow") else [{}]
     return [
         small_folder.record(

@@ -46,7 +46,7 @@ class Cluster:
         return self.url(name)
 
     def sql(self, database: str, statements: str) -> str:
-        """What psql prints for the statements; database: its name, or its URL."""
+        """The output of psql for the statements; database: its name, or its URL."""
         url = database if "://" in database else self.url(database)
         command = [str(self._programs / "psql"), "-XqAt", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", "-"]
         ran = subprocess.run(command, input=statements, capture_output=True, text=True, timeout=_START, check=False)
@@ -127,7 +127,7 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """A cluster that runs. Where PostgreSQL is missing the test fails: `tools/system tests` installs it."""
+    """A cluster that runs. The test fails if PostgreSQL is missing: `tools/system tests` installs it."""
     with tempfile.TemporaryDirectory(prefix="assay-pg-", dir="/tmp") as folder:  # a socket's path must be short
         made = Cluster(Path(folder), _programs(), _somebody())
         made.make()
@@ -147,7 +147,7 @@ def _programs() -> Path:
 
 
 def _somebody() -> pwd.struct_passwd | None:
-    """Whom to be where we are root: PostgreSQL's own user, or nobody."""
+    """The user to be where we are root: PostgreSQL's own user, or nobody."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -84,7 +84,7 @@ def competition(place: Path, world: EvmWorld, scores: Mapping[str, int | None], 
 
 
 def judged(place: Path, scores: Mapping[str, int | None], epoch: int, **changes: Any) -> None:
-    """What a validator made of their submissions in an epoch, which is settled."""
+    """Record a validator's scores of their submissions in an epoch, and settle it."""
     proofs = {name: f"sha256:{number:02x}{'ab' * 31}" for number, name in enumerate(scores)}
     found = [
         rubric(bps, epoch=epoch, participant=name, submission=f"s-{name}", attestation=proofs[name])

@@ -145,7 +145,7 @@ class Cluster:
         return int(said.split()[-1]) == len(self.nodes)
 
     def left(self) -> list[str]:
-        """What of Assay is on the nodes while nothing is judged: stations, workers, and folders of boxes.
+        """The remains of Assay on the nodes while nothing is judged: stations, workers, and folders of boxes.
 
         A machine whose node was killed was cleared at the end of the run, if it was back by then.
         """
@@ -202,7 +202,7 @@ class Run:
 
 
 def evidence(folder: Path) -> int:
-    """How many lines of evidence there are."""
+    """The number of lines of evidence."""
     return sum(file.read_bytes().count(b"\n") for file in (folder / "evidence").glob("*.jsonl"))
 
 

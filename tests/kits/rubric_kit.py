@@ -1,4 +1,4 @@
-"""What the tests of the rubric judge share: bounties, solutions, and judging against a server that listens on loopback."""
+"""Fixtures for tests of the rubric judge: bounties, solutions, and judging against a server that listens on loopback."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHECKS = ({"id": "C1", "label": "It adds", "weight": 6000, "unskippable": True},
 KEY = "sk-a-key-that-nobody-may-see"
 QUICK = JudgeLimits(first_pause=0.01, longest_pause=0.05, patience=5.0, seconds=60.0)
 NAMES = {"big": ("vendor/big", "scripted/big", "scripted/vendor/big"), "small": ("scripted/small",)}
-"""Under which names a service may serve the bounty's two models: a scripted one says that it is none."""
+"""The names under which a service may serve the bounty's two models: a scripted one says that it is none."""
 
 
 def called(name: str, **more: Any) -> NamedModel:

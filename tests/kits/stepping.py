@@ -38,7 +38,7 @@ def go_on() -> None:
 
 
 def count(work: Callable[[], object]) -> int:
-    """How many steps some work takes."""
+    """The number of steps that some work takes."""
     found = 0
 
     def counted(frame: FrameType, event: str, function: Any) -> None:

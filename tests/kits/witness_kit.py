@@ -159,7 +159,7 @@ def write_policy(path: Path, quorum: int, *witnesses: RunningWitness, log: LogKe
 
 
 def fetched(url: str) -> bytes:
-    """What is at an address."""
+    """The bytes at an address."""
     with urlopen(url, timeout=10) as answer:
         return bytes(answer.read())
 

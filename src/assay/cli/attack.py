@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from assay.rules.search import Found, KnobCost
     from assay.scheme.model import Scheme
 
-__all__ = ["attack", "points", "stakes_of", "table"]
+__all__ = ["Stakes", "attack", "points", "stakes_of", "table"]
 
 Json = dict[str, Any]
 SHOWN = 3000
 """The coalition of which a table of presets shows the figures, BPS."""
+
+Validators = Annotated[int, typer.Option(metavar="N", help="Validators, all with the same stake [20; 1 if one is enough].")]
+_STAKES = "A validators.csv with the stakes, as `assay registry pull` writes it."
+Stakes = Annotated[Path | None, typer.Option(metavar="FILE", help=_STAKES)]
+_OUTPUT = "Write the cheapest attack found as a scenario."
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help=_OUTPUT)]
 
 
 def attack(
@@ -30,19 +36,13 @@ def attack(
         str | None,
         typer.Argument(metavar="[PRESET|FILE|DIR]", help="The rules.", autocompletion=presets, show_default=False),
     ] = None,
-    validators: Annotated[
-        int, typer.Option(metavar="N", help="Validators, all with the same stake [20; 1 if one is enough].")
-    ] = 0,
-    stakes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A validators.csv with the stakes, as `assay registry pull` writes it.")
-    ] = None,
+    validators: Validators = 0,
+    stakes: Stakes = None,
     items: Annotated[int, typer.Option(metavar="N", help="Tasks × trials that each validator judges [80 for tests].")] = 0,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what honest validators see.", min=0, max=2**32)] = 0,
     knobs: Annotated[bool, typer.Option("--knobs", help="Also what each changed field costs attackers and the honest.")] = False,
     as_json: AsJson = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the cheapest attack found as a scenario.")
-    ] = None,
+    output: Output = None,
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Play a scenario again; no scheme is named.")] = None,
     every: Annotated[bool, typer.Option("--table", help="Attack every preset, and print a Markdown table.")] = False,
 ) -> None:
@@ -72,8 +72,6 @@ def attack(
         return
     from assay.cli.output import Working, put
     from assay.cli.schemes import scheme_of
-    from assay.rules.search import costs, field_of, search
-    from assay.rules.seasons import World, season
 
     if every:
         with Working("attacking the presets"):
@@ -81,10 +79,8 @@ def attack(
         return
     rules = scheme_of(str(scheme))
     _check(rules)
-    field = field_of(rules, validators=validators, stakes=stakes_of(stakes), items=items, seed=seed)
     with Working("searching for attacks"):
-        found = search(field)
-        changed = costs(field, season(World(validators=len(field.jury.stakes), stakes=field.jury.stakes))) if knobs else []
+        found, changed = _searched(rules, validators, stakes_of(stakes), items, seed, knobs=knobs)
     if output is not None:
         _write(found, output)
     document = found.document() | ({"knobs": [_knob(cost) for cost in changed]} if knobs else {})
@@ -93,6 +89,19 @@ def attack(
     from assay.cli.show import show
 
     show(*_shown(found, changed))
+
+
+def _searched(
+    rules: Scheme, validators: int, stakes: Sequence[int], items: int, seed: int, *, knobs: bool
+) -> tuple[Found, list[KnobCost]]:
+    """The attacks found on the field of a scheme, and, with knobs, the cost of each changed field."""
+    from assay.rules.search import costs, field_of, search
+    from assay.rules.seasons import World, season
+
+    field = field_of(rules, validators=validators, stakes=stakes, items=items, seed=seed)
+    found = search(field)
+    held = field.jury.stakes
+    return found, costs(field, season(World(validators=len(held), stakes=held))) if knobs else []
 
 
 def stakes_of(path: Path | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Checks before a command that runs for long starts: its folder, ledger, keys, targets, files and address."""
+"""Checks of all that a long-running command needs to start: its folder, ledger, keys, targets, files and address."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TASKS", "VALIDATORS", "HonestQuestion", "document", "in_a_sentence", "summary", "tables"]
 
 TASKS, VALIDATORS = 80, 5
-"""The season where there is no folder: that of the seeds."""
+"""The tasks and validators that are assumed for a scheme without a folder: those of the seeds."""
 SCHEMA = "assay.honest/1"
 Json = dict[str, Any]
 

@@ -57,10 +57,10 @@ def pull(
 ) -> None:
     """Pull participants and validators from a subnet of Bittensor.
 
-    All is read at one block. Writes participants.csv: every hotkey but the burn UID's, with its uid. What is there of a key is
-    kept; a key that has no uid any more stays, without one. Writes validators.csv: the hotkeys with a permit, and their stake
-    weight as the chain's epoch counts it; who has none any more stays, with stake 0. Writes registry.json: of which block that
-    is, which goes into the receipt of a competition with a ledger.
+    All is read at one block. Writes participants.csv: every hotkey but the burn UID's, with its uid. A key that is there keeps
+    its row; one that has no uid any more stays, without one. Writes validators.csv: the hotkeys with a permit, and their stake
+    weight as the chain's epoch counts it; a hotkey that has none any more stays, with stake 0. Writes registry.json: the block,
+    which goes into the receipt of a competition with a ledger.
 
     The competitions of one subnet are pulled together, so that all have the same block: name their folders, or the subnet file.
     Either all are written, or none. The target of --to is that of the first folder's publish.toml, or of the one beside the

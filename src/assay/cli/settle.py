@@ -131,10 +131,8 @@ def settle(
         raise typer.BadParameter("name the competition's folder, or an archive with --archive", param_hint="DIR")
     settlement, remark, without = _settled(folder, epoch, previous, key, dry_run=dry_run, early=early, flags=flags)
     _write(settlement, output, as_csv=as_csv, wanted=as_json or as_csv or output is not None)
-    if str(output) == "-" or (output is None and (as_json or as_csv)):
-        warn([without] if without else [])
-    else:
-        _show(settlement, folder, " ".join(filter(None, (remark, without))), top)
+    on_stdout = str(output) == "-" or (output is None and (as_json or as_csv))
+    _tell(settlement, folder, remark, without, top, board=not on_stdout)
 
 
 def _check_alone(as_csv: bool, flags: ClosingFlags, **given: object) -> None:
@@ -152,6 +150,14 @@ def _write(settlement: Settlement, output: Path | None, *, as_csv: bool, wanted:
     from assay.cli.output import json_bytes, put
 
     put(settlement_csv(settlement) if as_csv else json_bytes(settlement.document), output)
+
+
+def _tell(settlement: Settlement, folder: Path, remark: str, without: str, top: int | None, *, board: bool) -> None:
+    """Show the board with both remarks; if stdout has the settlement, only warn of missing scores."""
+    if board:
+        _show(settlement, folder, " ".join(filter(None, (remark, without))), top)
+    else:
+        warn([without] if without else [])
 
 
 def _settled(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.attack import Stakes, stakes_of
 from assay.cli.init import presets
 from assay.cli.output import AsJson, emit
 
@@ -24,6 +25,11 @@ __all__ = ["document", "simulate", "world_of"]
 Json = dict[str, Any]
 SCHEMA = "assay.simulation/1"
 
+_KNOBS = "Also with one field after the other changed, over the same season."
+Knobs = Annotated[bool, typer.Option("--knobs", help=_KNOBS)]
+_HTML = "Write a page with plots: one file that needs no other."
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help=_HTML)]
+
 
 def simulate(
     scheme: Annotated[
@@ -33,22 +39,16 @@ def simulate(
     validators: Annotated[int, typer.Option(metavar="M", help="Validators; with --stakes as many as have stake.")] = 8,
     epochs: Annotated[int, typer.Option(metavar="E", help="Epochs.")] = 200,
     seed: Annotated[int, typer.Option(metavar="S", help="Every draw follows from it.", min=0)] = 0,
-    stakes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A validators.csv with the stakes, as `assay registry pull` writes it.")
-    ] = None,
+    stakes: Stakes = None,
     tasks: Annotated[int, typer.Option(metavar="N", help="Tasks.")] = 80,
     updates: Annotated[float, typer.Option(metavar="P", help="Chance of a new submission in an epoch.")] = 0.1,
     churn: Annotated[float, typer.Option(metavar="P", help="Chance that a newcomer replaces a participant.")] = 0.01,
     flaky: Annotated[float, typer.Option(metavar="P", help="Part of the tasks that pass by a coin half of the time.")] = 0.1,
     noise: Annotated[float, typer.Option(metavar="P", help="How often a validator sees an outcome the other way round.")] = 0.01,
     late: Annotated[float, typer.Option(metavar="P", help="Chance that a validator needs another epoch to judge.")] = 0.3,
-    knobs: Annotated[
-        bool, typer.Option("--knobs", help="Also with one field after the other changed, over the same season.")
-    ] = False,
+    knobs: Knobs = False,
     as_json: AsJson = False,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with plots: one file that needs no other.")
-    ] = None,
+    html: Html = None,
 ) -> None:
     """Try rules on a season that is drawn: how much of what is given out goes to skill.
 
@@ -65,7 +65,6 @@ def simulate(
       assay simulate term-challenge --knobs --html rules.html
       assay simulate cswon --stakes my-competition/validators.csv --participants 256 --epochs 1000
     """
-    from assay.cli.attack import stakes_of
     from assay.cli.output import Working, put
     from assay.cli.schemes import scheme_of
     from assay.rules import simulate as simulating

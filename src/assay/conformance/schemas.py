@@ -227,7 +227,7 @@ def _inputs() -> Json:
 
 
 def _pulled(more: Json | None = None) -> Json:
-    """Of which block of a chain the registry is; `more` fields stand before it in the file."""
+    """The block of a chain that the registry is of; `more` fields stand before it in the file."""
     fields: Json = plain(Pulled.model_json_schema())["properties"]
     return closed((more or {}) | fields)
 

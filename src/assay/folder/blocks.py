@@ -1,7 +1,8 @@
 """Finds values in many lines of JSON at once: where they are, and what numbers, decimals, instants and texts they say. SPEC 1, 7.
 
 A block has some lines, and the places of their ends and quotes. Of the lines of one `Layout`, each value begins and ends at a
-place that follows from the quotes. Whatever is not plainly right is called wrong here, and is read again by `folder/evidence.py`.
+place that follows from the quotes. A value that is not plainly right is called wrong here, and is read again by
+`folder/evidence.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The result equals that of the same records as JSON lines, to the bit. A record t
 which a trial occurs twice, or a task is unknown, are counted record by record: equal records count once, and of different records
 the first accepted one counts. Only records of which no `seq` says which was first are read into Python; they are refused there.
 
-Where a task passes by all validators, sums are not enough: rows are read as those of other kinds (`assay.folder.rows`).
+Sums are not enough where a task passes by all validators: rows are read as those of other kinds (`assay.folder.rows`).
 """
 
 from __future__ import annotations

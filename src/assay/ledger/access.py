@@ -1,8 +1,8 @@
 """Open a ledger of a competition or of a subnet, make a new one, and bring its log up to its database. SPEC 6.
 
-The database decides. When a ledger is opened, receipts that a crash kept out of the log are written to it. A log that is ahead of
-the database, or contradicts it, is refused: one of the two was put back or changed. If the log's folder is gone, the log is made
-again from the database; so an operator repairs a damaged log by moving its folder away.
+The database decides. Receipts that a crash kept out of the log are written to it when the ledger is opened. A log that is ahead
+of the database, or contradicts it, is refused: one of the two was put back or changed. If the log's folder is gone, the log is
+made again from the database; so an operator repairs a damaged log by moving its folder away.
 
 A new ledger is an empty database, an empty log with a signed checkpoint, and ledger.toml, which is written last. After a crash,
 making it again uses the database and the log that are already there, if they belong to this ledger.

@@ -239,7 +239,7 @@ def _check_batch(batch: StoredBatch, seqs: Sequence[int], digests: bytearray) ->
 def _check_flags(rows: Sequence[RecordRow], dropped: Collection[int]) -> int:
     """The number of flagged records among those with the same 16 slot bytes: those that differ from the first one of their slot.
 
-    They came in the order of their batches. Where epochs were imported, that is not the order of their seqs.
+    They came in the order of their batches. That order is not the one of their seqs where epochs were imported.
     """
     earlier: list[RecordRow] = []
     for current in sorted(rows, key=lambda row: (row.batch, row.seq)):

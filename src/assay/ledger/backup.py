@@ -72,7 +72,7 @@ _ANOTHER = "use another backup: this one is damaged, or was changed"
 
 @dataclass(frozen=True)
 class Held:
-    """The amount that a database holds; checkpoint: the one in its last receipt, None before anything is settled."""
+    """The counts of a database. checkpoint: the one in its last receipt, None before anything is settled."""
 
     records: int
     batches: int

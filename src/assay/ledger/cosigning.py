@@ -1,7 +1,7 @@
 """Check cosignatures of witnesses on a checkpoint, and the policy that says which of them a reader demands. SPEC 6, Witnesses.
 
-A witness signs a checkpoint after it has seen that the log only grew (C2SP tlog-cosignature). Who demands cosignatures of enough
-witnesses cannot be shown another log than everybody else: the witnesses would have to lie together. A policy file (C2SP
+A witness signs a checkpoint after it has seen that the log only grew (C2SP tlog-cosignature). A reader that demands cosignatures
+of enough witnesses cannot be shown another log than everybody else: the witnesses would have to lie together. A policy file (C2SP
 tlog-policy) names them:
 
     log example.org/term-challenge+1a2b3c4d+Ab…

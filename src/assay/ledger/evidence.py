@@ -7,7 +7,7 @@ a record's canonical JSON is a template for the columns, and each distinct value
 A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance. So the root binds
 which of two records was first.
 
-Files may come from strangers. Whatever is in them, reading gives records, or raises BadInput; bytes that are not a record have a
+Files may come from strangers. Reading gives records, or raises BadInput, whatever is in them; bytes that are not a record have a
 digest that no receipt names.
 """
 

@@ -85,7 +85,7 @@ def participants_of(ledger: Ledger, epoch: int) -> list[Participant]:
 
 @dataclass(frozen=True)
 class ImportedEpoch:
-    """The amount that an import added. `new`: the epoch was not there before; a new epoch may also have no new evidence."""
+    """The counts of an import. `new`: the epoch was not there before; a new epoch may also have no new evidence."""
 
     epoch: int
     records: int

@@ -2,8 +2,8 @@
 
 `accept` checks a batch completely, then stores all of it in one transaction, or nothing. Refused are: a validator who is not in
 the registry, a signature that is not its own, evidence for another log, competition, kind or task set, batches of version 1
-(which name no log), records about participants who are not in the registry, and anything new of a settled epoch. When `accept`
-returns, the batch is durable and acknowledged. The same batch or record once more adds nothing, unless the copy that is there was
+(which name no log), records about participants who are not in the registry, and anything new of a settled epoch. The batch is
+durable and acknowledged when `accept` returns. The same batch or record once more adds nothing, unless the copy that is there was
 put into the database without the intake (`assay.ledger.counting`).
 
 `hand_in` stores what a participant submitted, and in which epoch. `replaced` names those whose row in participants.csv is out of

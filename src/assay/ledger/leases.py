@@ -10,10 +10,10 @@
 - A lease is taken before the ledger is asked, and goes only after its record came there. So a cell is never judged again after
   its record could be seen.
 
-Leases save work; no number rests on them. That a cell counts once is what the ledger's rule for evidence does: the first record
-of a key counts, and an equal one is the same record (SPEC 3.0). So the rows need not outlast a power failure, and may be removed:
-they are in a file of their own beside an SQLite ledger (`ledger.db.leases`), or in a table of their own in PostgreSQL. While the
-database does not answer, such as during its restart, it is asked again for `PATIENCE` seconds.
+Leases save work; no number rests on them. The ledger's rule for evidence makes a cell count once: the first record of a key
+counts, and an equal one is the same record (SPEC 3.0). So the rows need not outlast a power failure, and may be removed: they are
+in a file of their own beside an SQLite ledger (`ledger.db.leases`), or in a table of their own in PostgreSQL. While the database
+does not answer, such as during its restart, it is asked again for `PATIENCE` seconds.
 """
 
 from __future__ import annotations

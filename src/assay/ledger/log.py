@@ -11,7 +11,7 @@
 - An append writes the last tiles of the levels that grow, and removes unfinished files of a writer that died. A partial tile is
   removed when its full tile is there.
 - A log with witnesses publishes in two steps: `publish` writes tiles and `signed`; when enough witnesses have cosigned that,
-  `show` replaces the checkpoint. What is shown never becomes older.
+  `show` replaces the checkpoint. The checkpoint that is shown never becomes older.
 - A file is used only if it leads to the checkpoint's root; one that does not is named in the error. Only someone who saw a later
   checkpoint can see that the checkpoint itself was rolled back: `check_against`.
 """

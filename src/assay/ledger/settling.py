@@ -9,8 +9,8 @@
   receipts changed before the lock is held, it is computed again.
 - Settling goes to the next epoch; `assay.ledger.closing_cost` says what the operator must ask for.
 - An epoch is settled once. Asked again, it is computed again from what was stored, and must give the same digest.
-- The log is written after the transaction: tiles, then checkpoint. What a crash left out is written the next time. If the log
-  cannot be continued, nothing is settled.
+- The log is written after the transaction: tiles, then checkpoint. Entries that a crash left out are written the next time. If
+  the log cannot be continued, nothing is settled.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ A validator's node keeps a copy of the competition's folder up to date, judges w
 An operator's node serves the season, closes its epochs, and publishes them: `clock`, `chain`, `closing`, `operator`. Both have
 `children`, `status`, `alarms`, `season_facts`, `page`, `carriers` and `herald`: its processes, and how it says what is wrong.
 
-What a node must remember is in files, so it may be killed at any moment. Beside `evidence/` and `batches/`, those of DIR/node:
+Everything that a node must remember is in files, so it may be killed at any moment. Beside `evidence/` and `batches/`, those of
+DIR/node:
 
 - `id`: who a validator's node is, so that only one works with a key
 - `signed.json`: up to which offset each file of a validator's evidence is signed

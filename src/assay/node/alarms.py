@@ -1,7 +1,7 @@
 """The alarms that stand at a node: pure functions from facts to alarms, each with what is wrong and what to do.
 
-An alarm is there as long as its facts are, and goes away with them. What a validator's node notes in its status is all there is
-to know of it; an operator's node looks at the season as well (`SeasonFacts`). SPEC 3 says what a quorum is.
+An alarm is there as long as its facts are, and goes away with them. The status is all there is to know of a validator's node; an
+operator's node looks at the season as well (`SeasonFacts`). SPEC 3 says what a quorum is.
 """
 
 from __future__ import annotations

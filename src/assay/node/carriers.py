@@ -51,7 +51,7 @@ class Command:
     name: str = "--on-alarm"
 
     def carry(self, document: dict[str, Any]) -> str:
-        """Run it; it must end with 0 in time. What it writes to standard error is the reason if it does not."""
+        """Run it; it must end with 0 in time. Its standard error is the reason if it does not."""
         with TemporaryFile() as given, TemporaryFile() as errors:  # a pipe that a grandchild holds would have no end
             given.write(canonical(document) + b"\n")
             given.seek(0)

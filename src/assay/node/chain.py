@@ -1,7 +1,7 @@
 """The registry of a chain at an epoch's block: one block for all competitions of a subnet that close the epoch. SPEC 3.0, 4.
 
-Which block belongs to which epoch is noted, so that competitions which close the epoch later, or a node that was killed, take the
-same one: a split is refused if its competitions rest on two states of the subnet.
+The block of each epoch is noted, so that competitions which close the epoch later, or a node that was killed, take the same one:
+a split is refused if its competitions rest on two states of the subnet.
 """
 
 from __future__ import annotations

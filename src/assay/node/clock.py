@@ -42,7 +42,7 @@ class SteadyClock:
         self._offset = self.wall() - self.steady()
         self._since: float | None = None
         self.jumped = 0.0
-        """By how many seconds the time of day differs from the one that is told."""
+        """The seconds by which the time of day differs from the one that is told."""
 
     def __call__(self) -> float:
         """The time now."""
@@ -71,5 +71,5 @@ def change_note(folder: Path, **changes: Any) -> None:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """At which block which epoch was closed, and by which clock; empty if it is not known."""
+    """The block at which each epoch was closed, and the clock; empty if it is not known."""
     return load_note(folder / FOLDER / CLOCK)

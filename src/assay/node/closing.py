@@ -4,8 +4,8 @@ An epoch is closed as soon as it has ended and every submission that counts has 
 While nobody has an agreed score it stays open, unless the scheme says `empty = "burn"`: evidence may only be late. Epochs are
 closed one after the other, in their order, so an operator that was away catches up and skips none.
 
-All competitions of a subnet are closed with registries of one block. What a crash leaves undone is done the next time: the ledger
-says which epochs are settled, the subnet's log which splits are signed, and the export's folder which epochs are in it.
+All competitions of a subnet are closed with registries of one block. Work that a crash leaves undone is done the next time: the
+ledger says which epochs are settled, the subnet's log which splits are signed, and the export's folder which epochs are in it.
 """
 
 from __future__ import annotations

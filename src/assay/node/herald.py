@@ -154,7 +154,7 @@ class Herald:
     # Telling
 
     def _queue(self, change: AlarmChange, now: float) -> None:
-        """Add what began and what is over to what is to be told. What is over before its begin was told is not told at all."""
+        """Queue what began and what is over. An alarm that is over before its begin was told is not told at all."""
         for event, rows in (("began", change.begun), ("over", change.over)):
             for alarm, since in rows:
                 self.tell(f"{'alarm' if event == 'began' else 'over'}: {alarm.sentence if event == 'began' else alarm.what}")

@@ -4,8 +4,8 @@
               ├─ clock            begun when an epoch ends; it waits for the validators, closes the epoch, and ends
               └─ a watch          for each target of publish.toml: `assay publish --watch`
 
-Each of them is a fork. One that fails is begun again after a pause that grows, and the others go on meanwhile. What each must
-remember is in the ledger and in the folder, so every process may be killed at any moment.
+Each of them is a fork. One that fails is begun again after a pause that grows, and the others go on meanwhile. Everything that
+each must remember is in the ledger and in the folder, so every process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _NodePart:
         self.refused = False
         """Whether it ended at once at its first start, since it cannot run as it was asked to."""
         self.ended = ""
-        """The end that it came to, until it has run for a minute again."""
+        """The way in which it ended last; empty once it has run for a minute again."""
 
     def look(self) -> None:
         """See whether it ended, and begin it if it is time."""
@@ -162,8 +162,8 @@ class Operator:
     def once(self) -> int:
         """Close what has ended, without waiting for anybody, and publish it to each target; then end.
 
-        Returns the exit code: 3 if a target has an alarm, as a watch that looks once, otherwise 0. What a chain has not confirmed
-        yet is no alarm: the next call follows it. Raises AssayError if an epoch could not be closed.
+        Returns the exit code: 3 if a target has an alarm, as a watch that looks once, otherwise 0. A transaction that a chain has
+        not confirmed yet is no alarm: the next call follows it. Raises AssayError if an epoch could not be closed.
         """
         with ExitStack() as stack:
             for folder in self.folders:

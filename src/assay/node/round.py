@@ -3,8 +3,8 @@
 A round is a process of its own, so that a node which waits needs little memory. It ends when nothing is left to do. While it
 judges, a thread says so to the service, and sends what is judged already. Everything else is the machinery of `assay run`.
 
-A new task set begins with a new epoch. What was judged on the former one counts no more, so it moves to `former/`, and everything
-is judged again. If the operator changes the set while an epoch is open in which this validator has judged, the node waits for the
+A new task set begins with a new epoch. Evidence on the former one counts no more, so it moves to `former/`, and everything is
+judged again. If the operator changes the set while an epoch is open in which this validator has judged, the node waits for the
 next epoch: half of an epoch's evidence on each set would count for neither.
 """
 

@@ -186,7 +186,7 @@ class Spool:
     def _renewed(self, file: Path, open_epoch: int) -> list[Path] | None:
         """The files of a refused batch of an earlier epoch, signed for the open one; None if it is refused for another reason.
 
-        Only the label changes. Where the epoch is part of what a record is about, it stays what it is.
+        Only the label changes: records that are about an epoch are not signed anew.
         """
         try:
             former = batch.read(file)

@@ -4,8 +4,8 @@ The process that waits is small: it imports neither judges nor the ledger. It ho
 open, and starts each round as a process of its own (a fork, so that the key is asked for once). A round that is left alone, since
 this process was killed, ends by itself; its lock keeps the next node waiting until then.
 
-Whatever goes wrong is told, and tried again after a pause that grows: a service that is away, a disk that is full, a clock that
-is wrong. SIGTERM and Ctrl-C stop the round as they stop `assay run`, and then the node.
+Every error is told, and the work is tried again after a pause that grows: a service that is away, a disk that is full, a clock
+that is wrong. SIGTERM and Ctrl-C stop the round as they stop `assay run`, and then the node.
 """
 
 from __future__ import annotations

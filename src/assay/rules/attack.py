@@ -149,7 +149,7 @@ def play(field: Arena, attack: Attack) -> Played:
 def earned(scheme: Scheme, scores: Sequence[int], kept: Sequence[int] | None = None) -> list[int]:
     """Each participant's share, nanos (floor), of agreed scores in the order of arrival; NO_SCORE takes no part.
 
-    kept: 1 − B of each, nanos. Where the scheme pays out, a share is net of the deposit.
+    kept: 1 − B of each, nanos. A share is net of the deposit where the scheme pays out.
     """
     order = sorted((at for at, score in enumerate(scores) if score != NO_SCORE), key=lambda at: (-scores[at], at))
     ranked = [scores[at] for at in order]

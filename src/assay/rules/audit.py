@@ -52,7 +52,7 @@ ONE = 10**18
 SLACK = 4
 """Nanos that roundings add to a difference of two agreed scores, at most: one for each score, as reported and as it truly is."""
 INFLATION = (11, 10)
-"""By how much every size counts for more than it is: so one false trial does not end the audit, and costs more draws."""
+"""The ratio by which every size counts for more than it is: so one false trial does not end the audit, and costs more draws."""
 RUNS = 3
 """The number of times a trial is judged again before its claim is false."""
 
@@ -95,7 +95,7 @@ class ClaimedTrial:
 
 
 def share_of(scheme: Scheme, stake: int, total: int, validators: int) -> Fraction:
-    """By how much one validator's score moves the agreed one, at most. stake, total: its own, and of all that count. SPEC 3.3.
+    """The most by which one validator's score moves the agreed one. stake, total: its own, and of all that count. SPEC 3.3.
 
     Exact for the two means. Every other way to combine is monotone and moves with its inputs, so never more than they do: 1.
     A task that counts only if all saw it pass may take the whole step of one validator too.
@@ -110,8 +110,8 @@ def share_of(scheme: Scheme, stake: int, total: int, validators: int) -> Fractio
 def claims_of(scheme: Scheme, ranking: Sequence[str], scores: Mapping[str, int], places: int | None = None) -> list[AuditClaim]:
     """The claims that follow from the ranking and must be confirmed, by what the scheme rewards. scores: nanos. SPEC 2.1, 4, 5.
 
-    places: only the first so many places, each in its order, and that they are the first. None: all that are paid. Where winners
-    share alike, their order among themselves is not claimed. Nothing is claimed where nobody is paid.
+    places: only the first so many places, each in its order, and that they are the first. None: all that are paid. Winners that
+    share alike have no order among themselves to be claimed. Nothing is claimed where nobody is paid.
     """
     if scheme.payout is not None:
         return [*_payout_claims(scheme, ranking, scores)]

@@ -118,7 +118,7 @@ class Coalition:
         return best, np.take_along_axis(self.lies, best[:, None], axis=1)[:, 0]
 
     def shift(self, rate: int, *, up: bool = True, last: bool = False) -> int:
-        """By how much the agreed score of a rate moves, nanos, on average over the draws (floor); without a quorum it is 0."""
+        """The move of the agreed score at a rate, nanos, on average over the draws (floor); without a quorum it is 0."""
         at = self.rates.index(rate)
         moved = np.maximum(0, self.chosen(up, last)[1][at]) - np.maximum(0, self.honest[at])
         return int(moved.sum()) // len(moved)

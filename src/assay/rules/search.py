@@ -206,7 +206,7 @@ class KnobCost:
     keys: int
     """The gain of the attacker by sybils, nanos."""
     hurt: float
-    """In which part of the panels an honest validator is left out; of a simulated season, and a float for the reader."""
+    """The part of the panels in which an honest validator is left out; of a simulated season, and a float for the reader."""
     to_skill: float
     """The part of the emission that goes to skill, likewise."""
 

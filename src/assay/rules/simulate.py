@@ -2,7 +2,7 @@
 
     DrawnSeason ─▶ consensus of all columns at once ─▶ each epoch: ranking, clocks, shares ─▶ SeasonOutcome
 
-Consensus, clocks, shares and payouts are the kernel's own functions, and exact. What is told about them is for the reader, and
+Consensus, clocks, shares and payouts are the kernel's own functions, and exact. The figures about them are for the reader, and
 binary floats. A validator's evaluation stands until the submission changes, as SPEC 3.0 has it.
 """
 
@@ -44,7 +44,7 @@ class SeasonOutcome:
     panels: int
     """The number of times a submission was judged to a quorum: by so many validators, anew when another one has judged it."""
     panels_hurt: float
-    """In which part of them at least one validator is left out; all are honest."""
+    """The part of them in which at least one validator is left out; all are honest."""
     scores_hurt: float
     """The part of the validators' scores that is left out."""
     agreed: float

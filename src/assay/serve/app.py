@@ -210,8 +210,8 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
 def _bounded(app: Asgi, site: Site, metrics: Metrics, guard: ConnectionGuard | None) -> Asgi:
     """Return the application with what holds for every request.
 
-    That is the right host, the headers of every answer, a deadline, and a key's share of the requests. No exception gets into
-    the server's log.
+    The guards are the right host, the headers of every answer, a deadline, and a key's share of the requests. No exception gets
+    into the server's log.
     """
     keys: Counter[PublicKey] = Counter()
 

@@ -351,7 +351,7 @@ def payout_heading(season: Season, payout: Payout, money: Money) -> str:
 
 
 def _tiers(season: Season, payout: Payout, money: Money) -> Iterator[Json]:
-    """From which score of the best solution how much is released; which of these it reached."""
+    """The tiers: the score of the best solution from which each part is released, and the one that it reached."""
     reached = season.document["tier_bps"]
     for tier in payout.tiers:
         amount = payout.deposit * tier.release_bps // BPS

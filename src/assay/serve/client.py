@@ -104,7 +104,7 @@ class Client:
     def fetch(self, path: str, target: Path) -> str:
         """Download into a file, which is whole or not there; return the ETag that the service gave it, without quotes.
 
-        What an earlier download left is beside it (`.part`, `.etag`): the rest is asked for by Range, and only if the ETag is the
+        A download that broke off is beside it (`.part`, `.etag`): the rest is asked for by Range, and only if the ETag is the
         same. Call it with `patiently`: each call goes on where the last one broke off. Raises BadInput if it cannot be written.
         """
         part, note = (target.with_name(f"{target.name}.{ending}") for ending in ("part", "etag"))
@@ -198,7 +198,7 @@ class Client:
 def _ahead(date: str, sent: float, came: float) -> float:
     """Return by how much our clock is certainly ahead of the one that wrote `date`, between `sent` and `came`; below 0: behind.
 
-    A date has whole seconds. Whatever the way of the request took is no difference of clocks.
+    A date has whole seconds. The time that the request was under way is no difference of clocks.
     """
     try:
         theirs = parsedate_to_datetime(date).timestamp()

@@ -2,8 +2,8 @@
 
     Workshop.file(name, make)  ─▶  a file of its own in DIR/.served, with its SHA-256  ─▶  file_answer  ─▶  206, 304, 416 or 200
 
-What can be made again from the ledger or the folder is a cache: the operator may remove `.served` at any time. One thread makes
-files, and one draws what takes long, so that strangers who ask for much cannot keep the machine busy with more than that.
+Files that can be made again from the ledger or the folder are a cache: the operator may remove `.served` at any time. One thread
+makes files, and one draws what takes long, so that strangers who ask for much cannot keep the machine busy with more than that.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def routes(site: Site) -> APIRouter:
     async def evidence(request: Request, segment: Segment) -> Response:
         """Hand in signed batches of one validator, as `assay evidence sign` writes them, an empty line between two.
 
-        Each is stored or refused by itself. What is `accepted` or `known` is on the disk.
+        Each is stored or refused by itself. A batch that is `accepted` or `known` is on the disk.
         """
         served = site.competition(segment)
         validator, asked = await signed(request, served, served.validator_of)
@@ -151,7 +151,7 @@ def routes(site: Site) -> APIRouter:
     async def heartbeat(request: Request, segment: Segment) -> Response:
         """Say what is being judged; a validator that says nothing for 90 seconds is shown as silent.
 
-        What is said of a stranger is dropped. A hidden task counts, but its name is not shown. 409: see `node`.
+        Entries about a stranger are dropped. A hidden task counts, but its name is not shown. 409: see `node`.
         """
         served = site.competition(segment)
         validator, asked = await signed(request, served, served.validator_of)

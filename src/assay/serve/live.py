@@ -1,7 +1,7 @@
 """The page of what is judged now, as a view: by whom, how far it is, when it will be done, and what was finished last.
 
-What validators say of themselves is not evidence and not proven: no number rests on it. A service collects it from heartbeats;
-see `LiveState`. Times are the service's own.
+The validators' word about themselves is not evidence and not proven: no number rests on it. A service collects it from
+heartbeats; see `LiveState`. Times are the service's own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The counts of the service, as Prometheus reads them. Labels are routes, statuses and competitions: strangers choose none.
 
-Requests are counted by each worker process, and the answer is the sum of all of them, whichever is asked: see `Tallies`. What is
-in the ledger is the same for all.
+Requests are counted by each worker process, and the answer is the sum of all of them, whichever is asked: see `Tallies`. Numbers
+from the ledger are the same for all.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing here is proven, and no number rests on it: nonces that were used, what v
 which key, invitations, commitments, uploads, and which files are the logs of which trial. Several processes, on PostgreSQL
 several hosts, share it. Rows that nobody can ask for again are removed.
 
-What matters for minutes or an epoch only, nonces, heartbeats, attempts and turns, is in a file of its own beside an SQLite
+Rows that matter for minutes or an epoch only (nonces, heartbeats, attempts, turns) are in a file of their own beside an SQLite
 ledger (`ledger.db.requests`). SQLite has one writer at a time for each file, so a request would have to wait until an epoch is
 settled. The file may be removed when the service does not run; what was signed before it was made anew is refused.
 """
@@ -204,7 +204,7 @@ class TrialLogs:
 class Notebook:
     """The service's tables in the database of a ledger; a context manager. Threads and processes may share it. Raises StoreError.
 
-    What must outlast a power failure is on the disk when a method returns; nonces, heartbeats, turns and attempts need not be.
+    Rows that must outlast a power failure are on disk when a method returns; nonces, heartbeats, turns and attempts need not be.
     """
 
     def __init__(self, place: str) -> None:
@@ -219,7 +219,7 @@ class Notebook:
             _insert(connection, _since, id=1, at=int(datetime.now(UTC).timestamp()))
             at = connection.execute(select(_since.c.at)).scalar_one()
         self.since = datetime.fromtimestamp(at, UTC)
-        """Since when nonces are remembered, in whole seconds: a request signed before may be a copy."""
+        """The time since which nonces are remembered, in whole seconds: a request signed before may be a copy."""
         self.file = None if "://" in place else Path(short_lived)
         """The file beside an SQLite ledger."""
 
@@ -290,9 +290,7 @@ class Notebook:
 
     def usable(self, code: str, now: datetime) -> Invitation:
         """The invitation with this code (its SHA-256, hex), unused; raises BadInput as `redeem` does. It only reads."""
-        with self._reading() as connection:
-            row = connection.execute(select(_invitations).where(_invitations.c.code == code)).first()
-        return _usable(None if row is None else Invitation(row.code, row.participant, row.uses, row.until), now)
+        return _usable(self.invitation(code), now)
 
     def redeem(self, code: str, now: datetime) -> Invitation:
         """Use an invitation once (code: its SHA-256, hex); raises BadInput if there is none, or it is used up or too old."""

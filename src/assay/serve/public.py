@@ -1,7 +1,7 @@
 """The routes of everybody: competitions, epochs, boards, explanations, records, receipts, proofs, downloads and the log.
 
 All are GET, and HEAD. Lists come in pages: `limit` rows, and `next` (also as a header Link) is the address of the following one.
-Every answer has an ETag. What is of a settled epoch does not change any more.
+Every answer has an ETag. The answers about a settled epoch do not change any more.
 """
 
 from __future__ import annotations

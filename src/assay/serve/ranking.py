@@ -1,7 +1,7 @@
 """The rows of a board that a reader asked for: found, sorted, and a page of them at a time.
 
-What was asked comes from the query of a URL, so anything may stand in it: what cannot be read counts as not asked.
-A static file has no query. Its pages are files of their own, in the order of the ranking.
+The request comes from the query of a URL, so anything may stand in it: a part that cannot be read counts as not asked. A static
+file has no query. Its pages are files of their own, in the order of the ranking.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def send_batches(
 ) -> Iterator[tuple[Path, BatchOutcome]]:
     """Send the batches in files, and say what became of each, in their order; a file that is no batch is refused here.
 
-    What is `accepted` or `known` is on the service's disk. pauses: before each further attempt while the service does not
+    A batch that is `accepted` or `known` is on the service's disk. pauses: before each further attempt while the service does not
     answer. Raises Unreachable, and BadInput if the service refuses the request itself.
     """
     for group in _groups(files):

@@ -470,7 +470,7 @@ def _give_back() -> None:
 
 
 def _page_key(name: str, epoch: int | None, query: Mapping[str, str]) -> tuple[object, ...] | None:
-    """Under which name a page is kept: only what it reads of a query counts. None for one that is drawn each time."""
+    """The name under which a page is kept: only what it reads of a query counts. None for one that is drawn each time."""
     if name != "index.html":
         asks = name.startswith("board-") and not query.keys().isdisjoint(("find", "sort", "order", "from"))
         return None if asks else (name, epoch)

@@ -1,7 +1,7 @@
 """Takes an archive in: it comes, a box unpacks it, its files become a submission. Nothing is left half done.
 
 A box begins while the body still comes, if one is free: its start takes as long as the transfer of some megabytes. A client that
-is slow loses it, and so holds up nobody. When the whole body is there, an archive without a box waits for one.
+is slow loses it, and so holds up nobody. An archive without a box waits for one when its whole body is there.
 
 All workers and hosts share the turns, in the database: how many archives are unpacked on a host, and one of each participant.
 """

@@ -37,14 +37,14 @@ ROWS = 100
 NAMED = 12
 """Participants about whom validators differ that are named."""
 KEPT = 10_000
-"""Kept trials that are read for durations. Where there are more, none are shown."""
+"""Kept trials that are read for durations. If there are more, none are shown."""
 LONG = 20
 """Tasks above which the overview is dense."""
 FEW = 20
 """Participants below which a correlation is a hint at most."""
 _NOBODY: Mapping[str, Sequence[Mapping[str, object]]] = {"validators": []}
 SEPARATES, NOTHING = 0.3, 0.1
-"""From which correlation a task separates, and below which it says nothing: the usual limits of test theory."""
+"""The correlation from which a task separates, and the one below which it says nothing: the usual limits of test theory."""
 
 
 @dataclass(frozen=True)

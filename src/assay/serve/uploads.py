@@ -243,7 +243,7 @@ def unpacked(served: ServedCompetition, archive: Path | ComingArchive, files: Pa
 
 
 def store(served: ServedCompetition, permission: Permission, files: Path) -> Upload:
-    """Makes unpacked files the submission of the participant. What is returned is on the disk.
+    """Makes unpacked files the submission of the participant. The upload that is returned is on the disk.
 
     Raises BadInput for a content that is refused, HttpProblem (429, 503) and StoreError; then nothing has changed.
     """
@@ -307,8 +307,9 @@ def _seen_from(error: BadInput, files: Path) -> BadInput | HttpProblem:
 def seal(served: ServedCompetition, permission: Permission, body: Received) -> Upload:
     """Keeps a sealed solution, or the commitment to one, under its digest, unopened; it stands in no registry.
 
-    `assay enclave deliver` hands it to the enclave. What is returned is on the disk. Raises BadInput for what no enclave of this
-    bounty would take from this participant, HttpProblem (409 after the deadline, 429, 503) and StoreError; then nothing is kept.
+    `assay enclave deliver` hands it to the enclave. The upload that is returned is on the disk. Raises BadInput for what no
+    enclave of this bounty would take from this participant, HttpProblem (409 after the deadline, 429, 503) and StoreError; then
+    nothing is kept.
     """
     _store, notebook = served.books()
     participant, bounty = permission.participant, read_bounty(served.folder)

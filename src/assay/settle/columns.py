@@ -3,8 +3,8 @@
     records, lines of JSON or rows of Parquet ─▶ `Columns` ─▶ `stand` (which records count, and for whom) ─▶ the kind's tally
 
 A kind says which columns its records have (`Kind.columns`). A text is a number into a list of names; everything else is int64.
-What a scorer does not read, such as an image or a quote, is not in the arrays: a record's details are read again from where it
-stands, and only for the records that somebody asks about (`RecordTable`).
+Fields that a scorer does not read, such as an image or a quote, are not in the arrays: a record's details are read again from
+where it stands, and only for the records that somebody asks about (`RecordTable`).
 """
 
 from __future__ import annotations

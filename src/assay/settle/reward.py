@@ -183,9 +183,9 @@ def each(lasts: Sequence[int | None], epoch: int, rules: Decay) -> list[tuple[in
 def _exponential(rate: int, stale: int) -> int:
     """1 − (1 − ρ)^τ in nanos, half to even, however large τ is.
 
-    A long power is enclosed between two integers over 2^bits. Rounding is monotone, so where both ends round to the same
-    count, the exact value rounds to it too; otherwise more bits are taken. That ends: in lowest terms 1 − ρ is a/b, and
-    a^τ/b^τ lies halfway between two counts only if b^τ divides 2·10^9, which b ≥ 2 cannot do for τ > 31.
+    A long power is enclosed between two integers over 2^bits. Rounding is monotone, so where both ends round to the same count,
+    the exact value rounds to it too; otherwise more bits are taken. The search ends: in lowest terms 1 − ρ is a/b, and a^τ/b^τ
+    lies halfway between two counts only if b^τ divides 2·10^9, which b ≥ 2 cannot do for τ > 31.
     """
     kept = NANO - rate
     if not stale or not rate or not kept:

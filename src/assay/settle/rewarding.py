@@ -255,7 +255,7 @@ def _allot(
 
 
 def _warmth(scheme: Scheme, agreement: Agreement, scored: Scored, order: list[int]) -> Warmth | None:
-    """In how many tasks each was seen: the lower median over the validators whose scores count."""
+    """The number of tasks in which each was seen: the lower median over the validators whose scores count."""
     whole = scheme.score.whole_share_from()
     if whole is None:
         return None

@@ -77,7 +77,7 @@ def table(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 SHOWN = 8
-"""The number of those going on that are shown."""
+"""The number of cells under way that are shown."""
 _PER_SECOND = 8
 
 

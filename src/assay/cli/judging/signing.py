@@ -81,7 +81,7 @@ class Signing:
         """Sign the validator's evidence of the epochs that are open, and what came too late for others; say how much was new.
 
         Where the ledger is not here, files are written to be sent: of the epochs from `epoch` on, or of those that are open as
-        far as that is known. What the ledger has is not known.
+        far as that is known. The records that the ledger has are not known.
         """
         from assay.cli.show import sentence
         from assay.ledger import signing

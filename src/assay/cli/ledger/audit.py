@@ -45,6 +45,14 @@ _Policy = Annotated[
 ]
 _RANDOM = "64 hex digits instead of drand's; nobody can see that they were not chosen."
 _Randomness = Annotated[str | None, typer.Option(metavar="HEX", help=_RANDOM, show_default=False)]
+_Work = Annotated[
+    list[Path] | None, typer.Option(metavar="DIR", help="More folders with kept work. May be repeated.", show_default=False)
+]
+_Key = Annotated[str | None, typer.Option(metavar="NAME", help="The auditor's key; else the log's own.", show_default=False)]
+_ORIGIN = "The name of the auditor's log; else that of the ledger's, and /audits."
+_Origin = Annotated[str | None, typer.Option(metavar="NAME", help=_ORIGIN)]
+_AUDITS = "The folder of the audits; else DIR/audits."
+_Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=_AUDITS)]
 
 
 @app.command("draw")
@@ -120,19 +128,11 @@ def run(
     bundle: _Bundle = None,
     policy: _Policy = None,
     randomness: _Randomness = None,
-    work: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="More folders with kept work. May be repeated.", show_default=False)
-    ] = None,
+    work: _Work = None,
     tasks: Annotated[Path | None, typer.Option(metavar="DIR", help="The task set, if it is not DIR/tasks.")] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The auditor's key; else the log's own.", show_default=False)
-    ] = None,
-    origin: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of the auditor's log; else that of the ledger's, and /audits.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="The folder of the audits; else DIR/audits.")
-    ] = None,
+    key: _Key = None,
+    origin: _Origin = None,
+    output: _Output = None,
     sandbox: SandboxOption = SandboxName.bubblewrap,
     engine: EngineOption = None,
     runtime: RuntimeOption = None,
@@ -259,7 +259,7 @@ def verify_audit(
 ) -> None:
     """Check a signed audit offline: the draw, the martingale and the verdict are made again from the epoch and what was seen.
 
-    What was seen is the auditor's word; anybody with the kept work can see it too, with `assay audit run`.
+    The outcomes seen are the auditor's word; anybody with the kept work can see it too, with `assay audit run`.
 
     \b
     Example:

@@ -330,7 +330,7 @@ def send(
     command tries again for a minute. Sending the same batch again does no harm.
 
     After the evidence, the logs of its trials and the work that was kept of them are handed over: the operator can read them, and
-    participants can as far as the scheme releases them. What the service has already is not sent again.
+    participants can as far as the scheme releases them. Files that the service has already are not sent again.
 
     \b
     Examples:

@@ -7,8 +7,8 @@
             for seq, digest, body in view.records(first_epoch=12, last_epoch=12):
                 ...
 
-There is one writer at a time and any number of readers, each with its own snapshot. What a block wrote is durable when the block
-ends; if the block raises, nothing of it is stored.
+There is one writer at a time and any number of readers, each with its own snapshot. The rows that a block wrote are durable when
+the block ends; if the block raises, nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -447,8 +447,8 @@ def open(place: str | Path, *, wait: float = WAIT, cache: int = CACHE_KIB, archi
 def migrate(place: str | Path, *, wait: float = WAIT) -> tuple[int, int]:
     """Bring the store at a path or URL to this program's version; returns the version before and after. Raises as `open` does.
 
-    Others may use the ledger meanwhile. Whoever writes takes turns with the migration. On PostgreSQL, a migration that changes a
-    table needs a moment in which nobody reads it: it tries again for `wait` seconds, and gives the turn back in between.
+    Others may use the ledger meanwhile. Writers take turns with the migration. On PostgreSQL, a migration that changes a table
+    needs a moment in which nobody reads it: it tries again for `wait` seconds, and gives the turn back in between.
     """
     name, database = shown(place), make_engine(place, wait=wait)
     try:

@@ -8,8 +8,8 @@ the order of the columns:
     t3:abc       a text: how many bytes its UTF-8 has, then these
     b3:…         bytes: how many, then these
 
-So two rows have the same bytes only if they are equal, on SQLite and PostgreSQL alike. What `meta` says of the ledger's home is
-left out: it differs wherever a ledger is copied to.
+So two rows have the same bytes only if they are equal, on SQLite and PostgreSQL alike. The ledger's home in `meta` is left out:
+it differs wherever a ledger is copied to.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ The owner of the tables may do everything; others may do what their role allows:
     settler     reads it, and adds what settling and publishing write
     operator    what service and settler may
 
-Nobody else may do anything. Whose evidence a row is, privileges cannot tell. So there is a restrictive policy for the user of one
+Nobody else may do anything. Privileges cannot tell whose evidence a row is. So there is a restrictive policy for the user of one
 validator on each table of `RULED`, which names the validator. A policy that admits every row stands beside it, since row-level
 security admits none without one: it binds nobody, neither the owner nor the users without a validator.
 

@@ -14,8 +14,8 @@ A database that is not at home accepts and signs nothing, until the operator say
 
 **Turns.** Writers of a shared PostgreSQL take turns by locking the table `assay_turn`, which has no columns and no rows. The
 server lets only those lock it who may change it, so a user who may not write cannot delay the others. Any role may take an
-advisory lock; a database without the table is written under one, until `grant` or a migration makes the table. Who may what: see
-`rights`.
+advisory lock; a database without the table is written under one, until `grant` or a migration makes the table. Rights of users:
+see `rights`.
 
 **Version.** The tables are made, checked on opening, and migrated. A database of another version is refused by name.
 """

@@ -165,7 +165,7 @@ class View:
 
         A record's flag ignores task sets: it says that the first of its slot differs. So each slot with a conflict has a flagged
         record, but not each flagged record is a conflict. An import may change the order in which this copy accepted records, and
-        so which record of a slot is flagged. That one of them is flagged does not change.
+        so which record of a slot is flagged. One of them is flagged in any order.
         """
         chosen = select(records.c.slot).where(records.c.conflict.is_(True)) if slots is None else slots
         task_sets = None

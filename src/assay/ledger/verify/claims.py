@@ -369,7 +369,7 @@ def _check_grown(receipts: list[Receipt], proven: list[tuple[Path, Checkpoint]])
 
 
 def _follows(before: list[Receipt], receipt: Receipt, path: Path) -> None:
-    """Raise Refused for a receipt that does not come next. That epochs ascend follows from the sorted file names."""
+    """Raise Refused for a receipt that does not come next. Epochs ascend by the sorted file names."""
     predicate = receipt.predicate
     last = before[-1] if before else None
     expected: Any = None

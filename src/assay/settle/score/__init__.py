@@ -1,8 +1,8 @@
 """From evidence to the score of each participant by each validator; a kind of judge has the scorer. SPEC 2, 3.0.
 
-`score` asks the kind of the scheme. What all scorers need is here: which records stand, and for whom they count. `stand` decides
-it for arrays of records (`assay.settle.columns`); only records whose key occurs twice are looked at one by one. `accepted` and
-`holding` say the same of single records, for explanations and pages.
+`score` asks the kind of the scheme. The rules that all scorers need are here: which records stand, and for whom they count.
+`stand` decides it for arrays of records (`assay.settle.columns`); only records whose key occurs twice are looked at one by one.
+`accepted` and `holding` say the same of single records, for explanations and pages.
 
 - Only evidence of the epochs `oldest` … `epoch` is read.
 - Of several records with one key the first accepted counts: the one with the lowest `seq`. Different records of one key are

@@ -4,8 +4,8 @@
 - The scheme says which tasks and how many trials there are. A validator that misses a trial is incomplete: it has no score, and
   the settlement says how many trials are missing.
 - 73 of 91 → 0.802197802.
-- `passed_by = "all"`: a task counts as passed only where every counting validator saw every trial of it pass. Which validators
-  count is known later (stake, assignment), so `counted` keeps a bit for each task, and `jointly` makes the one score of all.
+- `passed_by = "all"`: a task counts as passed only where every counting validator saw every trial of it pass. The validators that
+  count are known later (stake, assignment), so `counted` keeps a bit for each task, and `jointly` makes the one score of all.
 """
 
 from __future__ import annotations
