@@ -165,8 +165,7 @@ class _TestsKind(_AgentKind):
         return tests_scored(sums, frame, rules, first)
 
     def trials(self, rules: Any) -> int | None:
-        trials: int = rules.trials
-        return trials
+        return cast("int", rules.trials)
 
     def kept(self, folder: Path, record: Any) -> Mapping[str, Path]:
         from assay.judge.terminal.record import kept
@@ -298,19 +297,15 @@ class _WorkflowKind(_TaskKind):
         return closed({"tasks": COUNT})
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
+        alike = {"steps_total": 4, "budget": "0.05", "max_seconds": "100", "declared_retries": 1, "timeouts": 0}
         for task in _TASKS[:4]:
-            yield {
+            yield alike | {
                 "task": task,
                 "quality": ("1", "0.9", "0.6")[level],
                 "steps_completed": (4, 4, 3)[level],
-                "steps_total": 4,
                 "cost": ("0.01", "0.02", "0.03")[level],
-                "budget": "0.05",
                 "seconds": ("20", "35", "50")[level],
-                "max_seconds": "100",
                 "retries": level,
-                "declared_retries": 1,
-                "timeouts": 0,
                 "hard_failures": 0,
             }
 
@@ -320,8 +315,7 @@ class _WorkflowKind(_TaskKind):
         from assay.judge.workflow.competition import submit_plans
 
         plans = submit_plans(folder, participant, Path(given), at=at, epoch=epoch)
-        name = f"{plans.planner.name} {plans.planner.version}"
-        return SubmitResult(name, plans.planner.digest, plans.changed, plans.epoch)
+        return SubmitResult(f"{plans.planner.name} {plans.planner.version}", plans.planner.digest, plans.changed, plans.epoch)
 
 
 class _RubricKind(_ArrayKind):

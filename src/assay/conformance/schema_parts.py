@@ -80,3 +80,32 @@ def plain(schema: Any) -> Any:
         for name, value in schema.items()
         if name != "discriminator" and not (name == "title" and isinstance(value, str))
     }
+
+
+RATIO: Json = {"type": "string", "pattern": "^[0-9]+/[1-9][0-9]*$", "description": "in lowest terms"}
+SIZE: Json = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
+SAID: Json = {"competition": KEY, "epoch": EPOCH, "settlement": DIGEST}
+
+_SIDE: Json = {"enum": ["challenger", "king", None]}
+_PAIR: Json = {"task": KEY, "trial": {"type": "integer", "minimum": 1, "maximum": 10_000}}
+_STEP: Json = {"challenger": FLAG, "king": FLAG, "sum": {"type": "integer"}, "challenger_wealth": AMOUNT, "king_wealth": AMOUNT}
+DUEL: Json = {
+    "pairs": COUNT,
+    "path": listed(closed(_PAIR | _STEP)),
+    "winner": _SIDE,
+    "by": {"enum": ["certainty", "wealth", None]},
+    "waits_for": or_null(closed(_PAIR)),
+}
+
+TASK_HEALTH: Json = closed(
+    {
+        "task": KEY,
+        **dict.fromkeys(("participants", "passed", "failed", "errors", "repeated", "pairs", "differing"), COUNT),
+        **dict.fromkeys(("passers", "failers"), COUNT),
+        **dict.fromkeys(("rest_passers", "rest_failers"), or_null(RATIO)),
+        "words": listed({"enum": ["dead", "flaky", "never-separating", "negative"]}),
+    }
+)
+
+
+LEAST: Json = closed({"flips": or_null(COUNT), "missing": or_null(COUNT), "stake": or_null(AMOUNT)})

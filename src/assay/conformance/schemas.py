@@ -22,12 +22,18 @@ from assay.conformance.schema_parts import (
     BPS,
     COUNT,
     DIGEST,
+    DUEL,
     EPOCH,
     FLAG,
     FRACTION,
     JUDGE_KINDS,
     KEY,
+    LEAST,
+    RATIO,
+    SAID,
     SHARE,
+    SIZE,
+    TASK_HEALTH,
     TEXT,
     U16,
     VERDICT,
@@ -353,35 +359,6 @@ def _statement(kind: str, predicate: Json, subjects: Json) -> Json:
     )
 
 
-RATIO: Json = {"type": "string", "pattern": "^[0-9]+/[1-9][0-9]*$", "description": "in lowest terms"}
-SIZE: Json = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,18})$"}
-SAID: Json = {"competition": KEY, "epoch": EPOCH, "settlement": DIGEST}
-
-_SIDE: Json = {"enum": ["challenger", "king", None]}
-_PAIR: Json = {"task": KEY, "trial": {"type": "integer", "minimum": 1, "maximum": 10_000}}
-_STEP: Json = {"challenger": FLAG, "king": FLAG, "sum": {"type": "integer"}, "challenger_wealth": AMOUNT, "king_wealth": AMOUNT}
-DUEL: Json = {
-    "pairs": COUNT,
-    "path": listed(closed(_PAIR | _STEP)),
-    "winner": _SIDE,
-    "by": {"enum": ["certainty", "wealth", None]},
-    "waits_for": or_null(closed(_PAIR)),
-}
-
-TASK_HEALTH: Json = closed(
-    {
-        "task": KEY,
-        **dict.fromkeys(("participants", "passed", "failed", "errors", "repeated", "pairs", "differing"), COUNT),
-        **dict.fromkeys(("passers", "failers"), COUNT),
-        **dict.fromkeys(("rest_passers", "rest_failers"), or_null(RATIO)),
-        "words": listed({"enum": ["dead", "flaky", "never-separating", "negative"]}),
-    }
-)
-
-
-_LEAST: Json = closed({"flips": or_null(COUNT), "missing": or_null(COUNT), "stake": or_null(AMOUNT)})
-
-
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
     asked = [(found.model, "validation") for found in KINDS.values() if found.model is not None]
@@ -469,7 +446,7 @@ OUTPUTS: Mapping[str, Json] = {
     "settle": {"$ref": "settlement.schema.json"},
     "emission": {"$ref": "emission.schema.json"},
     "duel": closed(DUEL),
-    "margin": closed({"verdicts": closed(dict.fromkeys(("winner", "order", "tier"), _LEAST), optional=("tier",))}),
+    "margin": closed({"verdicts": closed(dict.fromkeys(("winner", "order", "tier"), LEAST), optional=("tier",))}),
     "audit": closed(AUDIT),
     "task-health": closed({"tasks": listed(TASK_HEALTH)}),
     "merkle-tree": _TREE,

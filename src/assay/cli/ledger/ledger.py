@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,11 @@ from assay.cli.ledger.upkeep import Folder, adopt, backup, copy, restore
 from assay.cli.ledger.witnesses import fork, witness
 from assay.cli.output import AsJson, emit
 from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from assay.ledger.audit import Audited
 
 __all__ = ["app"]
 
@@ -102,7 +108,7 @@ def check(
       assay ledger check my-competition --archived
     """
     from assay.cli.output import Working
-    from assay.cli.show import sentence, show
+    from assay.cli.show import show
     from assay.ledger import config, settling
     from assay.ledger.audit import audit, audit_receipts, audit_standing
 
@@ -111,7 +117,6 @@ def check(
         return
     from assay.ledger.access import open_ledger
     from assay.publish.journal import journal_of
-    from assay.settle.story.telling import plural
 
     with Working(f"checking {folder}"), open_ledger(folder) as ledger:
         audited, receipts = audit(ledger.store, ledger.key, deep=archived), audit_receipts(ledger)
@@ -131,20 +136,30 @@ def check(
         if any(batch.new for batch in aside):
             raise typer.Exit(1)
         return
-    dropped = plural(audited.archived, "record")
-    acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
-    records, batches = plural(audited.records, "record"), plural(audited.batches, "batch", "batches")
-    show(
-        sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one."),
-        *([sentence(f"{dropped} in archives: checked by digest; --archived reads them.")] if audited.archived else []),
-        *([sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")] if entries else []),
-        *([sentence(f"{acknowledged} acknowledged is there.")] if answered else []),
-        *([sentence(f"What is stored about closed epochs follows from the evidence ({plural(rows, 'row')}).")] if rows else []),
-        sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(len(aside))}"),
-    )
+    show(*_told(audited, receipts, rows, answered, entries, len(aside)))
     warn([*map(str, aside), *([] if away is None else [str(away)])])
     if any(batch.new for batch in aside):
         raise typer.Exit(1)
+
+
+def _told(audited: Audited, receipts: int, rows: int | None, answered: int, entries: int, aside: int) -> Iterator[Text]:
+    """Yield the sentences of a check. rows: of what is stored about closed epochs. entries: of the journals of targets."""
+    from assay.cli.show import sentence
+    from assay.settle.story.telling import plural
+
+    dropped = plural(audited.archived, "record")
+    acknowledged = "The batch that was" if answered == 1 else f"Each of the {answered} batches that were"
+    records, batches = plural(audited.records, "record"), plural(audited.batches, "batch", "batches")
+    yield sentence(f"{records} in {batches}, {audited.conflicts} in conflict with an earlier one.")
+    if audited.archived:
+        yield sentence(f"{dropped} in archives: checked by digest; --archived reads them.")
+    if entries:
+        yield sentence(f"{entries} {'entry' if entries == 1 else 'entries'} on what was sent to chains.")
+    if answered:
+        yield sentence(f"{acknowledged} acknowledged is there.")
+    if rows:
+        yield sentence(f"What is stored about closed epochs follows from the evidence ({plural(rows, 'row')}).")
+    yield sentence(f"{receipts} {'receipt' if receipts == 1 else 'receipts'} in the log. {_rest(aside)}")
 
 
 def _rest(aside: int) -> str:
