@@ -186,6 +186,7 @@ class TestBeacon:
         assert beacon.time_of_round(beacon.round_after(audit_kit.ROUND_TIME)) == audit_kit.ROUND_TIME
         assert beacon.path_of(1000).endswith("/public/1000")
 
+    @pytest.mark.full
     @pytest.mark.no_cover
     def test_the_library_leaves_the_limit_of_recursion_as_it_was(self) -> None:
         """With the one that it sets, JSON of many brackets would crash the process. In a process that has not loaded it yet."""

@@ -79,6 +79,7 @@ def test_a_backup_is_put_back_read_and_adopted(place: Path, room: Callable[[Path
         tx._connection.exec_driver_sql("DELETE FROM records")
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)

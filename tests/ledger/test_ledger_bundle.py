@@ -100,6 +100,7 @@ def test_the_folders_of_an_archive_are_the_bundle_in_parts(as_parquet: bool, tmp
     assert parts == {name: data for name, data in whole.items() if not name.startswith(bundle.LOG)}
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp_path: Path) -> None:
     """Evidence of epoch 4 came before what contradicts it in epoch 3, which is imported first."""

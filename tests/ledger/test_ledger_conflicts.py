@@ -175,8 +175,8 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-@pytest.mark.no_cover
 @pytest.mark.sampled(2)
+@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:
     found = [one for epoch in (1, 2, 3) for one in ledger_kit.records(epoch=epoch, trial=epoch)]

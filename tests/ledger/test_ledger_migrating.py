@@ -6,7 +6,7 @@ the newest version. Nothing is lost and nothing is there twice, on both database
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier, Event, Semaphore
 
@@ -18,6 +18,7 @@ import store_kit as kit
 from assay.ledger import intake, store
 from assay.ledger.audit import audit
 from assay.ledger.store import schema
+from assay.ledger.store.tables import BODY
 from ledger_kit import VALIDATORS, processes
 from test_ledger_versions import LAST, stored
 
@@ -124,9 +125,16 @@ def test_a_migration_that_is_killed_changes_nothing(database: str, later: pytest
         assert audit(ledger).records == 2
 
 
+def old() -> Sequence[Callable[[Connection], None]]:
+    """This process is a program of the old version, which knows no parts of PostgreSQL. Returns what it must know to be new."""
+    newest, schema.MIGRATIONS = schema.MIGRATIONS, schema.MIGRATIONS[: OLD - 1]
+    BODY["postgresql"] = BODY["sqlite"]
+    return newest
+
+
 def send(database: str, writer: int, begins: Barrier, sent: Semaphore, answers: "Queue[str]") -> None:
     """A validator's program: an old one until it is refused, then the newest one."""
-    newest, schema.MIGRATIONS = schema.MIGRATIONS, schema.MIGRATIONS[: OLD - 1]
+    body, newest = BODY["postgresql"], old()
     validator, run, end = list(VALIDATORS)[writer % len(VALIDATORS)], 0, None
     ledger = store.open(database)
     begins.wait(WAIT)
@@ -139,7 +147,7 @@ def send(database: str, writer: int, begins: Barrier, sent: Semaphore, answers: 
         except store.OtherVersion:
             assert end is None
             ledger.close()
-            schema.MIGRATIONS, end = newest, run + LATER
+            schema.MIGRATIONS, BODY["postgresql"], end = newest, body, run + LATER
             ledger = store.open(database)
             continue
         assert accepted.new == SIZE
@@ -151,7 +159,7 @@ def send(database: str, writer: int, begins: Barrier, sent: Semaphore, answers: 
 
 def read(database: str, begins: Barrier, ends: Event, snapshots: "Queue[int]") -> None:
     """An old program that reads all the time; each snapshot is whole."""
-    schema.MIGRATIONS = schema.MIGRATIONS[: OLD - 1]
+    old()
     count = 0
     with store.open(database) as ledger:
         begins.wait(WAIT)
@@ -176,7 +184,7 @@ def test_nothing_is_lost_or_doubled_while_others_write_and_read(database: str, p
             process.start()
         begins.wait(WAIT)
         for _ in range(2 * WRITERS):
-            sent.acquire()
+            assert sent.acquire(timeout=WAIT)
         assert store.migrate(database) == (OLD, LAST)
         acknowledged = []
         while any(process.is_alive() for process in writers) or not answers.empty():

@@ -95,6 +95,7 @@ def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:
     assert verify(tmp_path / "epoch-4", key=str(KEY)).recomputed
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 @pytest.mark.parametrize("age", ["", "max_age_epochs = 0\n"])
 def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(age: str, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert "0 records signed" in output(*words[:5], "--sign", "val-1", "--participant", "ann")
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_what_is_judged_and_not_signed_is_not_said_to_count(folder: Path) -> None:
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")

@@ -313,6 +313,7 @@ def test_those_who_left_do_not_count_and_stand_in_nobodys_way(
     assert replayed(place) == [before.settlement.digest, made.settlement.digest]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("many", [False, True])
 def test_evidence_of_another_task_set_does_not_count(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_records_of_a_kind_that_the_scheme_does_not_score_any_more(tmp_path: Pat
     assert len(replayed(place)) == 2
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.no_cover
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_many_records_by_way_of_parquet_settle_to_the_same_bits(

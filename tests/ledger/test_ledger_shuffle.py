@@ -108,6 +108,7 @@ def test_an_epoch_may_come_before_the_one_before_it(database: str, tmp_path: Pat
     assert settled(tmp_path / "backwards", database, sorted(batches, key=lambda one: -one.statement.epoch)) == straight
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_of_records_that_contradict_one_another_the_order_is_all(tmp_path: Path) -> None:
     """So that the tests above would see a difference if there were one."""

@@ -211,6 +211,7 @@ class TestRows:
             with pytest.raises(Damaged, match="what is stored about 's:s2' does not follow from the evidence of epochs up to 4"):
                 audit_standing(ledger)
 
+    @pytest.mark.full
     @pytest.mark.no_cover
     def test_rows_of_another_receipt_are_passed_over(self, two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ledger_kit.add(two, ledger_kit.records(epoch=5))

@@ -153,6 +153,7 @@ def test_only_a_checkpoint_of_this_log_is_shown(two: Path) -> None:
     assert shown(two) == 1
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_a_log_made_again_shows_what_was_cosigned(two: Path) -> None:
     shutil.rmtree(two / "log")
@@ -221,6 +222,7 @@ def test_the_bundle_has_the_cosigned_checkpoint(two: Path, tmp_path: Path) -> No
         verify(tmp_path / "before", key=str(KEY), policy=policy, checkpoint=tmp_path / "empty.checkpoint")
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_an_import_keeps_the_cosignatures(two: Path, tmp_path: Path) -> None:
     witness(two)
@@ -233,7 +235,7 @@ def test_an_import_keeps_the_cosignatures(two: Path, tmp_path: Path) -> None:
     assert b"example.net/w1" in (copy / "log/checkpoint").read_bytes()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.full
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("seconds", "says"),

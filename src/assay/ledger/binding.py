@@ -130,7 +130,7 @@ class _Results:
         if self.digests:
             columns = {name: np.concatenate(parts) for name, parts in self.columns.items()}
             order = np.argsort(columns["seq"], kind="stable")
-            first = order[np.sort(np.unique(self._slots(columns)[order], return_index=True)[1])]
+            first = order[np.sort(np.unique(self._slots(columns)[order], return_index=True)[1], kind="stable")]
             first = first[np.argsort(columns["about"][first], kind="stable")]
             whose, begins = np.unique(columns["about"][first], return_index=True)
             for participant, rows in zip(whose.tolist(), np.split(first, begins[1:]), strict=True):
