@@ -76,6 +76,14 @@ def test_lies_that_decide_end_in_a_recount_that_refuses(epoch: AuditedEpoch, dra
     assert checked(epoch, predicate) == predicate
 
 
+def test_a_trial_that_differed_once_is_not_decided(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
+    seen = audit_kit.carried_out(epoch, drand.value)
+    rest = next(trial for trial in epoch.plan.trials if trial.record not in seen)
+    once = seen | {rest.record: ["fail" if rest.passed else "pass"]}
+    with pytest.raises(BadInput, match=r"a trial that differs is judged \d+ times, so the audit is not over"):
+        auditing.predicate_of(epoch, drand, once)
+
+
 def test_a_recount_can_confirm(tmp_path: Path) -> None:
     place = audit_kit.witnessed(tmp_path / "small", passes={"m1": 9, "m2": 8})
     close = audited_epoch(place, policy=place.parent / "witnesses.policy")

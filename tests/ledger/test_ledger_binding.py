@@ -1,11 +1,13 @@
 """Records in columns are bound to results as single records are: `bind_parquet` against `bind_results`, to the bit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -52,18 +54,37 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[int, bytes]], dict[str, Any], dic
     return rows, {"scheme": scheme, "validators": [{"key": "v1"}, {"key": "v2"}]}, {"epoch": 3, "agreed": agreed}
 
 
-def files(folder: Path, rows: list[tuple[int, bytes]]) -> Iterator[Path]:
+def files(folder: Path, rows: list[tuple[int, bytes]], absent: Sequence[str] = ()) -> Iterator[Path]:
     """The records in two files, each in order of acceptance."""
     for at in range(2):
         path = folder / f"epoch-{at}.parquet"
         path.unlink(missing_ok=True)
         evidence.write_parquet(path, sorted(rows[at::2]))
+        if absent:
+            pq.write_table(pq.read_table(path).drop_columns([*absent]), path)
         yield path
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases(), gone=st.sets(st.integers(1, 20)), most=st.sampled_from([binding.MOST, 3]), known=st.integers(0, 2))
 def test_columns_bind_what_records_bind(tmp_path: Path, case: Any, gone: set[int], most: int, known: int) -> None:
+    compare(tmp_path, case, gone, most, known)
+
+
+@pytest.mark.parametrize("submission", ["", "s1"])
+def test_a_field_that_no_record_has_and_many_slots(submission: str, tmp_path: Path) -> None:
+    common = {"kind": "tests", "observed_at": "2026-11-02T09:00:00Z", "epoch": 3, "outcome": "pass", "submission": submission}
+    rows = [
+        (seq, canonical(record(common | {"validator": validator, "participant": name, "task": task}).document()))
+        for seq, (validator, name, task) in enumerate(product(("v1", "v2"), ("m1", "m2"), ("t1", "t2")), start=1)
+    ]
+    inputs = {"scheme": {"score": {"kind": "tests"}, "consensus": {}}, "validators": [{"key": "v1"}, {"key": "v2"}]}
+    agreed = [{"participant": name, "submission": submission, "duplicate_of": None} for name in ("m1", "m2")]
+    compare(tmp_path, (rows, inputs, {"epoch": 3, "agreed": agreed}), set(), 3, 2, absent=["trial"])
+
+
+def compare(tmp_path: Path, case: Any, gone: set[int], most: int, known: int, absent: Sequence[str] = ()) -> None:
+    """Bind in columns, and record by record. absent: columns that the files do not have, since each cell has the default."""
     rows, inputs, settlement = case
     stored = [StoredRecord(seq, sha256(body).digest(), body) for seq, body in sorted(rows)]
     expected = eligible.bind_results(stored, inputs, settlement, gone)
@@ -74,4 +95,4 @@ def test_columns_bind_what_records_bind(tmp_path: Path, case: Any, gone: set[int
         patch.setattr(evidence, "PARQUET_AT_ONCE", 3)
         patch.setattr(binding, "MOST", most)
         without = np.array(sorted(gone), np.int64)
-        assert binding.bind_parquet([*files(tmp_path, rows)], inputs, settlement, without, held) == expected
+        assert binding.bind_parquet([*files(tmp_path, rows, absent)], inputs, settlement, without, held) == expected

@@ -121,7 +121,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [made.settlement.digest for made in epochs(place)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", FORGED)
 def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
     case: str, clean: list[str], database: str, tmp_path: Path

@@ -98,3 +98,12 @@ def test_there_are_not_more_parts_than_a_query_may_look_at(place: Path, monkeypa
         ledger_kit.add(place, records(epoch=12))  # without a part, in the row
         with ledger.store.reading() as view:
             assert len(list(view.records(12, 12))) == 12
+
+
+def test_parts_that_cannot_be_made_hold_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> list[int]:
+        raise store.StoreError("the disk is full")
+
+    monkeypatch.setattr(parts, "make", refused)
+    with ledger_kit.opened(ledger_kit.made(tmp_path / "small")) as ledger:
+        assert ledger.store.make_parts(3) == []

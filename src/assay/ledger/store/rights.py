@@ -222,11 +222,11 @@ def renew(connection: Connection) -> None:
     )
     for name in connection.exec_driver_sql(readers).scalars().all():
         connection.exec_driver_sql(f"GRANT SELECT ON {BODIES}, {archived.name} TO {name}")
-    for number, tables in _validators(connection).items():
-        if validator := tables.get(records.name):
-            name = connection.exec_driver_sql("SELECT quote_ident(rolname) FROM pg_roles WHERE oid = %s", (number,)).scalar_one()
-            connection.exec_driver_sql(f"DROP POLICY assay_only_{number} ON {records.name}")
-            _make_policy(connection, records.name, number, name, validator)
+    bound = {number: tables[records.name] for number, tables in _validators(connection).items() if tables.get(records.name)}
+    for number, validator in bound.items():
+        name = connection.exec_driver_sql("SELECT quote_ident(rolname) FROM pg_roles WHERE oid = %s", (number,)).scalar_one()
+        connection.exec_driver_sql(f"DROP POLICY assay_only_{number} ON {records.name}")
+        _make_policy(connection, records.name, number, name, validator)
 
 
 def end_sessions(connection: Connection, user: str) -> tuple[int, int]:
