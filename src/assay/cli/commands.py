@@ -15,7 +15,7 @@ COMMANDS = {
     "init": ("init:init", "Make a competition from a preset."),
     "bounty": ("bounty:app", "Bounties: write, check, fund and pay them."),
     "run": ("judging.run:run", "Judge the submissions that have no evidence yet, then show the leaderboard."),
-    "duel": ("judging.duel:duel", "Judge a challenger against a king, until it is certain who is better."),
+    "duel": ("judging.duel:duel", "Judge challengers against a king, until it is certain who is better."),
     "settle": ("settle:settle", "Settle an epoch: evidence into scores, weights or payouts."),
     "publish": ("publishing:publish", "Publish a settled epoch: scores to the oracle of a chain, weights to a subnet."),
     "attempts": ("publishing:attempts", "Show what was sent to chains, with the outcomes."),

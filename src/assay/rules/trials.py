@@ -68,7 +68,7 @@ class TrialBoard:
 def trial_board(settlement: Settlement) -> TrialBoard:
     """The columns of a settlement. Raises BadInput unless it is of kind tests, each validator by itself."""
     inputs, scored, axes = settlement.inputs, settlement.scored, settlement.frame
-    if inputs.scheme.score.kind != "tests":
+    if inputs.scheme.kind.trials(inputs.scheme.score) is None:
         raise BadInput(
             f"evidence of kind {inputs.scheme.score.kind!r} has no trials",
             field="score.kind",

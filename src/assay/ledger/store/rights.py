@@ -222,7 +222,7 @@ def renew(connection: Connection) -> None:
     )
     for name in connection.exec_driver_sql(readers).scalars().all():
         connection.exec_driver_sql(f"GRANT SELECT ON {BODIES}, {archived.name} TO {name}")
-    bound = {number: tables[records.name] for number, tables in _validators(connection).items() if tables.get(records.name)}
+    bound = {number: name for number, tables in _validators(connection).items() if (name := tables.get(records.name))}
     for number, validator in bound.items():
         name = connection.exec_driver_sql("SELECT quote_ident(rolname) FROM pg_roles WHERE oid = %s", (number,)).scalar_one()
         connection.exec_driver_sql(f"DROP POLICY assay_only_{number} ON {records.name}")
