@@ -60,7 +60,10 @@ COMMANDS = {
     "compare": ("compare:compare", "Compare a competition's rules with others: simulation, attack and back-test side by side."),
     "yuma": ("yuma:yuma", "Preview a Yuma epoch before weights are set: consensus, vtrust, incentive and dividends."),
     "backtest": ("backtest:backtest", "Settle the past again under other rules, and show who gains and who loses."),
-    "margin": ("margin:margin", "Show how little would have to be different for another winner, payout tier or order."),
+    "margin": (
+        "margin:margin",
+        "Show how little would have to be different for another verdict: winner, payout tier, order of the ranking.",
+    ),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
     "copies": ("judging.copies:copies", "Show near-copies among submissions, with the passages that match."),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
