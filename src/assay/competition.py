@@ -68,7 +68,7 @@ class Competition:
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
 
     def margins(self, epoch: int | None = None) -> Margins:
-        """How little would have to be different for another winner, payout tier or order; the epoch as for `settle`.
+        """The smallest changes that give another winner, payout tier or order; the epoch as for `settle`.
 
         Raises BadInput unless the evidence is of kind tests, with `passed_by = "each"`; otherwise as `settle` does.
         """

@@ -194,7 +194,7 @@ def _served(model: ModelChoice) -> str:
 
 
 def _panel(bounty: Bounty) -> Iterator[str]:
-    """How the answers become a judgement."""
+    """The rule by which the answers become a judgement."""
     panel = bounty.rules.panel
     if panel is None:
         yield "If the answers of both stay malformed, the solution is unjudged, never zero."

@@ -217,7 +217,7 @@ def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
 
 
 def _flips(settlement: Settlement, evidence: Iterable[object], key: str) -> PanelFlips | None:
-    """How far the answers of those panels about a participant differ whose judgement does not count; the story has the others."""
+    """The flip rates of a participant's panels whose judgement does not count; the story has the others."""
     from assay.records import Rubric
     from assay.settle.story.judgements import flips_of
 

@@ -174,7 +174,7 @@ def opened_parquet(paths: Sequence[Path]) -> Iterator[ParquetFiles]:
 
 
 def unaided(paths: Sequence[Path], ask: Callable[[ParquetFiles], T | None]) -> T | None:
-    """What a question to files with columns of any kind gives; None without DuckDB, if they have not the same columns, or if
+    """The answer of a query to files with columns of any kind; None without DuckDB, if they have not the same columns, or if
     DuckDB refuses.
 
     DuckDB believes nothing that a file says of its values beside them, such as the largest of a column: what follows from a file

@@ -451,7 +451,7 @@ def _answers(array: Any, inner: str) -> tuple[Ints, Bools]:
 
 
 def count(paths: Sequence[Path], scheme: Scheme) -> int:
-    """How many rows there are; raises BadInput for a file that cannot be read."""
+    """The number of rows; raises BadInput for a file that cannot be read."""
     return RowFiles(paths, scheme).count()
 
 

@@ -107,7 +107,7 @@ class _Sums:
         size = axes.shape[0] * axes.shape[1]
         self.counts, self.sums = np.zeros(size, np.int64), np.zeros(size, np.float64)
         self.keys = np.zeros(0, np.bool_)
-        """Which (epoch, cell, task) occurred."""
+        """The combinations (epoch, cell, task) that occurred."""
         self.epochs: dict[int, int] = {}
         self.lowest = {name: np.full(len(self.codes[name]), LARGEST + 1) for name in ("submission", "participant")}
         self.records = 0
@@ -214,7 +214,7 @@ def _query(files: ParquetFiles, rules: WorkflowScore) -> str:
 
 
 class _Conditions:
-    """What is true of a plain row, as SQL."""
+    """The conditions that a plain row meets, as SQL."""
 
     def __init__(self, files: ParquetFiles) -> None:
         self.types = files.types
@@ -315,9 +315,9 @@ def _exactly(rules: WorkflowScore, number: Callable[[str], str]) -> str:
 
 
 def _told(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
-    """What the files say of their values: columns that may have empty cells, and whether all times are usual ones.
+    """The files' own statements about their values: columns that may have empty cells, and whether all times are usual ones.
 
-    Of the first nothing depends but how fast it is. No number follows from a time.
+    Only speed depends on the first. No number follows from a time.
     """
     import pyarrow.parquet as pq
 

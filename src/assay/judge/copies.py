@@ -77,7 +77,7 @@ def _at(person: Participant) -> str | None:
 
 @dataclass(frozen=True)
 class SourceSurvey:
-    """What came of comparing all submissions."""
+    """The result of comparing all submissions."""
 
     found: tuple[NearCopy, ...]
     compared: int
@@ -179,7 +179,7 @@ def held(folder: Path, scheme: Scheme, participants: Sequence[Participant]) -> d
 
 
 def released(folder: Path) -> list[Json]:
-    """Who released what: participant, submission, by, reason and at of each. Raises BadInput for a file that was changed."""
+    """The releases of held submissions, each with its reason. Raises BadInput for a file that was changed."""
     place = folder / RELEASES
     if not place.exists():
         return []

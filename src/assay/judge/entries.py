@@ -110,13 +110,13 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 
 
 def judgeable(entries: Entries) -> list[Participant]:
-    """Those whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
+    """Participants whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
     kept = _held(entries)
     return [one for one in counting(entries.participants) if one.submission not in kept]
 
 
 def held_remarks(entries: Entries) -> list[str]:
-    """Whose submission is held, why, and who can release it."""
+    """A sentence for each held submission: why it is held, and who can release it."""
     kept = _held(entries)
     return [f"{one.key} is held: it {kept[one.submission]}" for one in counting(entries.participants) if one.submission in kept]
 

@@ -46,7 +46,7 @@ def needed(view: CountedView) -> list[list[int]]:
 
 
 def _stored(view: CountedView) -> dict[str, bytes] | None:
-    """What is stored about closed epochs, if it is of the last receipt; raises Damaged."""
+    """The rows that are stored about closed epochs, if they are of the last receipt; raises Damaged."""
     there = standing.stored(view)
     return None if there is None else there[1]
 
@@ -61,7 +61,7 @@ def _too_old(view: CountedView, epoch: int) -> bool:
 
 
 def uncovered(seqs: Sequence[int], covered: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Those of some seqs that an archive does not have, as ranges: records that do not count. covered: ranges that it has."""
+    """The seqs that an archive does not have, as ranges: records that do not count. covered: ranges that it has."""
     there = {seq for first, last in covered for seq in range(first, last + 1)}
     return ranges_of(seq for seq in seqs if seq not in there)
 

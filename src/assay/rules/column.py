@@ -77,7 +77,7 @@ class ScoreColumn:
     """n: tasks × trials."""
     rules: Consensus
     judged_scores: int = 0
-    """How many scores the kernel was given so far."""
+    """The number of scores that the kernel has judged so far."""
     _known: dict[int, tuple[int, Attained]] = field(default_factory=dict)
     _climbs: dict[int, _Climb] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class ScoreColumn:
         return reached, low, high
 
     def exact(self, way: int) -> tuple[int, Attained]:
-        """How far `ball` came, and what it attained."""
+        """The radius that `ball` reached, and the scores that it attained."""
         return self._known.get(way) or (0, Attained(way, self.agreed, self.passed))
 
     def _rooms(self, radius: int) -> list[tuple[int, int]]:
@@ -130,7 +130,7 @@ class ScoreColumn:
         return [(0, 0) if has < 0 else (min(has, radius), min(self.trials - has, radius)) for has in self.passed.tolist()]
 
     def sizes(self, radius: int) -> list[int]:
-        """How many states are exactly r flips away, for r = 0 … radius."""
+        """The number of states exactly r flips away, for r = 0 … radius."""
         counts = [1] + [0] * radius
         for down, up in self._rooms(radius):
             counts = [
@@ -170,7 +170,7 @@ class ScoreColumn:
         return np.concatenate(parts)
 
     def climbed(self, way: int, flips: int, most: int) -> Attained:
-        """What a search finds with at most so many flips; it goes on while it has judged fewer than `most` scores."""
+        """The scores that a search finds with at most so many flips; it goes on while it has judged fewer than `most` scores."""
         if way not in self._climbs:
             self._climbs[way] = _Climb(self, way)
         return self._climbs[way].upto(flips, most)

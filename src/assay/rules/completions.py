@@ -52,12 +52,12 @@ class Reach:
     bare: bool
 
     def at(self, cost: int) -> ReachStep:
-        """What at most so much reaches."""
+        """The last step that costs at most this."""
         return [step for step in self.steps if step.cost <= cost][-1]
 
 
 def completed(column: ScoreColumn, cells: Sequence[OpenCell], most: int) -> Reach:
-    """What the missing trials can make of the agreed score; cost in trials. At most `most` scores are judged."""
+    """The agreed scores that the missing trials can give; cost in trials. At most `most` scores are judged."""
     choices = [np.array([ABSENT, *range(cell.passed, cell.passed + cell.missing + 1)]) for cell in cells]
     whole = prod(len(choice) for choice in choices) * len(column.passed) <= most
     states = _product(column.passed, [cell.place for cell in cells], choices) if whole else _some(column.passed, cells)
@@ -76,7 +76,7 @@ def completed(column: ScoreColumn, cells: Sequence[OpenCell], most: int) -> Reac
 
 
 def lied(column: ScoreColumn, places: Sequence[int], most: int) -> Reach:
-    """What lies of the validators at these places can make of the agreed score, whatever they cost: one step."""
+    """The agreed scores that lies of the validators at these places can give, whatever they cost: one step."""
     numbers = np.arange(column.trials + 1)
     whole = len(numbers) ** len(places) * len(column.passed) <= most
     if whole:

@@ -1,4 +1,4 @@
-"""How few flips could bring one participant's agreed score to a mark? A lower bound, without looking at every state. SPEC 3.
+"""A lower bound for the flips that bring one participant's agreed score to a mark, without looking at every state. SPEC 3.
 
 The agreed score is a mean (or median) by stake over the validators inside two fences. So the bound branches on what decides the
 fences, the median and the MAD (or mean and σ), in boxes small enough that every fence is known to a nano:
@@ -222,7 +222,7 @@ class FlipBound:
         return np.where(need <= 0, 0.0, cost)
 
     def _meanlike(self, boxes: Boxes, mark: int, uneven: float) -> tuple[Floats, tuple[Floats, ...]]:
-        """What each validator adds to the mean less the mark, [B, V]; and the ends of its best lines: flips, and what it adds."""
+        """Each validator's part of the mean less the mark, [B, V]; and the ends of its best lines: flips, and what it adds."""
         at, by, step = self._at[None], self._by[None], self._step
         target = mark - MARK - uneven
         low_from, low_to, high_from, high_to = (edge[:, None] for edge in boxes[1:])

@@ -1,4 +1,4 @@
-"""How few flipped trials turn a pair of participants around, or bring one to a mark? With the flips, and a proof. SPEC 2.1, 3.
+"""The fewest flipped trials that turn a pair around, or bring a participant to a mark: the flips, and a proof. SPEC 2.1, 3.
 
 A participant's agreed score depends on its own column alone. So a pair turns around with the flips of one that falls and of one
 that rises, and each side is asked by itself: how far does it come with k flips?
@@ -27,7 +27,7 @@ WIDE = 400
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many scores the kernel may judge: for every state of a column, to search one, for flips in all, for lies in all."""
+    """Bounds of the scores to judge: for every state of a column, to search one, for flips in all, for lies in all."""
 
     ball: int = 3_000_000
     climb: int = 3_000_000
@@ -92,7 +92,7 @@ class FlipSide:
         return self.column.ball(flips, min(self.effort.ball, self.left()))[0]
 
     def attained(self, climb: int) -> Attained:
-        """What is known to be attained, after a search that goes to so many flips."""
+        """The scores that are known to be attained, after a search that goes to so many flips."""
         climbed = self.column.climbed(self.way, climb, min(self.effort.climb, self.left()))
         reached, exact = self.column.exact(self.way)
         for flip in range(self._offered + 1, reached + 1):
@@ -116,7 +116,7 @@ class FlipSearch:
         return self._sides[name, way]
 
     def left(self) -> int:
-        """How many scores may still be judged, in all."""
+        """The number of scores that may still be judged, in all."""
         return max(0, self.effort.whole - sum(column.judged_scores for column in self.columns.values()))
 
     def flips(self, name: int) -> int:

@@ -1,4 +1,4 @@
-"""How little stake must lie to change a verdict? SPEC 3, 9.
+"""The least stake that must lie to change a verdict. SPEC 3, 9.
 
 A coalition is a set of validators; each may say any number of passed trials of every participant that it counts for, and no
 member withholds anything. Coalitions are looked at by ascending stake, and all that each can say is judged by the kernel, so the

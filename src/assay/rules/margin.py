@@ -48,7 +48,7 @@ WAYS: tuple[Way, ...] = ("flips", "missing", "stake")
 
 @dataclass(frozen=True, slots=True)
 class TrialChange:
-    """What one validator would have said of one participant: trials passed, before and after. None: it did not count."""
+    """One validator's changed report about one participant: trials passed, before and after. None: it did not count."""
 
     participant: str
     validator: str
@@ -127,7 +127,7 @@ class Margins:
 
     @property
     def sentences(self) -> list[str]:
-        """What each verdict needs to hold, for people."""
+        """A sentence for each verdict: how little would change it."""
         by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
         return [
             f"{_subject(self.settlement, name)} holds {_unless(self.settlement, rows)}."

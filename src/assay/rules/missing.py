@@ -1,4 +1,4 @@
-"""How few missing trials, decided somehow, change a verdict? SPEC 2.1, 3.
+"""The fewest missing trials that change a verdict, however they are decided. SPEC 2.1, 3.
 
 A validator that misses trials of a participant counts once all of them are decided. So the cost of a change is the trials that
 its validators miss, and the least is found by looking at every outcome of every such validator: exact where there are few enough,

@@ -80,7 +80,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class CopyPair:
-    """What two submissions have in common, beyond the baseline."""
+    """The common part of two submissions, beyond the baseline."""
 
     prints: int
     """Fingerprints of the first, of the other, and of both: different hashes are counted."""
@@ -103,7 +103,7 @@ class Alike:
     ways: int
     """In how many ways outcomes could be chosen: chance makes them equal at most once in so many."""
     pairs: int
-    """How many pairs of submissions were compared."""
+    """The number of pairs of submissions that were compared."""
 
     @property
     def notable(self) -> bool:
@@ -168,7 +168,7 @@ def is_near(common: int, prints: int, other: int) -> bool:
 
 
 def compare(mine: Sequence[Print], theirs: Sequence[Print]) -> CopyPair:
-    """What two submissions have in common, with the passages: the longest first."""
+    """The common part of two submissions, with the passages: the longest first."""
     first: dict[bytes, Print] = {}
     for found in theirs:
         first.setdefault(found.hash, found)

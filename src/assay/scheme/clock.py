@@ -1,4 +1,4 @@
-"""When an epoch ends: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`). It is pure.
+"""The end of an epoch: by the time of day, or by the blocks of a chain. SPEC 6 (Epochs), 7 (`[epoch]`). It is pure.
 
 By the time, epoch N ends at start + N · every, so everybody who reads the scheme knows when. By a chain, an epoch ends `tempo`
 blocks after the one before, whatever the chain's own epochs do: chains have changed that rule several times, and may put an epoch
@@ -27,7 +27,7 @@ _CALENDAR = int(datetime.max.replace(tzinfo=UTC).timestamp()) - 1
 
 @dataclass(frozen=True)
 class EpochEnd:
-    """When an epoch ends, and until when it then waits: seconds since 1970, or block numbers."""
+    """The end of an epoch, and the end of the grace after it: seconds since 1970, or block numbers."""
 
     epoch: int
     at: int
@@ -36,12 +36,12 @@ class EpochEnd:
 
     @property
     def moment(self) -> datetime:
-        """When it ends, of a clock of time; the end of the calendar for an epoch that is too far away."""
+        """The end by a clock of time; the end of the calendar for an epoch that is too far away."""
         return datetime.fromtimestamp(min(self.at, _CALENDAR), UTC)
 
     @property
     def text(self) -> str:
-        """When it ends, as people read it."""
+        """The end as people read it."""
         return instant_text(self.moment) if self.unit == "time" else f"block {self.at}"
 
 

@@ -252,7 +252,7 @@ def _told(contest: Contest, trials: DuelTrials, document: Json, target: Path) ->
 
 
 def _told_of_all(contests: Sequence[Contest], won: Sequence[str], undecided: int) -> Iterator[RenderableType]:
-    """What came of all duels together."""
+    """The sentences about all duels together."""
     from assay.cli.show import heading, sentence
     from assay.settle.story.telling import named, percent, plural
 

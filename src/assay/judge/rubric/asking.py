@@ -238,7 +238,7 @@ async def _open_service(models: Models, limits: JudgeLimits, gate: Gate | None =
 
 
 PASSES = 2
-"""How often an answer of a panel is begun before the whole panel is missing."""
+"""Attempts at an answer of a panel before the whole panel is missing."""
 
 
 async def _panel_judged(

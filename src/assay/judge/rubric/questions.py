@@ -178,7 +178,7 @@ class RubricQuestion:
 
 @dataclass(frozen=True)
 class PanelSeat:
-    """Which answer of a panel is asked for, from 1, and of how many."""
+    """The number of an answer in its panel, from 1, and the panel's size."""
 
     answer: int
     of: int

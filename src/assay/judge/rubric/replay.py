@@ -232,7 +232,7 @@ class JudgementRound:
     blind: bytes = field(default=b"", repr=False)
     """Of a replay: what proves its quotes against their digests."""
     flips: PanelFlips | None = None
-    """How far the answers of the panel differ; None without a panel."""
+    """The flips of the panel's answers; None without a panel."""
 
 
 def find_judgement(

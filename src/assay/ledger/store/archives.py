@@ -66,7 +66,7 @@ class ArchivedFile:
 
 @dataclass(frozen=True)
 class ArchivedEpoch:
-    """Where the records of a receipt are: those of the epochs `first` … `epoch`."""
+    """The place of a receipt's records: those of the epochs `first` … `epoch`."""
 
     first: int
     epoch: int
@@ -84,7 +84,7 @@ class ArchivedEpoch:
 
 
 def entries(connection: Connection) -> list[ArchivedEpoch]:
-    """What is archived, by epoch; raises Damaged for a row that the log's key did not sign."""
+    """The archived epochs, by epoch; raises Damaged for a row that the log's key did not sign."""
     rows = [StoredArchived(*row) for row in connection.execute(select(archived).order_by(archived.c.epoch))]
     if not rows:
         return []

@@ -330,7 +330,7 @@ _TURN = (
 
 
 _CURSORS = "assay_cursors"
-"""Where a connection keeps which cursors it opened on the server."""
+"""The key under which a connection keeps the cursors that it opened on the server."""
 
 
 @contextmanager

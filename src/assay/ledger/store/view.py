@@ -58,7 +58,7 @@ class View:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._bodies: Mapping[int, bytes] = {}
-        """Those of the epoch of the last record whose body is in an archive."""
+        """The bodies of one archived epoch, that of the record read last; by seq."""
 
     # Evidence
 

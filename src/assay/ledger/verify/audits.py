@@ -53,6 +53,6 @@ def _audits(folder: Path) -> Mapping[str, SignedAudit]:
 
 
 def _false(predicate: Mapping[str, Any], validator: str) -> tuple[int, int]:
-    """How many claims of a validator were false, of how many that were judged again."""
+    """The number of a validator's false claims, and of its claims that were judged again."""
     own = [row["state"] for row in predicate["judged"] if row["validator"] == validator]
     return own.count("false"), len(own)
