@@ -55,6 +55,7 @@ def test_the_files_are_what_the_code_says(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(PUBLISHED[name])
 
 
+@pytest.mark.full
 def test_every_settlement_and_every_case_fit() -> None:
     case, settlement = against("case"), against("settlement")
     for one in accepted("settle"):
@@ -81,6 +82,7 @@ def test_schemes_records_splits_and_case_files_fit() -> None:
             hold(against("cases"), json.loads(path.read_text(encoding="utf-8")))
 
 
+@pytest.mark.full
 def test_every_case_that_is_not_refused_fits_its_kind() -> None:
     kinds = PUBLISHED["kinds.schema.json"]
     assert [one["properties"]["kind"]["const"] for one in kinds["oneOf"]] == list(CASES)
