@@ -77,7 +77,7 @@ def test_schemes_records_splits_and_case_files_fit() -> None:
 
 
 def test_a_scheme_with_every_section_fits() -> None:
-    sections = {
+    sections: dict[str, Doc] = {
         "judge": {"use": "mine"},
         "submission": {"per_epoch": 3, "reveal": 1, "copies": "hold"},
         "release": {"logs": "after-epoch"},
