@@ -192,7 +192,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "how"), DAMAGE, ids=[f"{name}-{how.__name__}" for name, how in DAMAGE])
 def test_damage_to_the_log_is_named_and_mended_from_the_database(
     name: str, how: Callable[[Path, Path], None], three: Path, tmp_path: Path
@@ -271,7 +271,6 @@ CHANGES = {
 }
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_settled_over_damaged_records(change: str, three: Path, tmp_path: Path) -> None:
     place = ledger_kit.copied(three, tmp_path / "small")

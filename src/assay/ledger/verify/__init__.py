@@ -19,8 +19,9 @@ log. Then all stages run for each competition, with the key that the split names
 
 emission      the split is computed again from these settlements, compared field by field
 
-For a duel that is given beside a bundle, a last stage:
+For signed audits in a bundle's audits/, and a duel that is given beside it, two last stages:
 
+audit         the draw, the martingale and the verdict of each audit are computed again
 duel          the duel is computed again from the bundle's evidence, compared field by field
 
 The first fault is raised as `assay.Refused`: its stage, its participant, what was expected and what was found. The files may come
@@ -129,7 +130,7 @@ def _of_one(
         claims.consistency(checkpoint, used, now, tiles, into)
     witnesses.verify_witnesses(policy, checkpoint, used, checked.proof.checkpoint, into)
     if not recompute.is_participant_proof(given.data):
-        _rest(given, checked, used, now, into, duel)
+        _rest(given, checked, used, now, into, duel, policy)
     elif duel is not None:
         into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
     if scheme is not None:
@@ -142,10 +143,18 @@ def _key(text: str) -> LogKey:
         return LogKey.parse(text.strip())
 
 
-def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None) -> None:
+def _rest(
+    given: Material,
+    checked: check.Receipt,
+    key: LogKey,
+    now: check.Checkpoint,
+    into: Verified,
+    duel: Path | None,
+    policy: Path | None,
+) -> None:
     """The stages after `log`, as far as there are files for them."""
     if given.root is not None:
-        whole(given, checked, key, now, into, duel)
+        whole(given, checked, key, now, into, duel, policy)
         return
     if duel is not None:
         into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
@@ -159,7 +168,13 @@ def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Check
 
 
 def whole(
-    given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None = None
+    given: Material,
+    checked: check.Receipt,
+    key: LogKey,
+    now: check.Checkpoint,
+    into: Verified,
+    duel: Path | None = None,
+    policy: Path | None = None,
 ) -> None:
     """The stages from `chain` on, for a checked receipt and its bundle; raises Refused."""
     recompute.check_kind(given, checked.predicate)
@@ -167,8 +182,7 @@ def whole(
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, records, into)
-    assert given.root is not None
-    audits.verify_failed_audits(given.root / bundle.AUDITS, into.settlement.inputs, checked.predicate["competition"], into)
+    audits.verify_audits(given, checked, key, policy, into)
     if duel is not None:
         bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
         duels.verify_duel(duel, into.settlement.inputs, before.receipts, bodies, into)
