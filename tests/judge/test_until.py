@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 import assay
 from assay.errors import BadInput
+from assay.judge.cell_queue import Attempt, MissingCells, Report
 from assay.judge.judge_run import JudgeRun
 from assay.judge.running import Judged, RunOptions
 from assay.judge.sandbox import InfrastructureError
@@ -61,6 +62,29 @@ class Scripted(JudgeRun[TrialCell, Judged]):
         passes = Random(str(cell.key)).random() < RATES[cell.participant]
         own = {"task": cell.task, "trial": cell.trial, "outcome": "pass" if passes else "fail"}
         return Judged(str(own["outcome"]), evidence=self.evidence(cell, cell.submission, **own))
+
+
+class Prompt:
+    """One worker that is free as soon as its result is heard, as a process is; then the next may begin before that is kept."""
+
+    def __init__(self, run: Scripted) -> None:
+        self.run = run
+        self.going: list[TrialCell] = []
+
+    def start(self, cells: Collection[TrialCell]) -> None: ...
+
+    def idle(self) -> bool:
+        return not self.going
+
+    def begin(self, attempt: Attempt[TrialCell]) -> None:
+        self.going.append(attempt.cell)
+
+    def listen(self, seconds: float) -> Iterator[Report[TrialCell, Judged]]:
+        for cell in [self.going.pop() for _ in self.going[:1]]:
+            yield Report(cell, self.run.judge(cell))
+
+    def close(self, *, now: bool) -> None:
+        assert self.going == [] or now  # nothing was begun that nobody needs
 
 
 def season(place: Path, strategy: str = "winner-takes-all", more: str = "", validators: str = "val-1,5\n") -> Path:
@@ -155,6 +179,22 @@ def test_a_validator_that_does_not_count_judges_nothing(tmp_path: Path) -> None:
     assert judged(folder, "paid", validator="val-2").summary.judged == 0
     judged(folder, "paid")
     assert weights(folder) == {"ann": 65_535}
+
+
+@pytest.mark.parametrize("until", ["paid", "decided"])
+def test_the_evidence_alone_says_which_trial_is_next(tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each trial of a run is the first that a run would begin with that finds all earlier ones."""
+    folder = season(tmp_path)
+    monkeypatch.setattr(Scripted, "workers", lambda run, _cells: Prompt(run))
+    asked = judged(folder, until).asked
+    lines = (folder / "evidence" / "run-val-1.jsonl").read_text().splitlines()
+    for number in range(0, len(asked), 3):
+        (folder / "evidence" / "run-val-1.jsonl").write_text("".join(f"{line}\n" for line in lines[:number]))
+        choice = UntilDecided.of(folder, "val-1", until)
+        done = {cell.key for cell in asked[:number]}
+        people = assay.open(folder).upcoming().inputs.participants
+        left = MissingCells(choice.chosen(EveryTrial(people, TASKS, 1)), done)
+        assert next(iter(left)) == asked[number]
 
 
 def test_a_killed_run_judges_the_same_trials(tmp_path: Path) -> None:

@@ -10,16 +10,19 @@ from math import prod
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.conformance.kinds.margins import board_of
 from assay.errors import BadInput
 from assay.records import History, Tests
+from assay.rules.column import ABSENT, ScoreColumn
+from assay.rules.completions import OpenCell, completed
 from assay.rules.decided import OpenSeason, Until, decided
-from assay.scheme.model import Scheme
+from assay.scheme.model import Consensus, Scheme
 from assay.settle import Settlement, pipeline
 from depth import depth
-from oracle.boards import drawn
+from oracle.boards import COMBINE, OUTLIERS, drawn
 
 Doc = dict[str, Any]
 Counts = dict[tuple[str, str], int | None]
@@ -195,6 +198,39 @@ def test_what_is_decided_no_ending_changes() -> None:
     assert found[True, True] > 4 * found[True, False], found
 
 
+def test_bounds_hold_what_every_ending_agrees_on() -> None:
+    """Whatever the rule about outliers, and however few scores may be judged for it; exact where they are enough."""
+    inside = 0
+    for seed in range(depth(400, 6000)):
+        r = Random(seed)
+        trials, count = r.randint(2, 9), r.randint(1, 5)
+        consensus = {"min_validators": 1, "min_stake": "0", "combine": r.choice(COMBINE), "outliers": r.choice(OUTLIERS)}
+        passed = [r.randint(0, trials) for _ in range(count)]
+        cells = [
+            OpenCell(at, passed[at], r.randint(1, trials - passed[at])) for at in range(min(2, count)) if passed[at] < trials
+        ]
+        for cell in cells:
+            passed[cell.place] = ABSENT
+        stakes = tuple(r.randint(1, 5) for _ in passed)
+        column = ScoreColumn(np.array(passed, np.int64), stakes, sum(stakes), trials, Consensus.model_validate(consensus))
+        choices = [[has] for has in passed]
+        for cell in cells:
+            choices[cell.place] = [ABSENT, *range(cell.passed, cell.passed + cell.missing + 1)]
+        states = np.array(list(product(*choices)), np.int64)
+        scores = column.judged(states)
+        there = scores[scores >= 0]
+        for most in (10**6, 1):
+            reach = completed(column, cells, most)
+            low, high = reach.outer
+            assert low <= there.min() <= there.max() <= high, (seed, most)
+            if reach.whole:
+                assert (low, high, reach.bare) == (there.min(), there.max(), bool((scores < 0).any())), seed
+        ends = {cell.place: (ABSENT, cell.passed, cell.passed + cell.missing) for cell in cells}
+        at_ends = [all(state[at] in kept for at, kept in ends.items()) for state in states.tolist()]
+        inside += scores[at_ends].max() < there.max()
+    assert inside, "some score is the highest between the ends"
+
+
 def board(seen: Doc, **scheme: Any) -> Settlement:
     """Four trials, one validator, first submissions first: what it saw of each participant."""
     given: Doc = {"trials": 4, "validators": [{"key": "v0", "stake": "1"}], "consensus": {"min_validators": 1, "min_stake": "0"}}
@@ -220,6 +256,23 @@ def test_one_pass_or_one_place_makes_the_difference() -> None:
     season.took(0, at, passed=False)
     with pytest.raises(ValueError, match="no trial is missing there"):
         season.took(0, at, passed=True)
+
+
+def test_a_leader_that_may_end_without_a_score_spares_nobody() -> None:
+    season = OpenSeason(board({"a": {"passed": 3, "missing": 1}, "b": {"passed": 0, "missing": 2}}), "paid")
+    assert season.standing(1).places == (2, 2)
+    assert not season.decides(1)
+    season.took(0, 0, passed=False)
+    assert season.decides(1)
+
+
+def test_the_first_record_of_a_competition_may_be_below_the_floor() -> None:
+    decay: Doc = {"clock": "competition"}
+    reward = {"strategy": "linear", "min_score": "0.9"}
+    low = {"b": {"passed": 1, "missing": 1}}
+    for seen, why in ((low, "clock"), ({"a": {"passed": 3}} | low, "below-floor"), (low | {"c": {"passed": 0}}, "clock")):
+        season = OpenSeason(board(seen, decay=decay, reward=reward), "paid")
+        assert season.why(list(seen).index("b")) == why
 
 
 def test_the_clock_of_a_competition_remembers_only_the_best() -> None:

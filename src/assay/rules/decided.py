@@ -77,7 +77,7 @@ class Standing:
     highest: int | None
     sure: bool
     places: tuple[int, int] | None
-    """The best place and the worst, where it has one."""
+    """The best place and the worst among all that may have a score; None where it has none itself."""
     why: Why
 
     @property
@@ -244,7 +244,7 @@ class OpenSeason:
             return "below-floor"
         if rules.strategy != "winner-takes-all":
             return "part-of-all"
-        return "behind" if int((ahead & (self.low >= floor)).sum()) >= rules.top else "may-be-paid"
+        return "behind" if int(ahead.sum()) >= rules.top else "may-be-paid"  # they are above the floor, because this one may be
 
     @cached_property
     def _marks(self) -> tuple[int, ...]:
@@ -296,7 +296,7 @@ class OpenSeason:
         rows = self._rows[at]
         there = self.high >= 0
         others = np.arange(len(self.high)) != at
-        best = 1 + int((self._before(at) & self.sure & others).sum())
+        best = 1 + int((there & others & self._before(at)).sum())
         worst = 1 + int((there & others & ~self._behind(at)).sum())
         return Standing(
             participant=self.settlement.frame.participants[at],
