@@ -172,9 +172,9 @@ def run(
     another one has.
 
     With --until decided (kind tests), a participant is not judged any further when no outcome of what is left, of all
-    participants at once, can change a rank, a tier or a weight; the run says what that spared. Those who are paid are judged
-    whole. What was spared is missing, as any trial is that was not judged, and the same command judges it if it matters again.
-    --until paid asks only for what anybody is paid: ranks of those who get nothing may stay open.
+    participants at once, can change a rank, a tier or a weight; the run says what that spared. --until paid asks only for what
+    anybody is paid: ranks of those who get nothing may stay open. What was spared is missing, as any trial is that was not
+    judged, and the same command judges it if it matters again.
 
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a

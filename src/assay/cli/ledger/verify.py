@@ -55,6 +55,7 @@ def verify(
     and what was found; and what could not be checked.
 
     A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
+
     With --until, trials that nobody judged are looked at too: a run with --until leaves them out when they cannot matter. Every
     outcome that they could have had must give the same ranks, tiers and weights.
 

@@ -19,8 +19,9 @@ log. Then all stages run for each competition, with the key that the split names
 
 emission      the split is computed again from these settlements, compared field by field
 
-For a duel that is given beside a bundle, a last stage:
+For signed audits in a bundle's audits/, and a duel that is given beside it, two last stages:
 
+audit         the draw, the martingale and the verdict of each audit are computed again
 duel          the duel is computed again from the bundle's evidence, compared field by field
 
 For a bundle that is said to be decided, a last stage:
@@ -60,10 +61,11 @@ __all__ = [
 
 
 class LastStages(NamedTuple):
-    """The stages of a bundle that somebody asked for: a duel's file, and what the missing trials must not be able to change."""
+    """What the last stages of a bundle need: a duel's file, what missing trials must not be able to change, a policy for audits."""
 
     duel: Path | None = None
     until: Until | None = None
+    policy: Path | None = None
 
     def not_looked_at(self, into: Verified) -> None:
         """Say that they take a bundle."""
@@ -120,7 +122,7 @@ def verify(
     if len(keys) > 1:
         raise BadInput(f"is of one log, but {len(keys)} keys were given", file=place, hint="give only the key of its log")
     files = {name: None if path is None else Path(path) for name, path in (("evidence", evidence), ("scheme", scheme))}
-    return _of_one(place, keys[0] if keys else None, into, **paths, **files, last=LastStages(contest, until))
+    return _of_one(place, keys[0] if keys else None, into, **paths, **files, last=LastStages(contest, until, paths["policy"]))
 
 
 def _of_one(
@@ -195,8 +197,7 @@ def whole(
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, records, into)
-    assert given.root is not None
-    audits.verify_failed_audits(given.root / bundle.AUDITS, into.settlement.inputs, checked.predicate["competition"], into)
+    audits.verify_audits(given, checked, key, last.policy, into)
     if last.duel is not None:
         bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
         duels.verify_duel(last.duel, into.settlement.inputs, before.receipts, bodies, into)
