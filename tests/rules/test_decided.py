@@ -181,7 +181,7 @@ def test_what_is_decided_no_ending_changes() -> None:
     """And most of what no ending changes is found to be decided."""
     found = Counter[tuple[bool, bool]]()
     reasons = set()
-    for seed, settlement in boards(depth(40, 500)):
+    for seed, settlement in boards(depth(40, 200)):
         known: dict[Any, Settlement] = {}
         for until in ("decided", "paid"):
             if until == "paid" and settlement.inputs.scheme.reward.kind == "ranking":

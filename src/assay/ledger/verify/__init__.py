@@ -61,7 +61,7 @@ __all__ = [
 
 
 class LastStages(NamedTuple):
-    """What the last stages of a bundle need: a duel's file, what missing trials must not be able to change, a policy for audits."""
+    """The needs of a bundle's last stages: a duel's file, what missing trials must not change, the policy of audits."""
 
     duel: Path | None = None
     until: Until | None = None
