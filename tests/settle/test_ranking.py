@@ -96,7 +96,7 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
 
 def test_a_board_without_intervals_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = made(tmp_path / "board", "benchmark")
-    monkeypatch.setattr("assay.cli.board.MOST", 5)
+    monkeypatch.setattr("assay.uncertainty.MOST", 5)
     board = output("settle", place)
     assert "No intervals: there are too many records" in board
     assert re.search(r"^1 +agent-a +0.75 +3$", board, re.MULTILINE)

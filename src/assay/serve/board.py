@@ -97,15 +97,10 @@ def waiting(participants: Iterable[Participant], copies: Mapping[str, CopyStandi
 
 def firm(season: Season) -> Iterator[str]:
     """How firmly the verdicts hold, a sentence each; or that it is not known yet. Nothing where no margin is defined."""
-    if not margins.has_margins(season):
-        return
-    found = margins.of(season)
-    if found is not None:
-        yield from found["sentences"]
-    elif season.address is not None:
-        yield "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."
-    else:
-        yield "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
+    unknown = "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
+    if season.address is not None:
+        unknown = "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."
+    yield from margins.sentences(margins.of(season), season.settlement, unknown)
 
 
 def _held_back(row: Json, stands: CopyStanding | None) -> Json:
@@ -221,7 +216,7 @@ def _drawn(season: Season, shown: list[Json], asked: Asked, copies: Mapping[str,
         if steps and row["step"] and row["step"] < row["at"] - 1:
             notes.append(f"highest place clearly worse than the {ordinal(row['step'])}")
         if row["key"] in reach:
-            notes.append(f"{shown_range(reach[row['key']])}, whatever missing trials come to")
+            notes.append(f"score {shown_range(reach[row['key']])}, whatever missing trials come to")
         note = " · ".join(filter(None, notes))
         yield row | {"note": note, "spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
 

@@ -9,41 +9,55 @@ and keeps them; a report of a small board computes them at once. No number of a 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.exact import canonical, text
 from assay.folder.files import stamp, write_bytes
-from assay.rules.near_copies import equal_outcomes
-from assay.serve.season import Season
 
-__all__ = ["INLINE", "PLACE", "compute", "has_margins", "is_kept", "keep", "known", "of", "shown_range"]
+if TYPE_CHECKING:
+    from assay.serve.season import Season
+    from assay.settle import Settlement
+
+__all__ = [
+    "INLINE",
+    "PLACE",
+    "compute",
+    "has_margins",
+    "is_kept",
+    "keep",
+    "known",
+    "of",
+    "of_settlement",
+    "sentences",
+    "shown_range",
+]
 
 Json = dict[str, Any]
 PLACE, SCHEMA = "margins", "assay.board-margins/1"
-INLINE = 400
-"""Validators × participants up to which a report computes its margins itself; they take about a second then."""
+INLINE, JUDGES = 400, 8
+"""Validators × participants, and validators, up to which a report or a terminal computes margins itself: a tenth of a second."""
 SUBMISSIONS = 2_000
 """Participants above which outcomes are not compared: it is done for each pair."""
 TRIES = 3
 """So often a computation begins that never ends: a process that is stopped, or the machine is too small."""
 
 
-def has_margins(season: Season) -> bool:
+def has_margins(settlement: Settlement) -> bool:
     """Whether a margin is defined: kind tests, and each validator's trials count by themselves."""
-    rules = season.scheme.score
-    return season.scheme.kind.trials(rules) is not None and not rules.scores_jointly()
+    scheme = settlement.inputs.scheme
+    return scheme.kind.trials(scheme.score) is not None and not scheme.score.scores_jointly()
 
 
-def compute(season: Season) -> Json:
-    """The sentences, the range of each score with missing trials, and the pairs with equal outcomes. Shapes as in `SCHEMA`."""
+def compute(settlement: Settlement) -> Json:
+    """How firmly the verdicts hold, in sentences, and the range of each score with missing trials. Shape as in `SCHEMA`."""
     from assay.rules.margin import margins
 
-    found: Json = {"schema": SCHEMA, "settlement": season.settlement.digest, "epoch": season.settlement.epoch}
-    found |= {"sentences": [], "scores": [], "equal_outcomes": _equal(season)}
-    if has_margins(season):
-        margin = margins(season.settlement)
+    found: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "sentences": [], "scores": []}
+    if has_margins(settlement):
+        margin = margins(settlement)
         found["sentences"] = margin.sentences
         found["scores"] = [
             {
@@ -59,8 +73,14 @@ def compute(season: Season) -> Json:
     return found
 
 
+def _whole(season: Season) -> Json:
+    return compute(season.settlement) | {"equal_outcomes": _equal(season)}
+
+
 def _equal(season: Season) -> list[Json]:
     """The pairs of ranked participants whose outcomes are too alike; none where there are too many participants."""
+    from assay.rules.near_copies import equal_outcomes
+
     outcomes: dict[str, dict[str, bool]] = {}
     if len(season.document["ranking"]) > SUBMISSIONS:
         return []
@@ -86,7 +106,7 @@ def keep(season: Season) -> bool:
     file.parent.mkdir(exist_ok=True)
     begun = _begun(file)
     write_bytes(file, canonical({"schema": SCHEMA, "begun": begun + 1}) + b"\n")
-    write_bytes(file, canonical(compute(season)) + b"\n")
+    write_bytes(file, canonical(_whole(season)) + b"\n")
     return True
 
 
@@ -109,17 +129,36 @@ def _kept(folder: Path, settlement: str) -> Json | None:
 def of(season: Season) -> Json | None:
     """What is known of an epoch: kept, or computed now where no service waits and the board is small; else None."""
     found = known(season)
-    if found is None and season.address is None:
-        rows, columns = season.settlement.frame.shape
-        if rows * columns <= INLINE:
-            found = season.once("margins", lambda: compute(season))
+    if found is None and season.address is None and _is_small(season.settlement):
+        found = season.once("margins", lambda: _whole(season))
     return found
 
 
+def of_settlement(folder: Path, settlement: Settlement) -> Json | None:
+    """The same for a terminal: without equal outcomes where it is computed now."""
+    found = _kept(folder, settlement.digest)
+    return compute(settlement) if found is None and _is_small(settlement) else found
+
+
+def sentences(found: Json | None, settlement: Settlement, otherwise: str) -> Iterator[str]:
+    """How firmly the verdicts hold; `otherwise` where that is not known; nothing where no margin is defined."""
+    if has_margins(settlement) and settlement.ranking:
+        yield from [otherwise] if found is None else found["sentences"]
+
+
+def _is_small(settlement: Settlement) -> bool:
+    rows, columns = settlement.frame.shape
+    return rows <= JUDGES and rows * columns <= INLINE
+
+
 def shown_range(row: Json) -> str:
-    """ "0.622 to 0.64": the scores to which its missing trials can lead."""
-    lowest, highest = (("no score" if row[name] is None else row[name]) for name in ("lowest", "highest"))
-    return f"{lowest} to {highest}"
+    """ "between 0.622 and 0.64": the scores to which its missing trials can lead."""
+    lowest, highest = row["lowest"], row["highest"]
+    if highest is None:
+        return "none, whatever they come to"
+    if lowest is None:
+        return f"at most {highest}, or none"
+    return f"between {lowest} and {highest}" if lowest != highest else f"{lowest} in any case"
 
 
 def _file(folder: Path, settlement: str) -> Path:
