@@ -97,7 +97,7 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
-            Column("why", [_EARLIER if row.get("duplicate") else row.get("why", "") for row in rows], kind="text"),
+            Column("why", [_why(row) for row in rows], kind="text"),
         ]
         show(grid(column for column in columns if any(column.cells)))
     else:
@@ -110,6 +110,13 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
         show(sentence(f"Committed in epoch {row['epoch']}, {row['at']}, to the archive {row['digest']}."))
     if answer["per_epoch"] is not None:
         show(sentence(f"Epoch {answer['epoch']} is open. At most {answer['per_epoch']} submissions count in an epoch."))
+
+
+def _why(row: Json) -> str:
+    """The last cell of a row; of one that is held, a paragraph below the table says it."""
+    if row.get("duplicate"):
+        return _EARLIER
+    return "" if row["state"] == "held" else str(row.get("why", ""))
 
 
 PASSAGES = 5

@@ -96,7 +96,7 @@ def _pair(season: Season, near: Json, most: int | None) -> Json:
         }
         for one in near["passages"]
     ]
-    same = [{"mine": one["file"], "theirs": one["earlier_file"]} for one in near["same_files"]]
+    same = [{"mine": f"{one['file']}, all bytes", "theirs": one["earlier_file"]} for one in near["same_files"]]
     return {
         "name": season.name(key) if key in season.participants else key,
         "href": participant_page(key) if key in season.participants else "",
@@ -115,8 +115,7 @@ def _place(file: str, lines: list[int]) -> str:
 
 def alike(season: Season, key: str | None = None) -> Iterator[str]:
     """A sentence for each pair with equal outcomes; key: only those of one participant. None where that is not known yet."""
-    found = margins.of(season) if season.scheme.submission is not None and season.scheme.submission.copies is not None else None
-    for pair in () if found is None else found["equal_outcomes"]:
+    for pair in (margins.of(season) or {"equal_outcomes": ()})["equal_outcomes"]:
         if key is None or key in pair["participants"]:
             one, other = (season.name(name) for name in pair["participants"])
             yield (

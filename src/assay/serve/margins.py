@@ -78,11 +78,12 @@ def _whole(season: Season) -> Json:
 
 
 def _equal(season: Season) -> list[Json]:
-    """The pairs of ranked participants whose outcomes are too alike; none where there are too many participants."""
+    """The pairs of ranked participants whose outcomes are too alike; none where the scheme compares none."""
     from assay.rules.near_copies import equal_outcomes
 
     outcomes: dict[str, dict[str, bool]] = {}
-    if len(season.document["ranking"]) > SUBMISSIONS:
+    rules = season.scheme.submission
+    if rules is None or rules.copies is None or len(season.document["ranking"]) > SUBMISSIONS:
         return []
     for name in season.tasks.names:
         for key, (passed, runs) in season.tasks.counted[name].items():

@@ -60,8 +60,11 @@ def participant(season: Season, key: str) -> Json:
         "alike": [*alike(season, key)],
         "reach": _reach(season, key),
     }
+    view["held"] = story.status != "agreed" and any(
+        copy["state"] == "held" and copy["submission"] == person.submission for copy in view["copies"]
+    )
     if story.status != "agreed":
-        return view
+        return view | ({"status": "held"} if view["held"] else {})
     view |= _place(season, key, story)
     view["steps"] = [_STEP | step for step in _steps(season, key, story)]
     above = chapters["next-place"]

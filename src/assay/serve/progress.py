@@ -144,7 +144,7 @@ def _with_copies(served: ServedCompetition, upload: Upload, row: Json) -> Json:
     row |= {"duplicate": is_duplicate(served, upload), "copies": None if stands is None else stands.document()}
     if stands is not None and stands.state == "held":
         row |= {"why": f"{stands.why} {stands.todo}".strip()}
-        row |= {"state": "held"} if row["state"] == "received" else {}
+        row |= {} if row["state"] == "scored" else {"state": "held"}
     return row
 
 
