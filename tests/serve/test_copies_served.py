@@ -184,11 +184,14 @@ def test_pages_and_the_submitters_terminal_say_why(service: Running) -> None:
     catch_up(folder)
     board = service.ask("GET", "/small/").body.decode()
     assert "Near-copies" in board
-    assert "main.py, lines" in board
+    assert "matches main.py:" in board
     page = service.ask("GET", "/small/participant-m2.html").body.decode()
     assert "Near-copy, held" in page
     assert "handed in 1 Nov 2026, 10:00 UTC" in page
     assert "main.py:" in output("copies", folder, "--participant", "m2", columns=140)
+    told = " ".join(output("explain", folder, "m2", columns=140).split())
+    assert "Near-copies, held: It has" in told
+    assert json.loads(output("explain", folder, "m2", "--json"))["copies"]["state"] == "held"
 
 
 def test_the_background_is_a_process_that_is_woken_and_ends_with_its_service(
@@ -215,3 +218,30 @@ def test_the_background_is_a_process_that_is_woken_and_ends_with_its_service(
         "small: comparing submissions and computing margins failed: no process can be started (No such file or directory)"
     ]
     assert background.AGAIN > 1
+
+
+def test_equal_outcomes_are_told_after_judging_and_hold_nobody(tmp_path: Path) -> None:
+    tasks = [f"t{at:02}" for at in range(24)]
+    passes = {name: {task for task in tasks if Random(f"{name[0]}{task}").random() < 0.5} for name in ("a1", "a2", "b", "c", "d")}
+    people = "key,uid,name,submission\n" + "".join(f"{name},{at},,s{name}\n" for at, name in enumerate(passes, start=1))
+    records = [
+        {"kind": "tests", "epoch": 1, "validator": judge, "participant": name, "submission": f"s{name}", "task": task}
+        | {"observed_at": "2026-11-02T10:00:00Z", "outcome": "pass" if task in mine else "fail"}
+        for judge in VALIDATORS
+        for name, mine in passes.items()
+        for task in tasks
+    ]
+    folder = ledger_kit.made(
+        tmp_path / "small", scheme_toml=RULES, participants_csv=people, tasks_txt="".join(f"{task}\n" for task in tasks)
+    )
+    ledger_kit.add(folder, records)
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 1)
+    catch_up(folder)
+    with running(folder) as service:
+        page = service.ask("GET", "/small/").body.decode()
+        assert "a1 and a2 passed exactly the same" in page
+        assert "holds nobody" in page
+        assert "a1 and a2 passed" in service.ask("GET", "/small/participant-a2.html").body.decode()
+        assert "a1 and a2 passed" not in service.ask("GET", "/small/participant-b.html").body.decode()
+        assert set(offered(service)) == set(passes)

@@ -147,11 +147,11 @@ def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
         return
     found = margins.of_settlement(folder, settlement)
     told = [*margins.sentences(found, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
-    told += [
-        f"{plural(row['missing'], 'trial')} of {row['participant']} {'is' if row['missing'] == 1 else 'are'} missing: "
-        f"decided or not, its score is {margins.shown_range(row)}."
-        for row in (found or {"scores": ()})["scores"][:ALIKE]
-    ]
+    reach = (found or {"scores": ()})["scores"]
+    if reach:
+        rows = [f"{row['missing']} of {row['participant']} (score {margins.shown_range(row)})" for row in reach[:ALIKE]]
+        more = f", and more of {len(reach) - ALIKE} participants" if len(reach) > ALIKE else ""
+        told.append(f"Missing trials, decided or not: {', '.join(rows)}{more}.")
     if told:
         yield ""
         yield from map(sentence, told)

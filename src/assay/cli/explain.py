@@ -73,7 +73,7 @@ def explain(
     from assay.cli.board import token_of
     from assay.cli.keys import find
     from assay.cli.output import emit
-    from assay.cli.show import note, show
+    from assay.cli.show import note, sentence, show
     from assay.settle.inputs import Scored
 
     exported = _is_bundle(folder)
@@ -83,11 +83,14 @@ def explain(
     story = settlement.explain(whom, known, token="" if exported else token_of(folder))
     about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
     firm = _firm(folder, settlement, whom)
-    if emit(story.document() | about | ({"firm": firm} if firm else {}), as_json):
+    copied = {} if exported else _copied(folder, settlement, whom)
+    if emit(story.document() | about | copied, as_json):
         return
 
     names = (entry.name for entry in settlement.inputs.participants if entry.key == whom and entry.name != whom)
     show(*_rendered(story, next(names, ""), firm))
+    if stands := copied.get("copies"):
+        show(sentence(f"Near-copies, {stands['state']}: {stands['why']} {stands['todo']}".rstrip()))
     if not exported:
         _show_beside(folder, settlement, whom, about)
     if remark:
@@ -189,6 +192,15 @@ def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
             many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"
             told.append(f"{many}. Decided or not, its score is {margins.shown_range(row)}.")
     return told
+
+
+def _copied(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
+    """What a service found of the submission as a near-copy, and what was decided, as `copies`; empty where it is none."""
+    from assay.judge.holds import standings
+
+    (submission,) = (one.submission for one in settlement.inputs.participants if one.key == key)
+    stands = standings(folder, settlement.inputs.scheme, [(key, submission)]).get((key, submission))
+    return {} if stands is None or stands.state == "clear" else {"copies": stands.document()}
 
 
 def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -146,7 +146,10 @@ class SourceSurvey:
 
 @dataclass(frozen=True)
 class _Source:
-    """What is in memory of a submission while others are compared with it; its passages are read again where they are shown."""
+    """What is in memory of a submission while others are compared with it. Its passages are read again where they are shown.
+
+    hashes: without those of the baseline.
+    """
 
     place: Path
     submission: str
@@ -185,30 +188,39 @@ class _Comparison:
 
     def _read(self, place: Path, submission: str) -> _Source:
         read = source_prints(place, submission, self.kept)
-        return _Source(place, submission, frozenset(found.hash for found in read.prints), read.others)
+        return _Source(place, submission, frozenset(found.hash for found in read.prints) - self.baseline, read.others)
 
     def near(self, later: Entered, earlier: Entered) -> NearCopy | None:
         """The pair, if the later one is to be looked at as a near-copy of the earlier one."""
         mine, theirs = self._source(later), self._source(earlier)
         if isinstance(mine, str) or isinstance(theirs, str):
             return None
-        out = self.baseline | self._own_before(later, earlier)
-        own, other = mine.hashes - out, theirs.hashes - out
+        out = self._own_before(later, earlier)
+        own, other = (mine.hashes - out, theirs.hashes - out) if out else (mine.hashes, theirs.hashes)
         if later.submission != earlier.submission and not is_near(len(own & other), len(own), len(other)):
             return None
         read = (source_prints(side.place, side.submission, self.kept).prints for side in (mine, theirs))
-        pair = compare(*([found for found in prints if found.hash not in out] for prints in read))
+        pair = compare(
+            *([found for found in prints if found.hash in side] for prints, side in zip(read, (own, other), strict=True))
+        )
         pair = replace(pair, passages=pair.passages[:PASSAGES])
         return NearCopy(later, earlier, pair, tuple(_same(mine.others, theirs.others))[:PASSAGES])
 
     def _own_before(self, later: Entered, earlier: Entered) -> frozenset[bytes]:
         """The hashes that the later participant handed in before the other one did."""
         found: frozenset[bytes] = frozenset()
-        for entry in self.entries:
-            if entry.participant == later.participant and entry.order < earlier.order:
+        for entry in self._by_participant[later.participant]:
+            if entry.order < earlier.order:
                 source = self._source(entry)
                 found |= frozenset() if isinstance(source, str) else source.hashes
         return found
+
+    @cached_property
+    def _by_participant(self) -> Mapping[str, Sequence[Entered]]:
+        rows: dict[str, list[Entered]] = {}
+        for entry in self.entries:
+            rows.setdefault(entry.participant, []).append(entry)
+        return rows
 
     def pairs(self, later: Entered) -> Iterator[NearCopy]:
         """Its pairs with all earlier ones of others."""

@@ -110,7 +110,7 @@ def _pair(season: Season, near: Json, most: int | None) -> Json:
 
 
 def _place(file: str, lines: list[int]) -> str:
-    return f"{file}, lines {lines[0]}–{lines[1]}"
+    return f"{file}:{lines[0]}–{lines[1]}"
 
 
 def alike(season: Season, key: str | None = None) -> Iterator[str]:

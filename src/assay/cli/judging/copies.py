@@ -37,7 +37,7 @@ def copies(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; the participant reads it.", show_default=False)] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show near-copies among submissions, with the passages that match, and decide about them.
+    """Show near-copies among submissions with their passages, and decide about them.
 
     It flags, and never decides: names, comments, white space and the order of functions do not matter to it, so look at the
     passages. Left out are the folders baseline/ and tasks/ of DIR, and what --baseline names. Nothing that was handed in is run.
