@@ -119,6 +119,10 @@ def test_what_is_too_large_or_absent_is_said_and_not_compared(folder: Path, monk
     prints._read.cache_clear()
     document = json.loads(output("copies", str(folder), "--json"))
     assert (document["compared"], document["near"], document["too_large"]) == (0, [], ["other", "early", "late"])
+    monkeypatch.undo()
+    prints._read.cache_clear()
+    monkeypatch.setattr(prints, "ALL_PRINTS", 100)
+    assert json.loads(output("copies", str(folder), "--json"))["too_large"] == ["other", "early", "late"]
     (folder / "agents").rename(folder / "elsewhere")
     assert json.loads(output("copies", str(folder), "--json"))["absent"] == ["other", "early", "late"]
     assert "whose files are not here" in output("copies", str(folder))

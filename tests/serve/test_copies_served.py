@@ -16,9 +16,11 @@ from assay.folder.csvs import HELD
 from assay.judge import copies, entries, holds
 from assay.judge.terminal.competition import submit_agent
 from assay.ledger import keys, settling
+from assay.node import fetch
 from assay.scheme.load import read as read_scheme
 from assay.serve import background
 from assay.serve.background import Background, catch_up
+from assay.serve.client import Client
 from assay.serve.notebook import Upload
 from cli_kit import output
 from ledger_kit import V1, VALIDATORS
@@ -114,6 +116,25 @@ def test_a_near_copy_waits_is_held_and_is_released_or_confirmed(service: Running
     ]  # fmt: skip
 
 
+def test_a_flag_is_shown_and_holds_nobody(tmp_path: Path) -> None:
+    folder, text = ledger_kit.made(tmp_path / "small", scheme_toml=RULES.replace("hold", "flag")), source(9)
+    with running(folder) as service:
+        first, copy = hand_in(service, "m1", text, "10:00"), hand_in(service, "m2", ["# mine", *text], "11:00")
+        assert offered(service) == {"m1": first, "m2": copy}
+        rows = [row | {"submission": {"m1": first, "m2": copy}[row["participant"]]} for row in ledger_kit.records()]
+        ledger_kit.add(folder, rows)
+        with ledger_kit.opened(folder) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, 3)
+        catch_up(folder)
+        assert stands(service, "m2", copy).state == "flagged"
+        assert "It counts; the organiser looks at the passages." in stands(service, "m2", copy).todo
+        assert offered(service) == {"m1": first, "m2": copy}
+        assert "uid 2 · near-copy, flagged" in service.ask("GET", "/small/").body.decode()
+        output("copies", folder, "--confirm", "m2", "--by", "bob", "--reason", "told")
+        assert "confirmed as a copy" in service.ask("GET", "/small/").body.decode()
+        assert offered(service) == {"m1": first, "m2": copy}
+
+
 def test_versions_are_compared_and_what_was_ones_own_before_stays_so(service: Running) -> None:
     folder, text, more = folder_of(service), source(1), source(2, 60)
     hand_in(service, "m1", text, "09:00", 1)
@@ -159,13 +180,25 @@ def test_the_same_again_is_not_compared_again_and_a_changed_baseline_is(service:
     assert stands(service, "m2", copy).state == "clear"
 
 
-def test_a_validators_copy_of_the_folder_holds_what_the_service_says(service: Running) -> None:
-    folder = folder_of(service)
-    digest = hand_in(service, "m1", source(6), "10:00")
-    (folder / HELD.name).write_text(f"participant,submission,why\nm1,{digest},It is being compared.\n")
-    seen = entries.read(folder, read_scheme(folder / "scheme.toml"), V1)
-    assert entries.held_remarks(seen) == ["m1 is held. It is being compared."]
-    assert "m1" not in [one.key for one in entries.judgeable(seen)]
+def test_a_validators_copy_of_the_folder_holds_what_the_service_says(service: Running, tmp_path: Path) -> None:
+    folder, text, mine = folder_of(service), source(6), tmp_path / "mine"
+    (folder / "tasks").mkdir()
+    for name in ("t1", "t2"):
+        (folder / "tasks" / name).mkdir()
+    first = hand_in(service, "m1", text, "10:00")
+    hand_in(service, "m2", ["# mine", *text], "11:00")
+    catch_up(folder)
+    with Client(f"{service.address}/small", VALIDATORS[V1]) as client:
+        pulled = fetch.pull(client, mine, VALIDATORS[V1].public, pauses=())
+        assert (pulled.submissions, dict(pulled.absent)) == (("m1",), {})
+        assert [place.name for place in (mine / "agents").iterdir()] == [first[7:19]]
+        seen = entries.read(mine, read_scheme(mine / "scheme.toml"), V1)
+        assert [one.key for one in entries.judgeable(seen)] == ["m1"]
+        (remark,) = entries.held_remarks(seen)
+        assert remark.startswith("m2 is held. It has ")
+        output("copies", folder, "--release", "m2", "--by", "alice", "--reason", "same team")
+        assert fetch.pull(client, mine, VALIDATORS[V1].public, pauses=()).submissions == ("m2",)
+    assert [one.key for one in entries.judgeable(entries.read(mine, seen.scheme, V1))] == ["m1", "m2"]
 
 
 def test_pages_and_the_submitters_terminal_say_why(service: Running) -> None:

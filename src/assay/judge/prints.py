@@ -32,6 +32,8 @@ FILE_BYTES = 1 << 20
 """A larger file counts by its digest only, if it is not above ALL_BYTES."""
 ALL_BYTES, ALL_FILES = 4 << 20, 2_000
 """Of one submission; above it nothing is compared."""
+ALL_PRINTS = 250_000
+"""Fingerprints of one submission; plain source of ALL_BYTES has fewer. What repeats one sign has more, and takes memory."""
 _ROW = struct.Struct("<8s4I")
 _HEX = re.compile("sha256:([0-9a-f]{64})", re.ASCII)
 
@@ -77,7 +79,12 @@ def _read(place: Path, submission: str) -> SourcePrints:
             texts[beneath or place.name] = data.decode()
         except ValueError:
             digests[beneath or place.name] = sha256(data).hexdigest()
-    return SourcePrints(tuple(fingerprints(texts)), digests)
+    prints: list[Print] = []
+    for file, text in texts.items():
+        prints += fingerprints({file: text})
+        if len(prints) > ALL_PRINTS:
+            raise tree.TooMuch(f"has more than {ALL_PRINTS} fingerprints", file=place)
+    return SourcePrints(tuple(prints), digests)
 
 
 def _packed(found: SourcePrints) -> bytes:
