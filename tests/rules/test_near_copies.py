@@ -130,3 +130,26 @@ def test_the_bound_is_the_count_of_all_choices(tasks: int, wins: int) -> None:
     choices = [{name: name in chosen for name in names} for chosen in combinations(names, wins)]
     assert sum(choice == mine for choice in choices) == 1
     assert equal_outcomes({"a": mine, "b": mine})["a", "b"].ways == len(choices)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a /* b", "n / * n"),
+        ("'it", "' n"),
+        ('f"x', 'n " n'),
+        ('rb"""\n1', 's " 0'),
+        ("'''a'''b", "s n"),
+        ("/* a\n*/ b '''", "n s '"),
+        ('"a\\\nb" c', "s n"),
+        ("\"a\nb\" 'c'", '" n n " s'),
+    ],
+)
+def test_what_begins_a_text_or_comment_that_never_ends_begins_none(text: str, words: str) -> None:
+    assert " ".join(word for word, _ in words_of(text)) == words
+
+
+@pytest.mark.parametrize("piece", ["/*a", '\\"', "\\'", "'''\"", "'a\\\\"])
+def test_hostile_source_takes_no_more_time_than_other_source(piece: str) -> None:
+    """Each piece begins what has no end; looking for it from each would take hours."""
+    assert sum(1 for _ in words_of(piece * 60_000)) < 5 * 60_000
