@@ -10,7 +10,7 @@ import { keyId, readKey, refuseSmallOrder } from "./keys.js";
 import { rootOf, rootText } from "./merkle.js";
 import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
 import { staged, subjects } from "./receipts.js";
-import { KINDS } from "./scheme.js";
+import { KINDS } from "./score.js";
 
 const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
 const predicate = {

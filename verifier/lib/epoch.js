@@ -3,13 +3,12 @@
 import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse, Refused } from "./errors.js";
 import { equal, toHex, utf8 } from "./bytes.js";
-import { checkResets, firstAccepted, readInputs, readPrevious, readTasks, taskSetDigest } from "./inputs.js";
+import { checkResets, firstAccepted, readInputs, readTasks, taskSetDigest } from "./inputs.js";
 import { aboutParticipants, readRecord, withoutSeq } from "./records.js";
 import { checkRoot, openBatch } from "./batches.js";
 import { difference, readSettlement } from "./document.js";
 import { evidenceEntry, openReceipt, results, staged } from "./receipts.js";
 import { digests, leafHashes, rootOf, rootOfLeaves, rootText } from "./merkle.js";
-import { settle } from "./settle.js";
 
 export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
 
@@ -231,34 +230,5 @@ export function checkResults(settlement, rests, { predicate, version }) {
   if (root !== predicate.results.root) wrong("the results are not those that the receipt binds", { expected: root, found: predicate.results.root });
 }
 
-const epochsOf = (value, stage) => {
-  if (!isObject(value)) refuse(`${stage}: is not an object`, { code: stage });
-  return Object.entries(value).map(([epoch, rest]) => [Number(epoch), rest]).sort((a, b) => a[0] - b[0]);
-};
-
-/** An epoch of a case of kind verify: what it computes, for an audit of it. */
-export async function openEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
-  const chain = await checkChain(epochsOf(receipts, "receipt"), key);
-  const receipt = chain.at(-1);
-  const before = checkBefore(chain, previous);
-  const all = checkEvidence(chain, new Map(epochsOf(records, "evidence")));
-  const { predicate, checkpoint } = receipt;
-  const signed = await checkBatches(batches, all, { origin: checkpoint.origin, competition: predicate.competition });
-  const document = checkInputs(inputs, receipt);
-  const records_ = bearing(document, all, signed.signed, predicate.task_set);
-  const context = { document, epoch: predicate.epoch, records: records_.map(({ seq, record }) => ({ ...record, seq })), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
-  const computed = staged("settlement", () => settle(context)).settlement;
-  checkSettlement(settlement, computed, receipt);
-  const rows = behind(document, computed, records_);
-  checkResults(computed, restsOf(rows), receipt);
-  return { chain, receipt, document, settlement: computed, behind: () => withDigests(rows), records: all.length, batches: signed.batches };
-}
-
 /** The records behind results, each with its digest. */
 export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, hex }) => ({ record, digest: `sha256:${hex}` }))]));
-
-/** A case of kind verify. */
-export async function verifyEpoch(given) {
-  const { chain, receipt: { predicate }, records, batches } = await openEpoch(given);
-  return { competition: predicate.competition, epoch: predicate.epoch, settlement: predicate.settlement, receipts: chain.length, records, batches };
-}

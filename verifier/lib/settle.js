@@ -5,8 +5,7 @@ import { refuse } from "./errors.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { decay, payout, weights } from "./reward.js";
-import { nanos } from "./scheme.js";
-import { brokenKey, jointVotes, SCORERS } from "./score.js";
+import { brokenKey, jointVotes, kindOf } from "./score.js";
 import { firstAccepted, readTasks, taskSetDigest } from "./inputs.js";
 import { digestOfJson } from "./json.js";
 import { sealed } from "./document.js";
@@ -206,7 +205,7 @@ export function settle(context, scored = null, override = (participant, votes) =
   const found = new Map();
   const asked = { ...context, tasks: tasks?.map(({ id }) => id), trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
   for (const participant of participants) {
-    const own = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
+    const own = scored?.get(participant.key) ?? kindOf(kind).score(scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
     found.set(participant.key, agreement(asked, participant, override(participant.key, own), copies.get(participant.key)));
   }
   const ranking = ranked(participants, found);
