@@ -7,7 +7,7 @@
 
 import { concat, equal, fromUtf8, toBase64 } from "./bytes.js";
 import { refuse, Refused, Unsupported } from "./errors.js";
-import { canonical, digestOfJson, isObject, parse } from "./json.js";
+import { digestOfJson, isObject, parse, parseWritten } from "./json.js";
 import { noteKeyId } from "./keys.js";
 import { checkTiles, openCheckpoint, readVkey } from "./notes.js";
 import { staged } from "./receipts.js";
@@ -31,7 +31,7 @@ export class Report {
   }
 }
 
-export const several = (number, what, plural = `${what}s`) => `${number.toLocaleString("en-US").replaceAll(",", " ")} ${number === 1 ? what : plural}`;
+export const several = (number, what, plural = `${what}s`) => `${String(number).replace(/\B(?=(?:[0-9]{3})+$)/g, " ")} ${number === 1 ? what : plural}`;
 
 export async function readText(files, path, limit, stage) {
   const bytes = await files.read(path, limit).catch((error) => refuse(`${path}: ${error.message}`, { code: stage, stage, where: path }));
@@ -64,19 +64,23 @@ function* linesOf(text) {
   }
 }
 
-export async function readJsonLines(files, path, limit, stage) {
-  const rows = [];
-  for (const line of linesOf(await readText(files, path, limit, stage)))
-    rows.push(staged(stage, () => {
+/** The values of lines of JSON, one after the other. */
+function* jsonLines(text, path, stage) {
+  let number = 0;
+  for (const line of linesOf(text)) {
+    number++;
+    yield staged(stage, () => {
       try {
-        return parse(line, { code: stage });
+        return parseWritten(line, { code: stage });
       } catch (error) {
-        if (error instanceof Refused) Object.assign(error, { message: `${path}, line ${rows.length + 1}: ${error.message}`, where: `${path}, line ${rows.length + 1}` });
+        if (error instanceof Refused) Object.assign(error, { message: `${path}, line ${number}: ${error.message}`, where: `${path}, line ${number}` });
         throw error;
       }
-    }));
-  return rows;
+    });
+  }
 }
+
+export const readJsonLines = async (files, path, limit, stage) => [...jsonLines(await readText(files, path, limit, stage), path, stage)];
 
 /** The key that a receipt names itself, as a vkey: only so good as whoever sent the receipt. */
 export function namedKey(value) {
@@ -154,7 +158,7 @@ function evidenceFiles(files) {
  */
 export async function checkBundle(files, options, report) {
   const { progress } = options;
-  const [{ checkBefore, checkChain, checkInputs, checkResults, checkSettlement }, { readPrevious }] = await Promise.all([import("./epoch.js"), import("./inputs.js")]);
+  const [{ checkBefore, checkChain, checkInputs, checkResults, checkSettlement }, { readPrevious }, { isTextOf }] = await Promise.all([import("./epoch.js"), import("./inputs.js"), import("./document.js")]);
   const receipts = await readReceipts(files);
   const key = options.key ?? namedKey(receipts.at(-1)[1]);
   const vkey = staged("key", () => readVkey(key));
@@ -185,7 +189,7 @@ export async function checkBundle(files, options, report) {
   const { computed, context, rests } = found.settle(document, previous, predicate, signed);
   // A file that is the computed settlement, letter by letter, is not read field by field.
   const settlement = await readText(files, "settlement.json", LIMITS["settlement.json"], "settlement");
-  const same = settlement.trimEnd() === canonical(computed);
+  const same = isTextOf(settlement.trimEnd(), computed);
   checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
   report.did("settlement", `computed again to the bit: ${computed.digest}`);
   report.recomputed = true;
@@ -224,10 +228,14 @@ async function evidence(given, options, chain, inputs) {
     return await bulk(files, paths, chain, options.progress);
   }
   const { bearing, behind, checkBatches, checkEvidence, restsOf, withDigests } = await import("./epoch.js");
-  const [{ owners, settle }, { loadKinds }] = await Promise.all([import("./settle.js"), import("./score.js")]);
+  const [{ owners, settle }, { KINDS, loadKinds }] = await Promise.all([import("./settle.js"), import("./score.js")]);
   const rows = new Map();
-  for (const [epoch, path] of paths) rows.set(epoch, await readJsonLines(files, path, LIMITS.evidence, "evidence"));
-  await loadKinds([inputs?.scheme?.score?.kind, ...[...rows.values()].flat().map((row) => row?.kind)]);
+  await loadKinds([inputs?.scheme?.score?.kind]);
+  for (const [epoch, path] of paths) {
+    const text = await readText(files, path, LIMITS.evidence, "evidence");
+    await loadKinds(KINDS.filter((kind) => text.includes(`"${kind}"`)));
+    rows.set(epoch, jsonLines(text, path, "evidence"));
+  }
   options.progress("evidence", 0);
   const all = checkEvidence(chain, rows);
   return {
@@ -235,11 +243,11 @@ async function evidence(given, options, chain, inputs) {
     checkBatches: (batches, of) => checkBatches(batches, all, of, (done, total) => options.progress("signatures", done / total)),
     settle(document, previous, { epoch, task_set }, { signed }) {
       const own = bearing(document, all, signed, task_set);
-      const records = own.map(({ seq, record }) => ({ ...record, seq }));
+      const records = own.map(({ record }) => record);
       const whose = owners(document.scheme.score.kind, document.participants).of;
       const context = { document, epoch, records, previous, whose };
-      const computed = staged("settlement", () => settle(context)).settlement;
-      const rows = behind(document, computed, own);
+      const { settlement: computed, counting } = staged("settlement", () => settle(context));
+      const rows = behind(document, computed, own, counting);
       context.behind = () => withDigests(rows);
       return { computed, context, rests: () => restsOf(rows) };
     },

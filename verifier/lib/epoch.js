@@ -2,9 +2,9 @@
 
 import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse, Refused } from "./errors.js";
-import { equal, toHex, utf8 } from "./bytes.js";
+import { equal } from "./bytes.js";
 import { checkResets, firstAccepted, readInputs, readTasks, taskSetDigest } from "./inputs.js";
-import { aboutParticipants, readRecord, withoutSeq } from "./records.js";
+import { aboutParticipants, readRow } from "./records.js";
 import { checkRoot, openBatch } from "./batches.js";
 import { difference, readSettlement } from "./document.js";
 import { evidenceEntry, openReceipt, results, staged } from "./receipts.js";
@@ -59,7 +59,10 @@ function isSame(record, row) {
   return fields.length === Object.keys(record).length + 1 && fields.every((field) => field === "seq" || same(field));
 }
 
-/** The records of each receipt, in order of acceptance: {seq, record, hex, leaf}. `records`: epoch → rows. */
+/** So many records wait for their hashes, which are made together. */
+const TOGETHER = 512;
+
+/** The records of each receipt, in order of acceptance: {seq, record, digest, leaf}. `records`: epoch → rows, each asked for once. */
 export function checkEvidence(chain, records) {
   const wrong = at("evidence");
   const seen = new Set();
@@ -70,31 +73,38 @@ export function checkEvidence(chain, records) {
     const rows = records.get(predicate.epoch) ?? wrong(`${file} is missing`, { where: file });
     const from = i ? chain[i - 1].predicate.epoch : -1;
     const own = [];
-    rows.forEach((row, line) => {
-      const where = `${file}, line ${line + 1}`;
+    let [line, last, texts] = [0, -1, []];
+    for (const row of rows) {
+      const where = `${file}, line ${++line}`;
       if (!isObject(row) || !Number.isSafeInteger(row.seq) || row.seq < 0) wrong(`${where}: it has no seq`, { where });
-      const record = staged("evidence", () => readRecord(withoutSeq(row)));
+      const record = staged("evidence", () => readRow(row));
       const text = canonical(record);
       if (!isSame(record, row)) wrong(`${where}: the record is not in its canonical form`, { where });
-      if (seen.has(row.seq) || (own.length && own.at(-1).seq >= row.seq)) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
+      if (seen.has(row.seq) || last >= row.seq) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
       if (record.epoch <= from || record.epoch > predicate.epoch) wrong(`${where}: a record of epoch ${record.epoch} belongs to another receipt`, { where });
-      seen.add(row.seq);
-      own.push({ seq: row.seq, record, text });
-    });
-    addHashes(own);
+      seen.add((last = row.seq));
+      record.seq = row.seq;
+      own.push({ seq: row.seq, record, digest: null, leaf: null });
+      texts.push(text);
+      if (texts.length === TOGETHER) texts = hashed(own, texts);
+    }
+    hashed(own, texts);
     const { root, count } = rootOfLeafs(own);
     if (count !== predicate.evidence.count) wrong(`${file}: the receipt counts ${predicate.evidence.count} records`, { where: file, expected: predicate.evidence.count, found: count });
     if (root !== predicate.evidence.root) wrong(`${file}: a record, a seq or the order is not what the receipt binds`, { where: file, expected: predicate.evidence.root, found: root });
-    all.push(...own);
+    for (const one of own) all.push(one);
   });
   return all;
 }
 
-/** Gives each record its digest in hex and its leaf's hash, and takes its text. */
-function addHashes(own) {
-  const hashes = digests(own.map(({ text }) => utf8(text)));
-  const leaves = leafHashes(own.map(({ seq }, i) => evidenceEntry(seq, hashes.subarray(i * 32, i * 32 + 32))));
-  own.forEach((one, i) => Object.assign(one, { text: null, hex: toHex(hashes.subarray(i * 32, i * 32 + 32)), leaf: leaves.subarray(i * 32, i * 32 + 32) }));
+/** Gives the last records their digests and the hashes of their leaves; texts: theirs. Nothing waits then. */
+function hashed(own, texts) {
+  const hashes = digests(texts);
+  const last = own.slice(own.length - texts.length);
+  last.forEach((one, i) => (one.digest = hashes.subarray(i * 32, i * 32 + 32)));
+  const leaves = leafHashes(last.map(({ seq, digest }) => evidenceEntry(seq, digest)));
+  last.forEach((one, i) => (one.leaf = leaves.subarray(i * 32, i * 32 + 32)));
+  return [];
 }
 
 /** The records of a batch by its members: ranges of seq that ascend. */
@@ -148,12 +158,13 @@ export async function checkBatches(batches, all, { origin, competition }, progre
         wrong(`${name}: a record of ${record.validator} in epoch ${record.epoch} is not this batch's`);
     const changed = `${own[0].record.participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
     try {
-      checkRoot(batch, own.map(({ hex }) => hex), own.map(({ record }) => record.submission), "signatures");
+      checkRoot(batch, own.map(({ digest }) => digest), own.map(({ record }) => record.submission), "signatures");
     } catch (error) {
       if (error instanceof Refused) Object.assign(error, { stage: "signatures", message: `${name}: ${changed} (${error.message})` });
       throw error;
     }
-    for (const { seq } of own) signed.set(seq, [...(signed.get(seq) ?? []), batch.task_set]);
+    const alone = [batch.task_set]; // most records are in one batch, and share its list
+    for (const { seq } of own) signed.set(seq, signed.has(seq) ? [...signed.get(seq), batch.task_set] : alone);
     progress(i + 1, batches.length);
   }
   for (const { seq, record } of all) if (!signed.has(seq)) wrong(`the record with seq ${seq} by ${record.validator} is in no batch`);
@@ -189,19 +200,19 @@ export function bearing(document, all, signed, taskSet) {
     .sort((a, b) => a.seq - b.seq);
 }
 
-/** Participant → the records that its result rests on: of one key only the first accepted. */
-export function behind(document, settlement, records) {
+/** Participant → the records that its result rests on: of one key only the first accepted. `first`: those, where `settle` has found them already. */
+export function behind(document, settlement, records, first = null) {
   const { epoch } = settlement;
   const age = document.scheme.consensus.max_age_epochs;
   const kind = document.scheme.score.kind;
   const young = records.filter(({ record }) => record.epoch <= epoch && (age === undefined || record.epoch >= epoch - age));
-  const first = new Set(firstAccepted(young.map(({ seq, record }) => ({ ...record, seq }))).map(({ seq }) => seq));
+  const counts = new Set((first ?? firstAccepted(young.map(({ seq, record }) => ({ ...record, seq })))).map(({ seq }) => seq));
   const holders = new Map(settlement.agreed.filter((row) => row.status !== "duplicate").map((row) => [row.submission, row.participant]));
   const own = new Map(settlement.agreed.map((row) => [row.participant, []]));
   const empty = new Set(settlement.agreed.filter((row) => row.submission === "").map((row) => row.participant));
   const duplicates = new Set(settlement.agreed.filter((row) => row.status === "duplicate").map((row) => row.participant));
   for (const one of young) {
-    if (!first.has(one.seq)) continue;
+    if (!counts.has(one.seq)) continue;
     const { submission, participant } = one.record;
     const whose = aboutParticipants(kind) || (submission === "" && empty.has(participant)) ? participant : submission === "" ? undefined : holders.get(submission);
     if (!duplicates.has(whose)) own.get(whose)?.push(one);
@@ -231,4 +242,4 @@ export function checkResults(settlement, rests, { predicate, version }) {
 }
 
 /** The records behind results, each with its digest. */
-export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, hex }) => ({ record, digest: `sha256:${hex}` }))]));
+export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, digest }) => ({ record, digest: rootText(digest) }))]));

@@ -199,7 +199,7 @@ const placeOf = ({ participant, validator, task, trial }) => `${participant}\n${
 
 /** Participant → the records of a case that its result rests on, each with its digest. */
 function behindCase({ document, records }, settlement) {
-  const own = records.map((record, i) => ({ seq: record.seq ?? i, record, hex: recordDigest(record).slice(7) }));
+  const own = records.map((record, i) => ({ seq: record.seq ?? i, record, digest: fromHex(recordDigest(record).slice(7)) }));
   const known = new Set(document.validators.map((row) => row.key));
   return withDigests(behind(document, settlement, own.filter(({ record }) => known.has(record.validator))));
 }
@@ -228,7 +228,7 @@ async function openEpoch({ key, receipts, inputs, settlement, previous, records,
   const signed = await checkBatches(batches, all, { origin: checkpoint.origin, competition: predicate.competition });
   const document = checkInputs(inputs, receipt);
   const records_ = bearing(document, all, signed.signed, predicate.task_set);
-  const context = { document, epoch: predicate.epoch, records: records_.map(({ seq, record }) => ({ ...record, seq })), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
+  const context = { document, epoch: predicate.epoch, records: records_.map(({ record }) => record), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
   const computed = staged("settlement", () => settle(context)).settlement;
   checkSettlement(settlement, computed, receipt);
   const rows = behind(document, computed, records_);

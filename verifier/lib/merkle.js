@@ -1,6 +1,6 @@
 // Merkle trees of RFC 6962: a leaf is SHA-256(00 ‖ entry), a node SHA-256(01 ‖ left ‖ right). Proofs of RFC 9162, 2.1.3 and 2.1.4.
 
-import { equal, sha256, sha256Into, toHex } from "./bytes.js";
+import { equal, sha256, sha256Into, toHex, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
 
 export const EMPTY_ROOT = sha256(new Uint8Array(0));
@@ -90,10 +90,19 @@ export function leafHashes(entries) {
 }
 export const rootOf = (entries) => many.root(leafHashes(entries), entries.length);
 
-/** SHA-256 of each of many texts in bytes, one after the other. */
+/** SHA-256 of each of many texts that are not empty, one after the other. */
 export function digests(texts) {
   const found = new Uint8Array(texts.length * 32);
-  texts.forEach((text, i) => many.add(text, new DataView(text.buffer, text.byteOffset, text.length), 0, text.length, text.at(-1), found, i * 32));
+  const data = utf8(texts.join(""));
+  const view = new DataView(data.buffer, data.byteOffset, data.length);
+  const characters = texts.reduce((total, text) => total + text.length, 0);
+  const sizeOf = characters === data.length ? (text) => text.length : (text) => utf8(text).length;
+  let at = 0;
+  texts.forEach((text, i) => {
+    const size = sizeOf(text);
+    many.add(data, view, at, size, data[at + size - 1], found, i * 32);
+    at += size;
+  });
   many.flush();
   return found;
 }

@@ -1,7 +1,8 @@
 // Receipts, what they bind, and statements that are signed and in a log. docs/formats.md, "A receipt".
 
 import * as read from "./fields.js";
-import { fromHex, sha256 } from "./bytes.js";
+import { fromHex, sha256, utf8 } from "./bytes.js";
+import { rowText } from "./document.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, Refused } from "./errors.js";
 import { canonical, parse } from "./json.js";
@@ -117,10 +118,13 @@ export function resultOf(settlement, participant, rests) {
   };
 }
 
+/** A result in canonical form; `agreed` is the first of its fields. */
+const resultText = ({ agreed, ...rest }) => `{"agreed":${rowText(agreed)},${canonical(rest).slice(1)}`;
+
 /** All results of a settlement, by key; their leaf hashes. */
 export function results(settlement, rests) {
   const keys = settlement.agreed.map((row) => row.participant).sort(byUtf8);
   const rows = keys.map((key) => resultOf(settlement, key, rests?.get(key)));
-  const leaves = rows.map((row) => leafHash(new TextEncoder().encode(canonical(row))));
+  const leaves = rows.map((row) => leafHash(utf8(resultText(row))));
   return { rows, leaves, root: rootText(rootOfLeaves(leaves)), count: rows.length };
 }

@@ -7,14 +7,19 @@ import { kindOf } from "./score.js";
 
 const { maybe, object, count } = read;
 
-const common = { kind: read.anything, epoch: read.epoch, validator: read.key, participant: read.key, submission: read.submission, observed_at: read.instant, seq: maybe(count) };
+const common = { kind: read.anything, epoch: read.epoch, validator: read.key, participant: read.key, submission: read.submission, observed_at: read.instant };
 
 /** The canonical form of a record; `seq` stays beside it, if there is one. Refused under the wrong field's name. */
-export function readRecord(value) {
+export const readRecord = (value) => recordOf(value, "reader", () => ({ ...common, seq: maybe(count) }));
+
+/** The canonical form of a row of evidence without its seq, which the caller reads. */
+export const readRow = (value) => recordOf(value, "rowReader", () => common, "seq");
+
+function recordOf(value, name, fields, beside = null) {
   if (!isObject(value)) refuse("a record is an object", { code: "input" });
   const kind = kindOf(value.kind) ?? refuse(`there is no kind ${JSON.stringify(value.kind)} of evidence`, { code: "kind", where: "kind" });
-  kind.reader ??= object({ ...common, ...kind.fields }, { byField: true });
-  const found = kind.reader(value, "");
+  kind[name] ??= object({ ...fields(), ...kind.fields }, { byField: true, beside });
+  const found = kind[name](value, "");
   kind.checkRecord?.(found, value);
   return found;
 }

@@ -19,12 +19,8 @@ export async function loadKinds(names) {
   for (const name of new Set(names)) if (Object.hasOwn(LOAD, String(name)) && !KNOWN.has(name)) KNOWN.set(name, (await LOAD[name]())[name]);
 }
 
-/** The kind of a name; undefined if there is none. It has to be loaded. */
-export function kindOf(name) {
-  if (!KINDS.includes(name)) return undefined;
-  if (!KNOWN.has(name)) throw new Error(`the kind ${name} was not loaded`);
-  return KNOWN.get(name);
-}
+/** The kind of a name; undefined if there is none, or it was not loaded. */
+export const kindOf = (name) => KNOWN.get(name);
 
 /** A choice that is left out where it says what holds without it. */
 export const unless = (standard, reader) => maybe((value, path) => (reader(value, path) === standard ? undefined : value));
