@@ -4,8 +4,9 @@
     python -m bench verifier --full     64 × 256 × 89 tests: 1,458,176 records
 
 `page` is what the page says that it took, by its own clock; `CPU` is the CPU time of the browser's process for the page, of all
-its threads; `assay.verify` is Python's verifier with the same files, in the same run. The last lines are what the browser fetched:
-as it is, and compressed as services send it. The aims: an epoch of scores within 1 s, one of 64 × 256 × 89 tests within 10 s.
+its threads; `assay.verify` is Python's verifier with the same files, in the same run. The last lines say what the browser
+fetched, as it is and compressed as services send it. The aims: an epoch of scores within 1 s, one of 64 × 256 × 89 tests within
+10 s.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, site: str,
         assert str(row["u16"]) in board
     files = {address.partition("?")[0] for address in fetched if not address.startswith("data:")}
     assert {"index.html", "page/worker.js", "lib/epoch.js"} <= files
-    # All that a reader of a plain bundle loads, as it is and compressed as services send it. The rest (what others wrote, other kinds,
-    # what is made for many records, and what a reader asks for) is loaded only when it is needed.
+    # All that a reader of a plain bundle loads, as it is and compressed as services send it. The rest is loaded when it is
+    # needed: what others wrote, other kinds, what is made for many records, and what a reader asks for.
     later = (
         "vendor/",
         "lib/bulk.js",
