@@ -4,10 +4,11 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.rules.near_copies import GRAM, WINDOW, compare, equal_outcomes, fingerprints, grams, is_near, words_of
+from depth import depth
 
 SEEDS = st.integers(0, 2**32)
 OPS = ["+", "-", "*", "//", "%", "|", "&", "^"]
@@ -66,6 +67,7 @@ def test_a_planted_copy_is_noticed_and_its_passages_name_the_lines(seed: int) ->
         assert len(ends) >= GRAM
 
 
+@settings(max_examples=depth(4, 150))
 @given(SEEDS)
 def test_honest_pairs_are_not_flagged_even_with_one_template(seed: int) -> None:
     r = Random(seed)

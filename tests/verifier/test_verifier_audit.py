@@ -99,6 +99,7 @@ def test_an_audit_beside_a_bundle_or_within_it_or_alone(bundle: Path, predicate:
         assert (found.returncode, missing in found.stdout) == (0, False), found.stderr
 
 
+@pytest.mark.full
 def test_every_field_of_a_carried_audit_is_red_in_both(bundle: Path, predicate: Predicate, tmp_path: Path) -> None:
     place = Path(shutil.copytree(bundle, tmp_path / "epoch-3"))
     audit = signed(tmp_path / "audits", predicate)

@@ -51,6 +51,7 @@ from assay.scheme.model import AuditRules, TestsScore
 from assay.settle import Settlement
 
 __all__ = [
+    "GIVEN",
     "PREDICATE",
     "AuditRandomness",
     "AuditedEpoch",
@@ -71,6 +72,8 @@ __all__ = [
 Json = dict[str, Any]
 PREDICATE = "assay:audit/v1"
 STAGE = "audit"
+GIVEN = "given"
+"""The source of randomness that the auditor chose to give."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def given(text_: str) -> AuditRandomness:
         raise BadInput(
             "is not 64 hex digits", field="randomness", hint="give the hash of a block, or nothing: then drand is asked"
         )
-    return AuditRandomness(value, {"source": "given", "value": value.hex()})
+    return AuditRandomness(value, {"source": GIVEN, "value": value.hex()})
 
 
 def of_beacon(round_: BeaconRound) -> AuditRandomness:

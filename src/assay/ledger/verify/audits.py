@@ -104,7 +104,7 @@ def _follows(audit: SignedAudit, epoch: AuditedEpoch, shown: int | None, into: V
     shown: the time at which the policy's witnesses cosigned, seconds since 1970.
     """
     from assay.ledger.audit_log import summary
-    from assay.ledger.auditing import check_statement, stated_predicate
+    from assay.ledger.auditing import GIVEN, check_statement, stated_predicate
 
     notes = list[str]()
     try:
@@ -118,7 +118,7 @@ def _follows(audit: SignedAudit, epoch: AuditedEpoch, shown: int | None, into: V
         return
     sentence = summary(stated).removesuffix(".")
     into.right(STAGE, f"{sentence}; draw, martingale and verdict were computed again")
-    if stated["randomness"]["source"] == "given":
+    if stated["randomness"]["source"] == GIVEN:
         into.not_looked_at(STAGE, notes[-1])
     if time not in (None, shown):
         what = (
