@@ -51,6 +51,7 @@ def test_the_files_are_what_the_code_says(name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(PUBLISHED[name])
 
 
+@pytest.mark.full
 def test_every_settlement_and_every_case_fit() -> None:
     case, settlement = against("case"), against("settlement")
     for one in accepted("settle"):
@@ -97,6 +98,7 @@ def test_a_scheme_with_every_section_fits() -> None:
     assert not scheme.is_valid(whole | {"epoch": {"every": "72 minutes", "start": "2026-11-01T00:00:00Z"}})
 
 
+@pytest.mark.full
 def test_every_case_that_is_not_refused_fits_its_kind() -> None:
     kinds = PUBLISHED["kinds.schema.json"]
     assert [one["properties"]["kind"]["const"] for one in kinds["oneOf"]] == list(CASES)

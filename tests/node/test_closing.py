@@ -171,6 +171,7 @@ def test_a_clock_that_is_set_back_closes_nothing_twice_and_skips_nothing(tmp_pat
     assert hand.look(4 * HOUR) == [1, 2, 3, 4]
 
 
+@pytest.mark.full
 def test_a_clock_that_is_new_closes_several_epochs_only_if_it_is_told_to(tmp_path: Path) -> None:
     place = season(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=1))

@@ -76,6 +76,7 @@ def test_an_audit_is_computed_again(bundle: Path, policy: Path, predicate: Predi
     assert [row["checked"] for row in shown["stages"] if row["stage"] == "audit"] == [True, False]
 
 
+@pytest.mark.full
 def test_an_audit_beside_a_bundle_or_within_it_or_alone(bundle: Path, predicate: Predicate, tmp_path: Path) -> None:
     audit = signed(tmp_path / "audits", predicate)
     alone = run(audit)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,9 +85,9 @@ def carry_audits(ledger: Ledger, exported: Path) -> list[Path]:
     new = []
     for audit in sorted((ledger.folder / AUDITS).glob("epoch-*-*.audit")):
         place = exported / audit.name.rpartition("-")[0]
-        epoch = place.name.removeprefix("epoch-")
-        if epoch.isdecimal() and place.is_dir() and not (place / AUDITS / audit.name).exists():
-            new += _put_audits(ledger, ledger.receipt(int(epoch)), place)
+        named = re.fullmatch(r"epoch-([0-9]{1,19})", place.name)
+        if named and place.is_dir() and not (place / AUDITS / audit.name).exists():
+            new += _put_audits(ledger, ledger.receipt(int(named[1])), place)
     return new
 
 

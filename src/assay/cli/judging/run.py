@@ -165,29 +165,22 @@ def run(
     does nothing must fail. A success is stored in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
 
     In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
-    settled now. The epoch stays open for other validators; `assay settle` closes it.
+    settled now. The epoch stays open for other validators; `assay settle` closes it. With --engine ray, the nodes of a Ray
+    cluster judge, --jobs trials at most at one time; with --sign too, several machines may run this for one validator.
 
-    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most. With
-    --sign too, results go to the ledger as they come, and several machines may run this for one validator: none judges what
-    another one has.
-
-    With --until decided (kind tests), a participant is not judged any further when no outcome of what is left, of all
-    participants at once, can change a rank, a tier or a weight; the run says what that spared. --until paid asks only for what
-    anybody is paid: ranks of those who get nothing may stay open. What was spared is missing, as any trial is that was not
-    judged, and the same command judges it if it matters again.
+    With --until decided (kind tests), a participant is not judged any further when no outcome of what is left can change a rank,
+    a tier or a weight. With --until paid, ranks of those who get nothing may stay open. A trial that was spared is missing.
 
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
     bounty's scoring deadline nothing is judged.
-
     Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 
     \b
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
-      assay run my-competition --validator val-1 --until paid
-      assay run my-competition --sign val-1 --jobs 2
+      assay run my-competition --sign val-1 --until paid
       assay run my-competition --validator val-1 --engine ray --address 10.0.0.1:6379
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """

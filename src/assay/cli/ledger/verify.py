@@ -56,9 +56,7 @@ def verify(
 
     A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
 
-    With --until, trials that nobody judged are looked at too: a run with --until leaves them out when they cannot matter. Every
-    outcome that they could have had must give the same ranks, tiers and weights.
-
+    With --until, every outcome that trials which nobody judged could have had must give the same ranks, tiers and weights.
     The exit code is 0 if every check passes, 1 if one fails.
 
     With --all, every epoch of an archive is verified (assay export archive writes one), by several processes at once. A fault in
@@ -80,8 +78,7 @@ def verify(
     from assay.ledger.verify import verify as check
 
     keys = [log_key(text) for text in key or ()]
-    files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
-    files["duel"] = duel
+    files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet, "duel": duel}
     if everything:
         check_alone({f"--{name}": path is not None for name, path in (files | {"until": until}).items()}, "--all")
         verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory, address), as_json=as_json)

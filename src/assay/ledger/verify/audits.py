@@ -117,7 +117,7 @@ def _follows(audit: SignedAudit, epoch: AuditedEpoch, shown: int | None, into: V
         into.not_looked_at(STAGE, f"an audit by {audit.key.name}: {missing.what}")
         return
     sentence = summary(stated).removesuffix(".")
-    into.right(STAGE, f"{sentence[0].lower()}{sentence[1:]}; draw, martingale and verdict were computed again")
+    into.right(STAGE, f"{sentence}; draw, martingale and verdict were computed again")
     if stated["randomness"]["source"] == "given":
         into.not_looked_at(STAGE, notes[-1])
     if time not in (None, shown):
