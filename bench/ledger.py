@@ -99,9 +99,9 @@ def measure(folder: Path, count: int) -> list[Window]:
     """Both over `count` batches."""
     signers = [keys.new() for _ in range(VALIDATORS)]
     known = intake.IntakeRules(
-        NAME, "tests", {one.public.raw.hex(): one.public for one in signers}, {*map(participant, range(count))}
+        NAME, "tests", {signer.public.raw.hex(): signer.public for signer in signers}, {*map(participant, range(count))}
     )
-    public = [Ed25519PublicKey.from_public_bytes(one.public.raw) for one in signers]
+    public = [Ed25519PublicKey.from_public_bytes(signer.public.raw) for signer in signers]
     ends = {count // 100, *range(count // 10, count + 1, count // 10)}
     found: list[Window] = []
     spent = [0.0, 0.0, 0.0]

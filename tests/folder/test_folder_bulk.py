@@ -35,9 +35,9 @@ EPOCHS = st.sampled_from([2, 3, 3, 3, 4, 5])
 
 
 def table(records: Sequence[Record], **types: pa.DataType) -> pa.Table:
-    names = [name for name in [*SCHEMA, "competition"] if any(name in one for one in records)] or list(SCHEMA)
+    names = [name for name in [*SCHEMA, "competition"] if any(name in record for record in records)] or list(SCHEMA)
     schema = SCHEMA | {"competition": pa.string()} | types
-    return pa.table({name: pa.array([one.get(name) for one in records], schema[name]) for name in names})
+    return pa.table({name: pa.array([record.get(name) for record in records], schema[name]) for name in names})
 
 
 def write(path: Path, records: Sequence[Record], **types: pa.DataType) -> Path:

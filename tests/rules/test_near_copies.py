@@ -73,7 +73,7 @@ def test_honest_pairs_are_not_flagged_even_with_one_template(seed: int) -> None:
     r = Random(seed)
     template = "\n".join(program(r, 12))
     one, other = ("\n".join([template, *program(r)]) for _ in range(2))
-    base = frozenset(found.hash for found in grams("template.py", template))
+    base = frozenset(gram.hash for gram in grams("template.py", template))
     apart = [fingerprints({"a.py": text}, base) for text in (one, other)]
     assert not compare(*apart).near
     assert min(map(len, apart)) >= 20

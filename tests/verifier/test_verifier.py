@@ -215,7 +215,7 @@ def test_files_that_the_reader_trusts_are_compared(two: Path, tmp_path: Path) ->
 
 def test_a_split_is_compared_with_a_subnet_file(tmp_path: Path) -> None:
     cases = json.loads((CONFORMANCE / "emission-receipt.json").read_text(encoding="utf-8"))["cases"]
-    case = next(one["input"] for one in cases if one["input"].get("subnet") and "error" not in one["output"])
+    case = next(case["input"] for case in cases if case["input"].get("subnet") and "error" not in case["output"])
     split, subnet = tmp_path / "emission.receipt", tmp_path / "subnet.toml"
     split.write_text(case["receipt"], encoding="utf-8")
     rows = case["subnet"].pop("competitions")
