@@ -21,7 +21,7 @@ from assay.settle.inputs import Inputs, Scored
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
-    from assay.rules.decided import Decided, Until
+    from assay.rules.decided import DecidedSeason, Until
     from assay.rules.margin import Margins
 
 __all__ = ["Competition", "emission", "open_competition"]
@@ -88,7 +88,7 @@ class Competition:
             inputs = folder.read(self.path, epoch=1)
         return pipeline.settle(inputs)
 
-    def decided(self, epoch: int | None = None, until: Until = "decided") -> Decided:
+    def decided(self, epoch: int | None = None, until: Until = "decided") -> DecidedSeason:
         """What an epoch leaves open: who could still change a rank, a tier or a weight; the epoch as for `settle`.
 
         until: `paid` asks only for what anybody is paid. Raises BadInput unless the evidence is of kind tests, with

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.conformance.kinds.margins import board_of
+from assay.conformance.kinds.rules import board_of
 from assay.errors import BadInput
 from assay.records import History, Tests
 from assay.rules.column import ABSENT, ScoreColumn

@@ -11,7 +11,7 @@ import pytest
 
 import assay
 from assay.conformance import answer
-from assay.conformance.kinds.margins import board_of
+from assay.conformance.kinds.rules import board_of
 from assay.errors import BadInput
 from assay.rules.column import DOWN, UP, ScoreColumn
 from assay.rules.fences import FlipBound

@@ -19,7 +19,7 @@ import numpy as np
 
 from assay.competition import open_competition
 from assay.judge.running import Cell
-from assay.rules.decided import OpenSeason, Standing, Until
+from assay.rules.decided import Certainty, OpenSeason, Until
 
 __all__ = ["Spared", "UntilDecided"]
 
@@ -34,7 +34,7 @@ class Spared(NamedTuple):
     """A participant that is decided, with trials that were not judged."""
 
     trials: int
-    standing: Standing
+    standing: Certainty
 
 
 class UntilDecided:

@@ -35,7 +35,7 @@ from assay.settle import Settlement
 from assay.settle.inputs import Bools, Ints, arrived
 from assay.settle.rewarding import advance, improves
 
-__all__ = ["DECIDED_SCHEMA", "Decided", "OpenSeason", "Standing", "Until", "decided"]
+__all__ = ["DECIDED_SCHEMA", "Certainty", "DecidedSeason", "OpenSeason", "Until", "decided"]
 
 DECIDED_SCHEMA = "assay.decided/1"
 Json = dict[str, Any]
@@ -65,7 +65,7 @@ MOST = 2**17
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Certainty:
     """A participant over all endings: its agreed score (nanos; None: it has none), its place, and whether it is decided, and why.
 
     missing: trials of all validators. sure: it has an agreed score in every ending.
@@ -297,7 +297,7 @@ class OpenSeason:
         )
         return clock.record
 
-    def standing(self, at: int) -> Standing:
+    def standing(self, at: int) -> Certainty:
         """Everything about one participant."""
         low, high = int(self.low[at]), int(self.high[at])
         rows = self._rows[at]
@@ -305,7 +305,7 @@ class OpenSeason:
         others = np.arange(len(self.high)) != at
         best = 1 + int((there & others & self._before(at)).sum())
         worst = 1 + int((there & others & ~self._behind(at)).sum())
-        return Standing(
+        return Certainty(
             participant=self.settlement.frame.participants[at],
             missing=int(self.missing[rows, at].sum()),
             lowest=None if low < 0 else low,
@@ -334,12 +334,12 @@ def _seated(settlement: Settlement) -> Bools:
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecidedSeason:
     """Whether an epoch is decided: nothing that is missing in it changes anything; and each participant over all endings."""
 
     settlement: Settlement
     until: Until
-    standings: tuple[Standing, ...]
+    standings: tuple[Certainty, ...]
 
     @property
     def whole(self) -> bool:
@@ -372,8 +372,8 @@ class Decided:
         return found
 
 
-def decided(settlement: Settlement, until: Until) -> Decided:
+def decided(settlement: Settlement, until: Until) -> DecidedSeason:
     """What a settlement of tests leaves open. Raises BadInput as `OpenSeason` does."""
     season = OpenSeason(settlement, until)
     columns: Iterable[int] = np.flatnonzero(settlement.frame.unique).tolist()
-    return Decided(settlement, until, tuple(season.standing(at) for at in columns))
+    return DecidedSeason(settlement, until, tuple(season.standing(at) for at in columns))

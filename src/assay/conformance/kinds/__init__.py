@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assay.conformance.kinds import audits, duels, health, margins, panels, proofs, rewards, stages, witnesses
+from assay.conformance.kinds import audits, proofs, rewards, rules, stages, witnesses
 from assay.conformance.kinds.stages import CaseKind
 
 __all__ = ["KINDS", "CaseKind"]
 
 KINDS: Mapping[str, CaseKind] = {
-    found.name: found
-    for found in (
+    case_kind.name: case_kind
+    for case_kind in (
         stages.decimal,
         stages.instant,
         stages.canonical,
@@ -23,7 +23,7 @@ KINDS: Mapping[str, CaseKind] = {
         stages.workflow,
         stages.rubric,
         stages.rubric_answer,
-        panels.panel,
+        stages.panel,
         stages.points,
         stages.assign,
         stages.consensus,
@@ -36,10 +36,10 @@ KINDS: Mapping[str, CaseKind] = {
         rewards.payout,
         stages.settle,
         stages.emission,
-        duels.duel,
-        margins.margin,
+        rules.duel,
+        rules.margin,
         audits.audit,
-        health.task_health,
+        rules.task_health,
         proofs.merkle_tree,
         proofs.inclusion,
         proofs.consistency,

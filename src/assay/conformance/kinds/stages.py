@@ -5,7 +5,7 @@ A kind is a function with `@kind(Model)`; the model is the shape of its input. T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -21,7 +21,7 @@ from assay.exact import text
 from assay.folder import registry as task_sets
 from assay.folder import strict
 from assay.folder.files import Place
-from assay.records import Amount, Workflow
+from assay.records import PANEL_ANSWERS, Amount, PanelAnswer, Workflow
 from assay.records import Fraction as ScoreNanos
 from assay.records import record as read_record
 from assay.scheme import fields
@@ -38,6 +38,7 @@ from assay.settle.score import points as by_points
 from assay.settle.score import rubric as by_rubric
 from assay.settle.score import trials as by_tests
 from assay.settle.score import workflow as by_workflow
+from assay.settle.score.panel import FlipRate
 
 __all__ = [
     "CaseKind",
@@ -50,6 +51,7 @@ __all__ = [
     "emission",
     "instant",
     "kind",
+    "panel",
     "points",
     "ratio",
     "record",
@@ -307,6 +309,33 @@ def rubric(given: _Rubric) -> Json:
     if found is None:
         return {"malformed": True}
     return {name: getattr(found, name) for name in ("base", "missed_skippable", "verdict", "gate", "capped", "bps")}
+
+
+class _Panel(Section):
+    score: RubricScore
+    panel: Annotated[tuple[PanelAnswer, ...], Field(strict=False, max_length=PANEL_ANSWERS)]
+
+
+@kind(_Panel)
+def panel(given: _Panel) -> Json:
+    """A panel's answers, by the [score] section: what they decide, or why they decide nothing; which questions are undecided; and
+    the flips of each decided question and of each of the first k answers. SPEC 2.3."""
+    if given.score.panel is None:
+        raise BadInput("there is no panel", field="score.panel", hint="say how many answers it has")
+    found = by_rubric.decide(given.panel, given.score)
+    return {
+        "why": found.why,
+        "undecided": list(found.undecided),
+        "baseline": None if found.baseline is None else dict(found.baseline),
+        "checks": None if found.checks is None else dict(found.checks),
+        "verdict": found.verdict,
+        "questions": _rates(found.questions),
+        "judges": _rates(found.judges),
+    }
+
+
+def _rates(rates: Sequence[FlipRate]) -> list[Json]:
+    return [{"name": rate.name, "flips": rate.flips, "votes": rate.votes} for rate in rates]
 
 
 class _Points(Section):

@@ -1,26 +1,69 @@
-"""The kind of case for margins: how little changes the winner, the tier or the order of a board. SPEC 2.1, 3, 5."""
+"""Kinds of case for what the room `rules` decides or tells: duels, margins, the health of tasks. SPEC 7; docs/margins.md."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from assay.conformance.kinds.stages import kind
 from assay.errors import BadInput
 from assay.records import Participant, Tests, Validator
+from assay.rules import duel as duels
 from assay.rules.margin import margins
-from assay.scheme.fields import Key, Rao, Section
-from assay.scheme.model import Consensus, Payout, Scheme
+from assay.rules.task_health import TrialCount
+from assay.rules.task_health import task_health as health_of
+from assay.scheme.fields import Digest, Key, Rao, Section
+from assay.scheme.model import Consensus, Duel, Payout, Scheme
 from assay.scheme.reading import validate
 from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Inputs
 
-__all__ = ["board_of", "margin"]
+__all__ = ["board_of", "duel", "margin", "task_health"]
 
 Json = dict[str, Any]
+_Outcome = Literal["pass", "fail", "timeout", "error"]
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class _DuelTrial(Section):
+    task: Key
+    trial: Annotated[int, Field(ge=1, le=10_000)] = 1
+    challenger: _Outcome | None = None
+    king: _Outcome | None = None
+
+
+class _Duel(Section):
+    duel: Duel
+    receipt: Digest
+    challenger: Key
+    king: Key
+    tasks: Annotated[tuple[Key, ...], Field(strict=False, min_length=1, max_length=10_000)]
+    trials: Annotated[int, Field(ge=1, le=10_000)] = 1
+    challengers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    results: Annotated[tuple[_DuelTrial, ...], Field(strict=False)] = ()
+
+
+@kind(_Duel)
+def duel(given: _Duel) -> Json:
+    """A duel by the [duel] section: the submissions of both, the receipt that its order is drawn from, how many challengers share
+    alpha, and outcomes of trials: the path as far as they go, the winner and by what, or the pair that is waited for. SPEC 7."""
+    if len(set(given.tasks)) != len(given.tasks):
+        raise BadInput("a task is there twice", field="tasks", hint="keep one of the two")
+    pairs = [(row.task, row.trial) for row in given.results]
+    if len(set(pairs)) != len(pairs):
+        raise BadInput("a trial is there twice", field="results", hint="keep one of the two")
+    along = duels.order(
+        given.tasks, given.trials, bytes.fromhex(given.receipt.removeprefix("sha256:")), given.challenger, given.king
+    )
+    sides: tuple[dict[duels.Pair, bool], dict[duels.Pair, bool]] = ({}, {})
+    for row, pair in zip(given.results, pairs, strict=True):
+        for side, outcome in zip(sides, (row.challenger, row.king), strict=True):
+            if outcome not in (None, "error"):
+                side[pair] = outcome == "pass"
+    course = duels.decide(len(along), duels.outcomes(along, *sides), given.duel, given.challengers)
+    return duels.document(along, course)
 
 
 class _Seen(Section):
@@ -116,3 +159,35 @@ def _record(participant: str, validator: str, number: int, outcome: str) -> Test
             "outcome": outcome,
         }
     )
+
+
+class _TaskTrials(Section):
+    task: Key
+    participant: Key
+    outcomes: Annotated[tuple[_Outcome, ...], Field(strict=False, max_length=10_000)]
+
+
+class _TaskHealth(Section):
+    tasks: Annotated[tuple[Key, ...], Field(strict=False, min_length=1, max_length=10_000)]
+    results: Annotated[tuple[_TaskTrials, ...], Field(strict=False)]
+
+
+@kind(_TaskHealth)
+def task_health(given: _TaskHealth) -> Json:
+    """The health of each task from the outcomes of its trials: exact counts, and the words dead, flaky, never-separating and
+    negative. docs/task-health.md."""
+    if len(set(given.tasks)) != len(given.tasks):
+        raise BadInput("a task is there twice", field="tasks", hint="keep one of the two")
+    rows = {(row.task, row.participant): row.outcomes for row in given.results}
+    if len(rows) != len(given.results):
+        raise BadInput("a participant's trials of a task are there twice", field="results", hint="put them into one list")
+    if not {task for task, _ in rows} <= set(given.tasks):
+        raise BadInput("there are results of a task that is not named", field="results", hint="name every task in tasks")
+    people = sorted({participant for _, participant in rows})
+    counts = {task: [_count(rows.get((task, key), ())) for key in people] for task in given.tasks}
+    return {"tasks": [health.document() for health in health_of(counts)]}
+
+
+def _count(outcomes: tuple[str, ...]) -> TrialCount:
+    passed, errors = outcomes.count("pass"), outcomes.count("error")
+    return TrialCount(passed, len(outcomes) - passed - errors, errors)
