@@ -38,6 +38,7 @@ MEASUREMENTS = (
     "witness",
     "duel",
     "margin",
+    "until",
     "verifier",
 )
 LONG = frozenset({"archive", "bulk", "duel", "judging", "ledger", "verify", "receipts", "verifier"})

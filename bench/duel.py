@@ -29,12 +29,18 @@ def main() -> None:
     boundary(50_000 if full else 5_000)
 
 
-def agents(orders: int) -> None:
-    """Every agent against every other one, in so many orders."""
+def real_trials() -> dict[str, dict[tuple[str, int], bool]]:
+    """Agent → task and number of the trial → whether it passed."""
     trials: dict[str, dict[tuple[str, int], bool]] = {}
     with DATA.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             trials.setdefault(row["agent"], {})[row["task"], int(row["run"])] = row["resolved"] == "1"
+    return trials
+
+
+def agents(orders: int) -> None:
+    """Every agent against every other one, in so many orders."""
+    trials = real_trials()
     tasks = sorted({task for task, _ in next(iter(trials.values()))})
     steps: list[int] = []
     wrong = 0

@@ -33,16 +33,14 @@ from itertools import count
 from typing import Any
 
 from assay.engine.load import ErrandLoad
-from assay.engine.ray_node import Bucket
-from assay.judge.stations import Needs, Ticket
-from bench.scale import Figures, add_options, chosen
+from assay.judge.stations import Needs
+from bench.scale import Figures, add_options, asks_per_turn, chosen
 
 __all__ = ["Simulation", "Tally", "simulate"]
 
 STEPS = 16
 """Parts of a core."""
 _AT_ONCE = 16  # cells that a driver sends before it looks at what it heard
-_SLEEP = 1e-4  # seconds that a station sleeps at least
 _SELDOM = 64  # turns of a driver between two looks at how much the nodes take
 _LOOKS = 4  # at nodes, before a trial waits
 LOSSES = (("nothing is lost", 0.0), ("as assumed", 1.0), ("nodes 4 times as often", 4.0), ("nodes 20 times as often", 20.0))
@@ -443,20 +441,6 @@ def simulate(figures: Figures, trials: int, nodes: int, seed: int = 1, losses: f
     return Simulation(figures, trials, nodes, seed, losses).run()
 
 
-def turns(waiting: int, rate: int) -> float:
-    """The number of times that the engine's bucket is asked for each turn it gives, if so many stations wait. rate: a minute."""
-    now, asked = 0.0, 0
-    bucket = Bucket(rate, lambda: now)
-    asking: list[tuple[float, int, Ticket | None]] = [(0.0, number, None) for number in range(waiting)]
-    while asking:
-        now, number, ticket = heapq.heappop(asking)
-        asked += 1
-        left, ticket = bucket.turn(ticket)
-        if left > 0:
-            heapq.heappush(asking, (now + max(left, _SLEEP), number, ticket))
-    return asked / waiting
-
-
 def table(tally: Tally, trials: int, nodes: int) -> list[str]:
     """The lines that are printed of one run."""
     tenths = [tally.longest.get(tenth, 0) for tenth in (0, 4, 8)]
@@ -499,7 +483,7 @@ def main(words: Sequence[str] | None = None) -> None:
         row = f"{tally.makespan / 3600:8.2f}{tally.makespan / none:14.2f}{tally.lost:10,}{tally.judged_again:15,}"
         print(f"{name:44}{row}{tally.counted_twice:16,}")
     rate = int(figures.value("nodes.model_rate"))
-    asked = "   ".join(f"{waiting:,}: {turns(waiting, rate):,.1f}" for waiting in (100, 400, 800))
+    asked = "   ".join(f"{waiting:,}: {asks_per_turn(waiting, rate):,.1f}" for waiting in (100, 400, 800))
     print(f"\nthe bucket at {rate:,} requests a minute, asked for each turn that it gives, if so many wait: {asked}")
     if options.cpu:
         print(f"{time.process_time() - began:.1f} s of the processor")

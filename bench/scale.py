@@ -11,16 +11,22 @@ Nothing is measured here. All figures stand in bench/scale.toml with their sourc
 from __future__ import annotations
 
 import argparse
+import heapq
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Figures", "Scale", "add_options", "chosen", "report"]
+from assay.engine.ray_node import Bucket
+from assay.judge.stations import Ticket
+
+__all__ = ["SLEEP", "Figures", "Scale", "add_options", "asks_per_turn", "chosen", "report"]
 
 FIGURES = Path(__file__).with_suffix(".toml")
 DAY, GIB, MONTH = 86400, 2**30, 30.4
+SLEEP = 1e-4
+"""Seconds that a station sleeps at least."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +279,20 @@ def report(figures: Figures, trials: float, participants: float) -> Iterator[str
     for limit in scale.limits():
         needed = _number(max(1.0, trials * figures.value("load.peak") / limit.most))
         yield f"  {limit.part:40}{limit.most:16,.0f} {needed:>8}   {limit.then}"
+
+
+def asks_per_turn(waiting: int, rate: int) -> float:
+    """The number of times that the engine's bucket is asked for each turn it gives, if so many stations wait. rate: a minute."""
+    now, asked = 0.0, 0
+    bucket = Bucket(rate, lambda: now)
+    asking: list[tuple[float, int, Ticket | None]] = [(0.0, number, None) for number in range(waiting)]
+    while asking:
+        now, number, ticket = heapq.heappop(asking)
+        asked += 1
+        left, ticket = bucket.turn(ticket)
+        if left > 0:
+            heapq.heappush(asking, (now + max(left, SLEEP), number, ticket))
+    return asked / waiting
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -41,6 +41,7 @@ BY_HAND = (
     "latency/",
     "term-challenge/tasks/",
     "term-challenge/agents/",
+    "term-challenge/audited",
     "term-challenge/publish",
     "term-challenge/subnet.py",
     "cswon/tasks/",

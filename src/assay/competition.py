@@ -21,6 +21,7 @@ from assay.settle.inputs import Inputs, Scored
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
+    from assay.rules.decided import Decided, Until
     from assay.rules.margin import Margins
 
 __all__ = ["Competition", "emission", "open_competition"]
@@ -66,6 +67,36 @@ class Competition:
             return self._from_ledger(epoch, previous)
         before = None if previous is None else Path(previous)
         return pipeline.settle(folder.read(self.path, epoch=epoch, previous=before))
+
+    def upcoming(self, epoch: int | None = None) -> Settlement:
+        """The settlement that an open epoch has by the evidence there is, even without any; nothing is kept.
+
+        epoch: None is the first that is open where there is a ledger here, or a later one with evidence; otherwise the highest
+        that has evidence, or 1. Raises BadInput for what SPEC refuses, and StoreError.
+        """
+        from assay.ledger import config, settling
+
+        if self.has_ledger and config.read(self.path).is_here:
+            with self.ledger as ledger:
+                at = settling.open_epoch(ledger) if epoch is None else epoch
+                return settling.draft(ledger, at).settlement
+        try:
+            inputs = folder.read(self.path, epoch=epoch)
+        except CannotSettle:
+            inputs = folder.read(self.path, epoch=1)
+        if epoch is None and not inputs.epoch:
+            inputs = folder.read(self.path, epoch=1)
+        return pipeline.settle(inputs)
+
+    def decided(self, epoch: int | None = None, until: Until = "decided") -> Decided:
+        """What an epoch leaves open: who could still change a rank, a tier or a weight; the epoch as for `settle`.
+
+        until: `paid` asks only for what anybody is paid. Raises BadInput unless the evidence is of kind tests, with
+        `passed_by = "each"`; otherwise as `settle` does.
+        """
+        from assay.rules.decided import decided
+
+        return decided(self.settle(epoch), until)
 
     def margins(self, epoch: int | None = None) -> Margins:
         """The smallest changes that give another winner, payout tier or order; the epoch as for `settle`.

@@ -200,7 +200,7 @@ class _TestsKind(_AgentKind):
         return {"tasks.txt": "".join(f"{task}\n" for task in _TASKS)}
 
     def standings(self, settlement: Settlement) -> Mapping[str, Any] | None:
-        from assay.cli.board import standings
+        from assay.uncertainty import standings
 
         return None if settlement.inputs.scheme.score.scores_jointly() else standings(settlement)
 
@@ -210,9 +210,19 @@ class _TestsKind(_AgentKind):
         return "there are too many records, or only sums of them"
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
-        from assay.cli.board import weaker_tasks
+        from assay.serve.telling import weaker_tasks
 
         return weaker_tasks(settlement, folder)
+
+    def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
+        from assay.serve.telling import sick_tasks
+
+        return sick_tasks(folder, settlement, participant)
+
+    def told(self, about: Json) -> Iterator[str]:
+        from assay.serve.telling import sick_tasks_in_words
+
+        return sick_tasks_in_words(about)
 
     def look(self, folder: Path, participant: str) -> tuple[str, tuple[str | Path, ...]] | None:
         if not ((folder / "trials").is_dir() or (folder / "ledger.toml").exists()):
@@ -297,17 +307,9 @@ class _WorkflowKind(_TaskKind):
         return closed({"tasks": COUNT})
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
-        alike = {"steps_total": 4, "budget": "0.05", "max_seconds": "100", "declared_retries": 1, "timeouts": 0}
-        for task in _TASKS[:4]:
-            yield alike | {
-                "task": task,
-                "quality": ("1", "0.9", "0.6")[level],
-                "steps_completed": (4, 4, 3)[level],
-                "cost": ("0.01", "0.02", "0.03")[level],
-                "seconds": ("20", "35", "50")[level],
-                "retries": level,
-                "hard_failures": 0,
-            }
+        from assay.judge.samples import workflow_sample
+
+        return workflow_sample(_TASKS[:4], level)
 
     def submit(
         self, folder: Path, participant: str, given: str, epoch: int | None, *, at: datetime | None = None
@@ -380,12 +382,9 @@ class _RubricKind(_ArrayKind):
         return closed(answers | {"gate": FLAG, "capped": FLAG, "bps": BPS} | panel, optional=tuple(panel))
 
     def sample(self, rules: Any, judge: int, level: int) -> Iterator[Json]:
-        ids = [check.id for check in rules.checks]
-        skippable = [check.id for check in rules.checks if check.skippable]
-        missed = {0: set(skippable[-1:]), 1: set(skippable[-3:]), 2: set(ids[:1])}[level]
-        answers = {name: name not in missed for name in ids}
-        baseline = {"B1": True, "B2": True, "B3": True, "B4": True}
-        yield {"baseline": baseline, "checks": answers, "verdict": ("ELEGANT", "COHERENT", "FLAWED")[level]}
+        from assay.judge.samples import rubric_sample
+
+        return rubric_sample(rules, level)
 
     def settings(self, values: Mapping[str, Any]) -> Any:
         from assay.judge.rubric.run import RubricOptions
@@ -393,7 +392,7 @@ class _RubricKind(_ArrayKind):
         return RubricOptions.of(values)
 
     def sample_rules(self, text: str) -> dict[str, str]:
-        from assay.cli.init import bounty_files
+        from assay.judge.samples import bounty_files
 
         return bounty_files(text)
 
@@ -406,17 +405,17 @@ class _RubricKind(_ArrayKind):
         return SubmitResult("The solution", solution.solution.digest, solution.changed, solution.epoch)
 
     def notes(self, settlement: Settlement, folder: Path) -> Iterator[str]:
-        from assay.cli.board import about_judgements
+        from assay.serve.telling import about_judgements
 
         return about_judgements(settlement, folder)
 
     def about(self, settlement: Settlement, folder: Path, participant: str) -> Json:
-        from assay.cli.explain import judging
+        from assay.serve.telling import judging
 
         return judging(folder, settlement, participant)
 
     def told(self, about: Json) -> Iterator[str]:
-        from assay.cli.explain import judging_in_words
+        from assay.serve.telling import judging_in_words
 
         return judging_in_words(about)
 
@@ -459,7 +458,7 @@ class _PointsKind(_SubmittedAgents, _ArrayKind):
             yield {"repository": repository, "valid": (9, 5, 1)[level], "invalid": (1, 0, 2)[level], "starred": level < 2}
 
     def sample_files(self, rules: Any) -> dict[str, str]:
-        from assay.cli.init import issues_files
+        from assay.judge.samples import issues_files
 
         return issues_files(rules)
 

@@ -23,12 +23,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
 from assay.exact import NANO
+from assay.records import Tests
+from assay.settle.inputs import Scored
+from assay.settle.score import accepted, holding
+
+if TYPE_CHECKING:
+    from assay.settle import Settlement
 
 __all__ = [
     "Cells",
@@ -37,9 +44,11 @@ __all__ = [
     "Run",
     "Runs",
     "Standing",
+    "cells",
     "leaderboard",
     "paired",
     "separation",
+    "standings",
     "wilson",
 ]
 
@@ -289,3 +298,34 @@ def _wilson(rate: float, n: int, z: float) -> Interval:
     scale = 1 + z * z / n
     low, high = (centre - reach) / scale, (centre + reach) / scale
     return Interval(max(0.0, min(low, rate)), min(1.0, max(high, rate)))
+
+
+MOST = 2_000_000
+"""With more records a board has no intervals, so that it stays quick."""
+
+
+def standings(settlement: Settlement) -> dict[str, Standing] | None:
+    """Participant → its interval, and whether the next one is clearly behind; None if that cannot be computed."""
+    found = cells(settlement)
+    if found is None:
+        return None
+    return {row.participant: row for row in leaderboard(settlement.ranking, found)}
+
+
+def cells(settlement: Settlement) -> Cells | None:
+    """The runs of every ranked participant by validators whose score counts; None without single records."""
+    inputs, axes, agreement = settlement.inputs, settlement.frame, settlement.agreement
+    if isinstance(inputs.evidence, Scored) or len(inputs.evidence) > MOST:
+        return None
+    counts = (agreement.votes.counting & ~agreement.excluded).tolist()
+    trials = getattr(inputs.scheme.score, "trials", 1)
+    tasks, column_of = frozenset(inputs.tasks), holding(axes)
+    found: dict[str, dict[Run, bool]] = {key: {} for key in settlement.ranking}
+    for record in accepted([record for record in inputs.evidence if isinstance(record, Tests)], axes):
+        column = column_of(record)
+        if column is None or record.task not in tasks or record.trial > trials or not counts[axes.row[record.validator]][column]:
+            continue
+        own = found.get(axes.participants[column])
+        if own is not None:
+            own[record.validator, record.task, record.trial] = record.outcome == "pass"
+    return found

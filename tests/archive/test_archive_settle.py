@@ -29,7 +29,7 @@ def digest(place: Path, epoch: int) -> str:
     return text
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("form", ["lines", "columns"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_settlements_are_those_of_one_by_one(kept: bool, form: str, place: Path) -> None:

@@ -45,6 +45,7 @@ def put(store: ObjectStore, archive: Path, prefix: str) -> str:
     return f"s3://{BUCKET}/{prefix}"
 
 
+@pytest.mark.full
 def test_an_archive_is_written_verified_and_settled_in_a_store(
     store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_store_that_is_away_says_nothing_about_the_archive(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
 
+@pytest.mark.full
 def test_other_answers_are_told_in_our_words() -> None:
     assert places._why(ValueError(f"status code: 403 Forbidden: {SECRET}")) == ("the store answered 403", True)
     assert places._why(ValueError(f"status code: 503 {SECRET}")) == ("the store answered 503", False)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import rfc8785
 
-from assay.cli import board
 from assay.scheme.load import presets
 from cli_kit import files_under, made, narrow, output, records, refused, rewrite, run, with_records
 
@@ -192,7 +191,7 @@ def test_long_keys_are_short_on_a_terminal_whole_in_json_and_may_be_pasted(compe
 
 
 def test_too_many_records_have_no_intervals(competition: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "MOST", 5)
+    monkeypatch.setattr("assay.uncertainty.MOST", 5)
     assert "No intervals: there are too many records" in output("settle", competition)
 
 

@@ -79,6 +79,7 @@ def test_there_are_many_and_they_are_small() -> None:
     assert sum((FOLDER / name).stat().st_size for name in NAMES) < 9_000_000
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_files_are_what_make_writes() -> None:
     done = subprocess.run([sys.executable, str(FOLDER / "make.py"), "--check"], capture_output=True, text=True, check=False)

@@ -56,11 +56,11 @@ def test_three_validators_judge_six_agents(tmp_path: Path) -> None:
     assert {json.loads(line)["sandbox"].split()[0] for line in listed} == {"bubblewrap"}
 
 
-def play(checkout: Path, place: Path) -> str:
-    """What examples/term-challenge/publish says, of a checkout."""
+def play(checkout: Path, place: Path, name: str = "publish") -> str:
+    """What a script of examples/term-challenge says, of a checkout."""
     path = os.pathsep.join([str(ROOT / ".venv" / "bin"), os.environ["PATH"]])
     env = {name: value for name, value in os.environ.items() if not name.startswith("ASSAY_")} | {"PATH": path}
-    script = checkout / "examples" / "term-challenge" / "publish"
+    script = checkout / "examples" / "term-challenge" / name
     done = subprocess.run([script, place], env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -74,6 +74,23 @@ def test_its_weights_are_set_on_a_subnet(tmp_path: Path, shared: Path) -> None:
     said = " ".join(play(ROOT, tmp_path / "place").split())  # lines are as wide as the terminal is
     assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", said)
     assert re.search(r"The 6 weights of the receipt sha256:[0-9a-f]{16}… are those of the subnet\.", said)
+
+
+@pytest.mark.full
+def test_an_audit_finds_two_lies_and_confirms_the_board_without_them(tmp_path: Path) -> None:
+    bubblewrap()
+    said = play(ROOT, tmp_path / "place", "audited")
+    lied, honest = " ".join(said.split()).split("-- The same trials as they were:")
+    assert "git-archaeologist, apprentice 1 checkpoint is cosigned" in lied
+    assert "113 of 180 trials judged again; the outcome is not confirmed." in lied
+    assert [task for task in ("broken-report", "config-merge") if re.search(rf"apprentice \S+ {task} pass false", lied)] == [
+        "broken-report",
+        "config-merge",
+    ]
+    assert "git-archaeologist 1 checkpoint is cosigned" in honest
+    assert re.search(r"\d+ of 180 trials judged again; the outcome is confirmed\.", honest)
+    assert said.count("term-challenge · epoch 1: verified, and computed again") == 2
+    assert said.count("The signed audit verifies offline.") == 2
 
 
 def test_without_a_runtimes_description_it_says_so(tmp_path: Path) -> None:

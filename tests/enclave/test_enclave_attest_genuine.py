@@ -104,6 +104,7 @@ def test_shorter_or_longer_it_is_not(quote: bytes, collateral: Collateral) -> No
         assert verify_quote(quote[:SIGNED] + bytes(padding), policy=POLICY, now=NOW, collateral=collateral).status == "UpToDate"
 
 
+@pytest.mark.full
 def test_with_a_bit_of_its_collateral_changed_it_is_not(quote: bytes, collateral: Collateral, shared: Path) -> None:
     raw: dict[str, str] = json.loads(_data(shared, "tdx_quote_collateral.json"))
     tried = 0

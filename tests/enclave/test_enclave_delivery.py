@@ -44,6 +44,7 @@ def words(*given: str | Path) -> str:
     return " ".join(output(*given, columns=200).split())
 
 
+@pytest.mark.full
 def test_what_is_sealed_and_sent_to_the_service_gets_onto_the_board(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
         world.with_ledger()

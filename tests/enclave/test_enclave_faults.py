@@ -250,6 +250,7 @@ def head(path: str, length: int, how: str = "POST") -> bytes:
     return f"{how} {path} HTTP/1.1\r\nHost: enclave\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
+@pytest.mark.full
 def test_what_does_not_arrive_whole_is_not_taken(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
         signed, made = kit.handed(world.bounty, kit.P1, kit.solution(GOOD), world.to)

@@ -140,6 +140,7 @@ def outcome(place: Path) -> Any:
     return SCORERS[inputs.scheme.score.kind](inputs.evidence, frame(inputs), inputs.scheme.score)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data(), st.sampled_from([2, 2**18]))
 def test_parquet_gives_what_records_one_by_one_give(kind: str, data: st.DataObject, at_once: int) -> None:

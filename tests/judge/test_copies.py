@@ -10,7 +10,7 @@ import small_folder
 from assay.errors import BadInput
 from assay.folder import csvs, registry
 from assay.folder.files import Place
-from assay.judge import copies, entries
+from assay.judge import entries, holds, prints
 from assay.judge.run_files import short
 from assay.judge.terminal.agent import load_agent
 from assay.records import Participant
@@ -97,28 +97,32 @@ def test_a_hold_lasts_until_the_release_which_is_written_down(folder: Path) -> N
     assert _judged(folder) == ["early", "late", "other"]
     _hold(folder)
     assert _judged(folder) == ["early", "other"]
-    (why,) = copies.held(folder, read(folder / "scheme.toml"), _people(folder)).values()
+    (why,) = holds.held(folder, read(folder / "scheme.toml"), _people(folder)).values()
     assert "early" in why
-    assert "the operator" in why
+    assert "It is not judged meanwhile" in why
     seen = entries.read(folder, read(folder / "scheme.toml"), "v1")
-    assert entries.held_remarks(seen) == [f"late is held: it {why}"]
+    assert entries.held_remarks(seen) == [f"late is held. {why}"]
     refused("copies", str(folder), "--release", "late")
     refused("copies", str(folder), "--release", "nobody", "--by", "me", "--reason", "so")
     output("copies", str(folder), "--release", "late", "--by", "alice", "--reason", "same author")
     assert _judged(folder) == ["early", "late", "other"]
-    (row,) = copies.released(folder)
+    (row,) = holds.decisions(folder).values()
     assert (row["participant"], row["by"], row["reason"]) == ("late", "alice", "same author")
-    with (folder / copies.RELEASES).open("a") as file:
+    with (folder / holds.DECISIONS).open("a") as file:
         file.write('{"participant":1}\n')
-    with pytest.raises(BadInput, match="is no release"):
-        copies.released(folder)
+    with pytest.raises(BadInput, match="is no decision"):
+        holds.decisions(folder)
 
 
 def test_what_is_too_large_or_absent_is_said_and_not_compared(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "ALL_BYTES", 100)
-    copies._prints.cache_clear()
+    monkeypatch.setattr(prints, "ALL_BYTES", 100)
+    prints._read.cache_clear()
     document = json.loads(output("copies", str(folder), "--json"))
     assert (document["compared"], document["near"], document["too_large"]) == (0, [], ["other", "early", "late"])
+    monkeypatch.undo()
+    prints._read.cache_clear()
+    monkeypatch.setattr(prints, "ALL_PRINTS", 100)
+    assert json.loads(output("copies", str(folder), "--json"))["too_large"] == ["other", "early", "late"]
     (folder / "agents").rename(folder / "elsewhere")
     assert json.loads(output("copies", str(folder), "--json"))["absent"] == ["other", "early", "late"]
     assert "whose files are not here" in output("copies", str(folder))

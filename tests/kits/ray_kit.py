@@ -22,6 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.judge import tree
+from assay.judge.stations import Parcel
+
 _AGAIN = "trap 'kill $child; exit' TERM; while :; do \"$@\" & child=$!; wait $child; sleep 1; done"
 """Ray gives a node thirty seconds to start, which a busy machine may not have."""
 _LIBC = ctypes.CDLL(None)
@@ -239,3 +242,12 @@ def _ports(count: int) -> list[int]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def folder_of(place: Path, text: str = "echo\n") -> Parcel:
+    """A parcel with a program, a folder and a link that leads back."""
+    (place / "sub").mkdir(parents=True)
+    (place / "run.sh").write_text(text)
+    (place / "run.sh").chmod(0o755)
+    (place / "sub" / "link").symlink_to("../run.sh")
+    return Parcel(tree.digest(place), place)

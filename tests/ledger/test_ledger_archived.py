@@ -98,6 +98,7 @@ def everything(ledger: Ledger, tmp_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_dropped_epoch_says_the_same(kind: str, tmp_path: Path) -> None:
     check_dropped(kind, tmp_path, "ledger.db")

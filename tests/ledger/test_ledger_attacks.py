@@ -184,6 +184,7 @@ def rewritten(given: Path, change: Callable[[list[bytes]], list[bytes]]) -> None
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
 
 
+@pytest.mark.full
 def test_more_work_than_there_are_bytes(honest: Path, tmp_path: Path) -> None:
     """Ranges that overlap, and batches again and again, each of which would be checked over all records."""
     given = Path(shutil.copytree(honest / "lines", tmp_path / "bundle"))

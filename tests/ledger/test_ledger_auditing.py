@@ -14,7 +14,7 @@ import pytest
 
 import audit_kit
 import ledger_kit
-from assay.errors import BadInput, CannotSettle, Refused
+from assay.errors import MISSING, BadInput, CannotSettle, Refused
 from assay.exact import canonical
 from assay.ledger import audit_log, auditing, beacon, check, keys, log
 from assay.ledger.auditing import AuditedEpoch, AuditRandomness, audited_epoch
@@ -233,6 +233,21 @@ class TestBeacon:
         monkeypatch.setitem(sys.modules, "py_ecc.bls.g2_primitives", None)
         with pytest.raises(CheckError, match=r"assay\[audit\]"):
             beacon.check_round(1001, bytes.fromhex(audit_kit.SIGNATURE))
+
+    def test_an_audit_is_then_unsupported_and_not_wrong(
+        self, epoch: AuditedEpoch, drand: AuditRandomness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        payload = auditing.statement_of(auditing.predicate_of(epoch, drand, audit_kit.carried_out(epoch, drand.value)))
+        beacon._signed.cache_clear()
+        monkeypatch.setitem(sys.modules, "py_ecc.bls.g2_primitives", None)
+        with pytest.raises(BadInput) as missing:
+            auditing.check_statement(epoch, payload)
+        why = "drand's signatures are checked with py_ecc, which is not installed: pip install 'assay[audit]'"
+        assert (missing.value.stage, str(missing.value)) == (MISSING, f"unsupported: {why}")
+        answer = json.dumps({"round": 1000, "randomness": audit_kit.RANDOMNESS, "signature": audit_kit.SIGNATURE}).encode()
+        with pytest.raises(BadInput) as missing, keys.as_bad_input("ask another server of drand"):
+            beacon.parse_round(answer, 1000)
+        assert (missing.value.stage, str(missing.value)) == (MISSING, f"unsupported: {why}")
 
 
 class TestAuditLog:

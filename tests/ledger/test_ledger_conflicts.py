@@ -191,7 +191,7 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,13 @@ def test_the_receipt_names_the_audit_that_leaves_a_validator_out(place: Path, tm
     for row in report.settlement.document["agreed"]:
         assert [(other["validator"], other["reason"]) for other in row["not_counted"]] == [(LIAR, "audit-failed")]
     told = [result for result in report.checked if result.stage == "audit"]
-    assert [(result.done, "not in the bundle" in result.what) for result in told] == [(False, True)]
-    (where / "audits").mkdir()
-    (where / "audits" / path.name).write_bytes(path.read_bytes())
-    told = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
-    assert [result.done for result in told] == [True]
+    assert [result.done for result in told] == [True]  # the export has the audit
     assert f"{LIAR} is left out" in told[0].what
     assert "were false" in told[0].what
+    assert (where / "audits" / path.name).read_bytes() == path.read_bytes()
+    shutil.rmtree(where / "audits")
+    told = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
+    assert [(result.done, "not in the bundle" in result.what) for result in told] == [(False, True)]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,15 @@ def test_the_receipt_names_the_audit_that_leaves_a_validator_out(place: Path, tm
 def test_an_audit_that_does_not_say_so_is_refused(place: Path, tmp_path: Path, lies: Lies, epoch: int, why: str) -> None:
     path, digest = audit_kit.signed_audit(place, lies, epoch)
     where = audit_kit.marked(place, LIAR, digest, tmp_path / "epoch")
-    (where / "audits").mkdir()
-    (where / "audits" / path.name).write_bytes(path.read_bytes())
+    assert path.name in [there.name for there in (where / "audits").iterdir()]
     with pytest.raises(Refused, match=why):
         verify(where, key=str(ledger_kit.KEY))
+
+
+def test_a_mark_without_the_option_is_kept_and_not_looked_at(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    audit_kit.witnessed(place, audit_kit.LEAVES_OUT.replace('failed = "leave-out"\n', ""))
+    _, digest = audit_kit.signed_audit(place, lambda trial: trial.validator == LIAR)
+    where = audit_kit.marked(place, LIAR, digest, tmp_path / "epoch-4")
+    told = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
+    assert [(result.done, "leaves nobody out" in result.what) for result in told] == [(False, True)]

@@ -347,6 +347,7 @@ def test_a_server_that_only_reads(server: postgres.Cluster) -> None:
             assert view.count() == 1
 
 
+@pytest.mark.full
 def test_a_damaged_page_of_postgresql_is_named(server: postgres.Cluster) -> None:
     place = server.database()
     with store.create(place, kit.META) as ledger:

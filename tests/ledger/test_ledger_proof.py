@@ -77,7 +77,7 @@ def test_each_record_left_out_or_in_another_place_is_refused(place: Path, tmp_pa
         verify(written(proof | {"records": [], "result": fewer}, tmp_path / "a.proof"), key=str(KEY))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", list(small_folder.FIELDS))
 def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:

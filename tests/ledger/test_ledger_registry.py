@@ -97,6 +97,7 @@ def test_without_it_nothing_is_said_and_no_digest_changes(place: Path, tmp_path:
     assert settle(other).settlement.digest == made.settlement.digest  # nothing is computed from it
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("file", "before", "now"),
     [

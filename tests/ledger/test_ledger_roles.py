@@ -307,6 +307,7 @@ def test_a_table_in_use_is_not_waited_for_long(place: Path) -> None:
         assert reader.execute("SELECT FROM pg_policy WHERE polname LIKE 'assay\\_only%'").rowcount == 0
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_a_migration_keeps_the_policies(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = config.read(place).place

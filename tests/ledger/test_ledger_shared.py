@@ -128,6 +128,7 @@ def serve_and_settle(place: Path, number: int, may: Semaphore, taken: Semaphore,
     (place / "said").write_text("\n".join([" ".join(map(str, new)), *acknowledged]))
 
 
+@pytest.mark.full
 def test_services_and_operators_go_on_when_the_database_crashes_and_restarts(server: postgres.Cluster, tmp_path: Path) -> None:
     places = two_operators(tmp_path, server.database())
     for epoch in EPOCHS:

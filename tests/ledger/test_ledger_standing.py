@@ -29,7 +29,7 @@ from ledger_kit import SIGNER, V1, V2, V3
 
 Json = dict[str, Any]
 VALIDATORS = (V1, V2, V3)
-KINDS = ("tests", "joint", "workflow", "rubric", "points", "given")
+KINDS = ("workflow", "rubric", "joint", "points", "given", "tests")
 SCHEMES = {
     "tests": '[score]\nkind = "tests"\ntrials = 2\n',
     "joint": '[score]\nkind = "tests"\ntrials = 2\npassed_by = "all"\n',
@@ -137,6 +137,7 @@ def add(place: Path, kind: str, entries: list[Json], epoch: int) -> None:
                     continue
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_records_say_the_same(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     @hypothesis_settings(max_examples=depth(2, 60), phases=[Phase.explicit, Phase.generate])
@@ -334,6 +335,7 @@ def test_rows_are_stored_with_the_receipt_or_not_at_all(two: Path, monkeypatch: 
     check(two)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("database", ["ledger.db"])
 @pytest.mark.parametrize("more", ["max_age_epochs = 1\n", 'assign = 1\n[epoch]\nevery = "1h"\nstart = "2026-11-01T00:00:00Z"\n'])
 def test_rules_that_need_all_evidence_store_nothing(tmp_path: Path, database: str, more: str) -> None:

@@ -238,6 +238,7 @@ def test_the_database_itself_refuses_any_change(ledger: Store, sql: Sql) -> None
     assert sql("SELECT count(*), max(seq) FROM records") == before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("table", tables.APPEND_ONLY, ids=str)
 def test_postgresql_refuses_to_empty_a_table(postgresql: postgres.Cluster, table: object) -> None:

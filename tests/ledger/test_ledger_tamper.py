@@ -46,6 +46,7 @@ def test_the_settlement_before(exported: Path) -> None:
     assert len(all_refused(given, "previous.json", {"chain"}, as_json(given, "previous.json"))) > 100
 
 
+@pytest.mark.full
 def test_the_settlement(exported: Path) -> None:
     given = exported / "bundle"
     errors = all_refused(given, "settlement.json", {"settlement"}, as_json(given, "settlement.json"))

@@ -63,6 +63,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[
     return place, checkpoint
 
 
+@pytest.mark.full
 def test_every_hash_of_every_tile_of_a_long_log(long_log: tuple[Path, Callable[[int], bytes]]) -> None:
     from assay.ledger.check import check_checkpoint
     from assay.ledger.verify import Verified

@@ -280,6 +280,7 @@ def test_proofs_of_every_kind(kind: str, tmp_path: Path) -> None:
             assert "evidence" in done(verify(tmp_path / "a.proof", key=KEY))
 
 
+@pytest.mark.full
 def test_files_of_noise(place: Path, tmp_path: Path) -> None:
     noise = random.Random(7)
     source = Path(shutil.copytree(place / "columns-4", tmp_path / "noise"))

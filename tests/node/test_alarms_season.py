@@ -179,6 +179,7 @@ def until(happened: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_an_operators_node_shows_the_season_and_tells_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     (tmp_path / "keys").mkdir()

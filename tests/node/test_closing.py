@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import audit_kit
 import bounty_kit
 import ledger_kit
 import small_folder
@@ -170,6 +171,7 @@ def test_a_clock_that_is_set_back_closes_nothing_twice_and_skips_nothing(tmp_pat
     assert hand.look(4 * HOUR) == [1, 2, 3, 4]
 
 
+@pytest.mark.full
 def test_a_clock_that_is_new_closes_several_epochs_only_if_it_is_told_to(tmp_path: Path) -> None:
     place = season(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=1))
@@ -203,6 +205,19 @@ def test_what_is_settled_is_exported_once_also_after_a_crash(tmp_path: Path) -> 
     hand.look(4 * HOUR)
     assert sorted(path.name for path in there.iterdir()) == ["epoch-2", "epoch-3", "epoch-4"]
     output("verify", there / "epoch-4", "--key", str(ledger_kit.KEY))
+
+
+def test_an_audit_that_comes_after_the_export_is_added_to_it(tmp_path: Path) -> None:
+    place, there = tmp_path / "small", tmp_path / "exports"
+    audit_kit.witnessed(place, audit_kit.RULES + CLOCK)
+    hand = Hand(place, export=there)
+    hand.look(0)
+    assert not (there / "epoch-3" / "audits").exists()
+    audit, _ = audit_kit.signed_audit(place, lambda _: False)
+    hand.look(0)
+    assert (there / "epoch-3" / "audits" / audit.name).read_bytes() == audit.read_bytes()
+    assert f"added {audit.name} to {there / 'epoch-3'}" in hand.said
+    assert "trials judged again" in output("verify", there / "epoch-3", "--key", str(ledger_kit.KEY))
 
 
 def test_blocks_need_a_chain(tmp_path: Path) -> None:

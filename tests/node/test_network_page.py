@@ -28,6 +28,7 @@ OPEN = re.compile(r"(Epoch |assay run arena --validator … --epoch )\d+")
 """The epoch that is open when `pull` is run by hand, after the first has ended: how many have ended depends on the machine."""
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_page_leads_from_the_rules_to_weights_that_verify(reference: ModuleType, tmp_path: Path) -> None:
     """If it fails, read what changed: the page is written as it should be beside the operator's folder."""

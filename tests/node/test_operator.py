@@ -114,6 +114,7 @@ def test_one_process_serves_a_season_and_closes_its_epochs_whatever_is_killed(tm
     assert output("ledger", "check", place)
 
 
+@pytest.mark.full
 def test_a_second_operator_and_a_folder_without_a_key_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = season(tmp_path, every=3600)
     assert "does not say which key signs" in refused("node", "operator", place)
@@ -220,6 +221,7 @@ def test_epochs_end_by_the_blocks_of_a_chain(tmp_path: Path, chain: Simulator) -
     assert blocks(place)[-1] == (5, first + 100), "without its note it goes on from the receipt"
 
 
+@pytest.mark.full
 def test_the_competitions_of_a_subnet_are_closed_at_one_block_and_its_split_is_signed(tmp_path: Path, chain: Simulator) -> None:
     rules = "[epoch]\ntempo = 20\n"
     folders = [miners(tmp_path, chain, rules, name) for name in ("one", "two")]

@@ -98,6 +98,7 @@ def lose(former: Path, other: str, request: pytest.FixtureRequest) -> None:
         cluster.sql(other, f"DROP DATABASE {make_url(place).database}")
 
 
+@pytest.mark.sampled(1)
 def test_what_the_backup_lacks_is_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database: Place, request: pytest.FixtureRequest
 ) -> None:

@@ -64,6 +64,7 @@ def agent(root: Path, uri: str, script: str) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_season_end_to_end(
     tmp_path: Path, cluster: postgres.Cluster, chain: Simulator, monkeypatch: pytest.MonkeyPatch

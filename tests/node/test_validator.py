@@ -85,6 +85,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
         yield started
 
 
+@pytest.mark.full
 def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", service.site.competition("small").folder
     url = f"{service.address}/small"
@@ -294,6 +295,7 @@ def _held(folder: Path) -> bool:
     return False
 
 
+@pytest.mark.full
 def test_a_disk_that_is_full_is_told_and_nothing_is_lost(service: Running, tmp_path: Path) -> None:
     theirs = service.site.competition("small").folder
     with disks.mounted(tmp_path / "disk", "16m") as disk:

@@ -86,6 +86,7 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorl
     assert {"http-equiv": "refresh", "content": "1"} in shown.metas
 
 
+@pytest.mark.full
 def test_a_watch_that_was_killed_goes_on_where_it_was(world: EvmWorld, tmp_path: Path) -> None:
     place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)

@@ -408,7 +408,7 @@ def worker(folder: str, epochs: int) -> int:
     return last + epochs
 
 
-KILLS = 200 if FULL else 12
+KILLS = 200 if FULL else 5
 
 
 def test_no_kill_shows_an_older_checkpoint_or_one_without_its_quorum(

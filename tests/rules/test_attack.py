@@ -183,6 +183,7 @@ def test_a_changed_field_is_priced_for_attackers_and_for_the_honest() -> None:
     assert none.hurt == 0 < same.hurt
 
 
+@pytest.mark.full
 def test_the_page_has_what_the_command_prints() -> None:
     """A small part of the table: the whole of it takes some seconds."""
     page = (ROOT / "docs/attacks.md").read_text(encoding="utf-8")

@@ -34,6 +34,7 @@ def test_brute_force_finds_the_same() -> None:
         assert answer("margin", given) == margin(given), seed
 
 
+@pytest.mark.full
 def test_without_effort_the_truth_is_between_the_two() -> None:
     for seed in range(depth(30, 2000)):
         given = drawn(seed)

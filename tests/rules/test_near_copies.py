@@ -4,10 +4,11 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.rules.near_copies import GRAM, WINDOW, compare, equal_outcomes, fingerprints, grams, is_near, words_of
+from depth import depth
 
 SEEDS = st.integers(0, 2**32)
 OPS = ["+", "-", "*", "//", "%", "|", "&", "^"]
@@ -66,6 +67,7 @@ def test_a_planted_copy_is_noticed_and_its_passages_name_the_lines(seed: int) ->
         assert len(ends) >= GRAM
 
 
+@settings(max_examples=depth(4, 150))
 @given(SEEDS)
 def test_honest_pairs_are_not_flagged_even_with_one_template(seed: int) -> None:
     r = Random(seed)
@@ -128,3 +130,26 @@ def test_the_bound_is_the_count_of_all_choices(tasks: int, wins: int) -> None:
     choices = [{name: name in chosen for name in names} for chosen in combinations(names, wins)]
     assert sum(choice == mine for choice in choices) == 1
     assert equal_outcomes({"a": mine, "b": mine})["a", "b"].ways == len(choices)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a /* b", "n / * n"),
+        ("'it", "' n"),
+        ('f"x', 'n " n'),
+        ('rb"""\n1', 's " 0'),
+        ("'''a'''b", "s n"),
+        ("/* a\n*/ b '''", "n s '"),
+        ('"a\\\nb" c', "s n"),
+        ("\"a\nb\" 'c'", '" n n " s'),
+    ],
+)
+def test_what_begins_a_text_or_comment_that_never_ends_begins_none(text: str, words: str) -> None:
+    assert " ".join(word for word, _ in words_of(text)) == words
+
+
+@pytest.mark.parametrize("piece", ["/*a", '\\"', "\\'", "'''\"", "'a\\\\"])
+def test_hostile_source_takes_no_more_time_than_other_source(piece: str) -> None:
+    """Each piece begins what has no end; looking for it from each would take hours."""
+    assert sum(1 for _ in words_of(piece * 60_000)) < 5 * 60_000

@@ -28,6 +28,7 @@ def page(file: Path) -> str:
     return text
 
 
+@pytest.mark.full
 def test_two_schemes_stand_side_by_side(tmp_path: Path) -> None:
     other = copied(SEASON, tmp_path / "season") / "scheme.toml"
     rewrite(other, 'cap = "50%"', 'cap = "25%"')

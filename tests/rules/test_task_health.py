@@ -146,3 +146,34 @@ def test_the_command_and_the_pages_say_it(tmp_path: Path) -> None:
     season = read(folder)
     assert "never-separating" in pages.page(season, "tasks.html").decode()
     assert "nobody ever passed it" in pages.page(season, pages.task_page("dead")).decode()
+
+
+def test_explain_names_the_sick_tasks_that_a_participant_tried(tmp_path: Path) -> None:
+    plan = {"dead": "------", "against": "---+++", "good": "+++---", "also": "+++---"}
+    signs = {(task, at): row[at] for task, row in plan.items() for at in range(6)}
+    records = [
+        small_folder.record(
+            validator=judge, participant=f"m{at}", submission=f"s{at}", task=task, outcome="pass" if sign == "+" else "fail"
+        )
+        for judge in ("v1", "v2", "v3")
+        for (task, at), sign in ({("luck", at): "+" if judge == "v1" else "-" for at in range(6)} | signs).items()
+    ]
+    folder = small_folder.make(
+        tmp_path / "season",
+        evidence=small_folder.lines(records),
+        tasks_txt="".join(f"{task}\n" for task in (*plan, "luck")),
+        participants_csv="key,uid,name,submission\n" + "".join(f"m{at},{at + 1},M{at},s{at}\n" for at in range(6)),
+        validators_csv="key,stake,name\nv1,1000,V1\nv2,1000,V2\nv3,1000,V3\n",
+        scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n[consensus.outliers]\nmethod = "none"\n',
+    )
+    text = " ".join(output("explain", str(folder), "m0", columns=300).split())
+    assert "Nobody ever passed dead (0 of 3 passed here): this tells nobody from another (dead)." in text
+    assert "Trials of one participant often end differently in luck (1 of 3 passed here)" in text
+    assert "Those who pass against (0 of 3 passed here) pass less of the other tasks" in text
+    rows = json.loads(output("explain", str(folder), "m0", "--json"))["task_health"]
+    assert {row["task"]: row["words"] for row in rows} == {
+        "dead": ["dead"],
+        "against": ["negative"],
+        "luck": ["flaky", "never-separating"],
+    }
+    assert rows[1]["own"] == {"passed": 0, "trials": 3}

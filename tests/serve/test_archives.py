@@ -201,7 +201,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     assert not Path("/tmp/evil").exists()
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("attack", HOSTILE)
 def test_an_attack_is_refused_with_one_sentence_and_writes_nothing(sandbox: Bubblewrap, place: Path, attack: str) -> None:
     make, sentence = HOSTILE[attack]

@@ -123,6 +123,7 @@ def test_an_event_brings_the_page_up_to_date_and_leaves_the_focus_where_it_was(s
         browser.close()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_without_javascript_the_page_reads_the_same_and_says_to_reload(served: Served) -> None:
     from playwright.sync_api import expect, sync_playwright

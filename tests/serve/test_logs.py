@@ -409,6 +409,7 @@ def shown(service: Running, path: str, status: int = 200) -> str:
     return answer.body.decode()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("rules", "sentence", "command"),
     [

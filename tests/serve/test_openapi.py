@@ -120,6 +120,7 @@ def test_every_body_and_answer_has_an_example_that_fits_its_schema(document: Any
     assert shown > 60
 
 
+@pytest.mark.full
 def test_the_long_examples_are_what_a_service_answers(service: Running) -> None:
     written = json.loads(api_examples.FILE.read_bytes())
     now = api_examples.examples(service)
@@ -179,7 +180,7 @@ def _conforms(service: Running, operation: Any, count: int) -> None:
 
 
 def test_answers_are_as_described(service: Running, document: Any) -> None:
-    conforms(service, document, 6)
+    conforms(service, document, 2)
 
 
 @pytest.mark.full

@@ -51,6 +51,7 @@ def of(season: Season, name: str) -> dict[str, object]:
 # Links
 
 
+@pytest.mark.full
 def test_every_link_of_every_page_of_a_service_answers(service: Running) -> None:
     texts: dict[str, str] = {}
     waiting, named = [f"{service.address}/small/", f"{service.address}/small/live.html"], set[tuple[str, str]]()
@@ -212,6 +213,7 @@ def test_the_open_epoch_closes_when_the_operators_node_closes_it(tmp_path: Path)
         assert closes_at(scheme, epoch, now) == (None if left is None else now + timedelta(days=left)), (epoch, days)
 
 
+@pytest.mark.full
 def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
     start = told - 5 * timedelta(days=7)  # epoch 5 will be open

@@ -63,6 +63,7 @@ def test_a_long_board_is_quick_to_load(many: Season) -> None:
     assert max(len(gzip.compress(pages.page(many, name))) for name in ("index.html", *numbered)) < LATER
 
 
+@pytest.mark.full
 def test_the_pages_of_a_board_are_its_ranking_and_its_tables_stay_whole(many: Season) -> None:
     numbered = ["index.html", *(name for name in pages.names(many) if name.startswith("board-"))]
     found = [key for name in numbered for key in names_on(pages.page(many, name))]
@@ -161,6 +162,7 @@ def test_the_few_places_where_the_tasks_separate_neighbours_are_marked(tmp_path:
     assert (every["apart"], every["few_cuts"]) == ("", False)
 
 
+@pytest.mark.full
 def test_every_epoch_has_its_pages_and_a_way_to_the_others(tmp_path: Path) -> None:
     folder = ledger_kit.made(tmp_path / "small")
     for epoch in range(3, 6):

@@ -406,6 +406,7 @@ def commands_of(view: dict[str, object], *, served: bool) -> Iterator[list[str]]
                     yield words[1:]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["tests", "rubric", "points", "given", "workflow", "bounty"])
 def test_every_command_to_paste_is_one_that_assay_has(kind: str, tmp_path: Path) -> None:
     folder = paid(tmp_path / "b") if kind == "bounty" else small_folder.make(tmp_path / "small", kind, tasks_txt=None)

@@ -13,10 +13,11 @@ from urllib.parse import quote
 import pyarrow.parquet
 import pytest
 
+import audit_kit
 import ledger_kit
 import small_folder
 from assay.exact import canonical
-from assay.ledger import settling
+from assay.ledger import audit_log, auditing, bundle, settling
 from assay.serve import downloads, epochs
 from cli_kit import output, refused
 from service_kit import Running, running
@@ -156,6 +157,23 @@ def test_the_bundle_verifies_and_resumes(service: Running, tmp_path: Path) -> No
     assert service.ask("GET", f"{EPOCHS}/4/bundle", headers={"If-None-Match": whole.headers["etag"]}).status == 304
     late = service.ask("GET", f"{EPOCHS}/4/bundle", headers={"Range": f"bytes={len(whole.body)}-"})
     assert (late.status, late.headers["content-range"]) == (416, f"bytes */{len(whole.body)}")
+
+
+def test_the_bundle_has_the_audits_of_its_epoch_also_if_they_came_later(service: Running, tmp_path: Path) -> None:
+    place = folder_of(service)
+    before = {epoch: service.ask("GET", f"{EPOCHS}/{epoch}/bundle").body for epoch in (3, 4)}
+    with ledger_kit.opened(place) as ledger:
+        epoch = auditing.audited_epoch(bundle.export(ledger, 3, tmp_path / "exported"))
+    randomness = auditing.given("ab" * 32)
+    stated = auditing.predicate_of(epoch, randomness, audit_kit.carried_out(epoch, randomness.value))
+    audit = audit_log.append(place / "audits", "example.org/audits", audit_kit.AUDITOR, auditing.statement_of(stated))
+    with tarfile.open(fileobj=io.BytesIO(service.ask("GET", f"{EPOCHS}/3/bundle").body)) as archive:
+        archive.extractall(tmp_path, filter="data")
+    assert contents(tmp_path / "epoch-3" / "audits") == {audit.name: audit.read_bytes()}
+    assert "trials judged again" in output("verify", str(tmp_path / "epoch-3"), "--key", str(ledger_kit.KEY))
+    assert service.ask("GET", f"{EPOCHS}/4/bundle").body == before[4]
+    shutil.rmtree(place / "audits")
+    assert service.ask("GET", f"{EPOCHS}/3/bundle").body == before[3]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -114,6 +114,7 @@ def test_the_pages_of_every_preset_stand_alone_and_tell_the_story(preset: str, t
         assert json.loads((target / beside(participant_page(key), "json")).read_text()) == story.document()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("strategy", ["linear", "direct", "softmax", "quadratic", "ranked", "winner-takes-all"])
 @pytest.mark.parametrize("excess", ["redistribute", "drop", "burn"])
 def test_the_strip_is_the_whole_emission_under_every_strategy_and_cap(strategy: str, excess: str, tmp_path: Path) -> None:
@@ -211,6 +212,7 @@ def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, mo
         assert by_sums[name] == by_records[name]
 
 
+@pytest.mark.full
 def test_a_board_reads_few_epochs_and_no_record_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = ledger_kit.made(tmp_path / "small")
     for epoch in range(3, 8):

@@ -186,7 +186,7 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
     assert len(checkpoints) == 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

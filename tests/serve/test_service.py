@@ -184,6 +184,7 @@ def test_a_page_follows_the_ledger(service: Running) -> None:
     assert service.ask("GET", "/small/").headers["etag"] != before
 
 
+@pytest.mark.full
 def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     why = BatchVerdicts.why
@@ -218,6 +219,7 @@ def test_a_batch_is_checked_once_and_not_for_each_page(service: Running, monkeyp
     assert seasons == [None, None, 3]
 
 
+@pytest.mark.full
 def test_the_epoch_before_is_shown_while_a_settled_one_is_read(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     def shown() -> int:
         epoch: int = service.ask("GET", "/small/board.json").json["epoch"]

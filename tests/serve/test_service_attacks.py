@@ -168,6 +168,7 @@ def test_a_folder_that_is_gone_is_a_fault_of_the_service(service: Running) -> No
     assert service.signed(key, "POST", EVIDENCE, batch.data).status == 200
 
 
+@pytest.mark.full
 def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(service)
     drawn: list[str] = []

@@ -65,6 +65,7 @@ def test_registering_again_says_that_nothing_changed(service: Running) -> None:
     assert "can change an address" in " ".join(output("register", *at(service), "--address", f"0x{'1' * 40}").split())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("path", ["", "v1", "v1/small", "small", "small/", "small/live.html", "small/epoch-3/participant-x.html"])
 def test_the_address_of_any_page_will_do(service: Running, path: str) -> None:
     output("invite", folder_of(service), "--everybody")

@@ -69,7 +69,7 @@ def test_equal_scores_share_a_place(tmp_path: Path) -> None:
         one["outcome"] = "pass" if int(one["task"][-2:]) <= passes[one["participant"]] else "fail"
     (place / "evidence/sample.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
     board = output("settle", place)
-    assert re.findall(r"^(\S+) +(agent-.)", board, re.MULTILINE) == [("1=", "agent-b"), ("1=", "agent-c"), ("3", "agent-a")]
+    assert re.findall(r"^(\d\S*) +(agent-.)", board, re.MULTILINE) == [("1=", "agent-b"), ("1=", "agent-c"), ("3", "agent-a")]
     rows = list(csv.DictReader(output("settle", place, "--csv").splitlines()))
     assert [row["place"] for row in rows] == ["1", "1", "3"]
     assert (rows[0]["low"], rows[0]["passed"], rows[0]["tied_with_next"]) == ("0.2538", "18", "true")
@@ -96,7 +96,7 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
 
 def test_a_board_without_intervals_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = made(tmp_path / "board", "benchmark")
-    monkeypatch.setattr("assay.cli.board.MOST", 5)
+    monkeypatch.setattr("assay.uncertainty.MOST", 5)
     board = output("settle", place)
     assert "No intervals: there are too many records" in board
     assert re.search(r"^1 +agent-a +0.75 +3$", board, re.MULTILINE)

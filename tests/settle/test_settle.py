@@ -48,6 +48,7 @@ def hold_digested(document: Doc) -> None:
     assert document["digest"] == digest({name: value for name, value in document.items() if name != "digest"})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=CASES)
@@ -103,6 +104,7 @@ def test_whoever_was_seen_in_few_tasks_warms_up(seed: int, size: int) -> None:
     hold_digested(document)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=CHAINS)

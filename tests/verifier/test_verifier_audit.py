@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import tarfile
 from functools import partial
@@ -14,9 +15,12 @@ import pytest
 
 import audit_kit
 import ledger_kit
+import verifier_kit
 from assay.errors import Refused
 from assay.ledger import audit_log, auditing, beacon, keys
 from assay.ledger.auditing import AuditedEpoch, AuditRandomness, audited_epoch
+from assay.ledger.verify import verify
+from depth import depth
 from verifier_kit import node, run
 
 AUDITOR = keys.read(b"55" * 32)
@@ -72,6 +76,7 @@ def test_an_audit_is_computed_again(bundle: Path, policy: Path, predicate: Predi
     assert [row["checked"] for row in shown["stages"] if row["stage"] == "audit"] == [True, False]
 
 
+@pytest.mark.full
 def test_an_audit_beside_a_bundle_or_within_it_or_alone(bundle: Path, predicate: Predicate, tmp_path: Path) -> None:
     audit = signed(tmp_path / "audits", predicate)
     alone = run(audit)
@@ -80,10 +85,41 @@ def test_an_audit_beside_a_bundle_or_within_it_or_alone(bundle: Path, predicate:
     with tarfile.open(tmp_path / "epoch.tar", "w") as archive:
         archive.add(bundle, arcname="epoch-3")
         archive.add(audit, arcname=f"epoch-3/audits/{audit.name}")
-    without = run(tmp_path / "epoch.tar")
-    assert without.returncode == 1
-    assert "give the policy of its witnesses" in without.stderr
-    assert run(tmp_path / "epoch.tar", "--policy", bundle.parent / "witnesses.policy").returncode == 0
+    with tarfile.open(tmp_path / "beside.tar", "w") as archive:
+        archive.add(bundle, arcname="epoch-3")
+        archive.add(audit, arcname="epoch-3/mine.audit")
+    policy, missing = ("--policy", bundle.parent / "witnesses.policy"), "give the policy of its witnesses"
+    within = run(tmp_path / "epoch.tar")  # a reader of a bundle that carries it need not have the policy
+    assert (within.returncode, missing in within.stdout) == (0, True), within.stderr
+    assert f"{len(predicate['judged'])} of 120 trials judged again" in within.stdout
+    beside = run(tmp_path / "beside.tar")
+    assert (beside.returncode, missing in beside.stderr) == (1, True)
+    for archived in ("epoch.tar", "beside.tar"):
+        found = run(tmp_path / archived, *policy)
+        assert (found.returncode, missing in found.stdout) == (0, False), found.stderr
+
+
+@pytest.mark.full
+def test_every_field_of_a_carried_audit_is_red_in_both(bundle: Path, predicate: Predicate, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(bundle, tmp_path / "epoch-3"))
+    audit = signed(tmp_path / "audits", predicate)
+    (place / "audits").mkdir()
+    shutil.copy(audit, place / "audits")
+    every = [change for change in verifier_kit.changes(place) if change.path.startswith("audits/")]
+    assert len(every) > 200
+    some = every[:: depth(len(every) // 20, 1)]
+    lines = ['{"path": null}', *(change.line() for change in some)]
+    words = [node(), str(CHANGED), str(place), str(ledger_kit.KEY), "bulk"]
+    done = subprocess.run(words, input="\n".join(lines), capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    unchanged, *answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert unchanged["verified"], unchanged
+    assert [answer["stage"] for answer in answers] == ["audit"] * len(some)
+    for change in some:
+        (place / change.path).write_bytes(change.data)
+        with pytest.raises(Refused) as refused:
+            verify(place, key=str(ledger_kit.KEY))
+        assert refused.value.stage == "audit", change.where
 
 
 def _other(value: Any) -> Any:
@@ -136,6 +172,7 @@ def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) 
     for liar, (code, why) in lies.items():
         path, digest = audit_kit.signed_audit(place, partial(audit_kit.is_of, liar))
         where = audit_kit.marked(place, ledger_kit.V1, digest, tmp_path / digest[-8:])
+        shutil.move(where / "audits", tmp_path / f"audits-{code}")  # the export has it
         assert "which is not here" in run(where).stdout
         found = run(where, "--audit", path)
         assert (found.returncode, why in found.stdout + found.stderr) == (code, True), found.stdout + found.stderr

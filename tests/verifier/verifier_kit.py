@@ -145,7 +145,7 @@ def changes(bundle: Path) -> list[Change]:
             found += _lines(path, data)
         elif path.endswith(".json"):
             found += _document(path, json.loads(data))
-        elif path.endswith(".receipt"):
+        elif path.endswith((".receipt", ".audit")):
             receipt = json.loads(data)
             found += [*_document(path, receipt), *_payload(path, receipt, _written)]
             found += [

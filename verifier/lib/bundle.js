@@ -1,7 +1,7 @@
 // What a reader drops: a bundle, perhaps with audits of it, a receipt, a participant's proof, a signed split, a proof of a fork. Each is checked stage by stage; the
 // report keeps what was checked before the first fault. docs/verify.md.
 //
-// Files are {paths, read(path, limit) → Promise of bytes, lines?(path)}; paths are relative, with "/".
+// Files are {paths, read(path, limit) → Promise of bytes, lines?(path)}; paths are relative, with "/". Inside, `audits` has the paths of signed audits, and `paths` all others.
 //
 // What computes an epoch again is loaded when there is an epoch: a receipt or a proof needs half as much.
 
@@ -207,6 +207,7 @@ async function checkBundle(files, options, report) {
   checkResults(computed, rests(), receipt);
   report.did("results", `${several(computed.agreed.length, "result")} under their root`);
   const audits = [];
+  for (const path of carried(files)) audits.push(await auditOf({ path, text: await readText(files, path, LIMITS.receipt, "audit"), carried: true }, receipt, { settlement: computed, context }, options, report));
   for (const audit of options.audits) audits.push(await auditOf(audit, receipt, { settlement: computed, context }, options, report));
   for (const { key, failed_audit } of document.validators)
     if (document.scheme.audit?.failed && failed_audit && !audits.some((audit) => audit.digest === failed_audit)) report.not("audit", `${key} is left out for the audit ${failed_audit}, which is not here`);
@@ -215,23 +216,40 @@ async function checkBundle(files, options, report) {
   return { what: "bundle", settlement: computed, context, chain, audits };
 }
 
-/** A signed audit of this epoch: the draw, the martingale and the verdict are made again from what was seen. */
-async function auditOf({ path, text }, receipt, { settlement, context }, options, report) {
+/** The signed audits that a bundle carries. */
+const carried = ({ audits = [] }) => audits.filter((path) => /^audits\/[^/]+\.audit$/.test(path));
+
+/**
+ * A signed audit of this epoch: the draw, the martingale and the verdict are made again from what was seen. Of one that the bundle carries, the time at
+ * which the receipt was witnessed is the one that it states; the report says whether the policy shows it. docs/auditing.md, "In a bundle".
+ */
+async function auditOf({ path, text, carried: within = false }, receipt, { settlement, context }, options, report) {
   const { checkAudit, openAudit, sentence } = await import("./audit.js");
   options.progress("audit", 0);
   const key = options.auditor ?? namedKey(jsonOf(text, path, "audit"));
   const early = await openAudit(text, key);
-  const failed = context.document.validators.filter((row) => row.failed_audit === early.digest);
-  if (failed.length) return failedAudit(early, failed, receipt, path, report);
-  const times = options.policy ? [...(await checkWitnesses(receipt.checkpoint, readPolicy(options.policy))).values()] : [];
-  const witnessedAt = times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
-  const audit = await checkAudit(early, { receipt, settlement, document: context.document, behind: context.behind, witnessedAt });
+  const { document } = context;
+  const marked = document.validators.filter((row) => row.failed_audit === early.digest);
+  if (marked.length && document.scheme.audit?.failed) return failedAudit(early, marked, receipt, path, report);
+  if (marked.length && within) report.not("audit", `validators.csv names the audit ${early.digest}, but the scheme leaves nobody out, so it was not looked at`);
+  if (marked.length && within) return { predicate: early.predicate(), index: early.index, size: early.checkpoint.size, digest: early.digest };
+  const shown = within ? await newest(receipt, options).catch(() => null) : await newest(receipt, options);
+  const stated = within ? early.predicate().witnessed : null;
+  const witnessedAt = within ? (stated === null ? null : BigInt(stated)) : shown;
+  const audit = await checkAudit(early, { receipt, settlement, document, behind: context.behind, witnessedAt });
   const { predicate } = audit;
   report.did("audit", `${sentence(predicate)}; draw, martingale and verdict were computed again`);
   if (predicate.randomness.source === "given") report.not("audit", "the randomness was given by the auditor: nothing shows that it was not chosen");
+  if (witnessedAt !== null && witnessedAt !== shown) report.not("audit", `when the receipt was witnessed, which fixes the draw: ${shown === null ? "give the policy of its witnesses" : `it states ${witnessedAt}, and the policy's witnesses say ${shown}`}`);
   if (!options.auditor) report.not("audit", `whose audit it is: ${key} is the key that it names itself`);
   report.not("audit", "what was seen is the auditor's word: anybody with the kept work can run the same trials again");
   return audit;
+}
+
+/** The time of the newest cosignature of the policy's witnesses, in seconds since 1970; null without a policy. */
+async function newest({ checkpoint }, { policy }) {
+  const times = policy ? [...(await checkWitnesses(checkpoint, readPolicy(policy))).values()] : [];
+  return times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
 }
 
 /** An audit of an earlier epoch, for which the scheme leaves validators out: it has to say that it saw their false claims. */
@@ -275,7 +293,7 @@ async function checkPolicy(log, options, vkey, report) {
 async function evidence(given, options, chain, inputs) {
   const paths = evidenceFiles(given);
   const files = [...paths.values()].some((path) => path.endsWith(".parquet")) ? (await import("./parquet.js")).asLines(given) : given;
-  if (options.bulk && options.audits.length === 0 && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
+  if (options.bulk && options.audits.length === 0 && carried(given).length === 0 && isObject(inputs) && isObject(inputs.scheme) && inputs.scheme.score?.kind === "tests") {
     const bulk = await options.bulk();
     return await bulk(files, paths, chain, options.progress);
   }
@@ -387,10 +405,12 @@ async function checkSubnet(files, options, report) {
   const { split } = signed.predicate;
   for (const [i, row] of split.receipts.entries()) {
     const folder = `competitions/${i + 1}/`;
-    const found = await checkBundle(within(files, folder), { ...options, key: row.log, policy: null, checkpoint: null, scheme: null, subnet: null }, new Report());
+    const inner = new Report();
+    const found = await checkBundle(within(files, folder), { ...options, audits: [], key: row.log, policy: null, checkpoint: null, scheme: null, subnet: null }, inner);
     const own = found.chain.at(-1);
     if (own.digest !== row.digest) refuse(`${folder}: the split names another receipt`, { code: "emission", stage: "emission", where: folder, expected: row.digest, found: own.digest });
     report.did("settlement", `${row.competition}: verified, and computed again: ${found.settlement.digest}`);
+    for (const done of inner.stages) if (done.stage === "audit") report.stages.push({ ...done, what: `${row.competition}: ${done.what}` });
     parts.push({ document: found.context.document, ...settle(found.context, found.context.scored), settlement: found.settlement });
   }
   recompute(signed, parts);
@@ -446,7 +466,8 @@ async function checkFile(text, options, report) {
 
 /** The files of a folder, by their paths in it. */
 const within = (files, folder) => ({
-  paths: files.paths.filter((path) => path.startsWith(folder)).map((path) => path.slice(folder.length)),
+  root: (files.root ?? "") + folder,
+  ...Object.fromEntries(["paths", "audits"].map((name) => [name, (files[name] ?? []).filter((path) => path.startsWith(folder)).map((path) => path.slice(folder.length))])),
   read: (path, limit) => files.read(folder + path, limit),
   stream: (path) => files.stream(folder + path),
 });
@@ -460,6 +481,9 @@ export function inFolder(files) {
   return inFolder(within(files, `${first}/`));
 }
 
+/** Whether an audit is in a bundle's own folder `audits/`, or lies beside the bundle. */
+const isCarried = (path, { root = "" }) => path.startsWith(root) && /^(competitions\/[0-9]+\/)?audits\/[^/]+\.audit$/.test(path.slice(root.length));
+
 /**
  * Checks what is dropped: `files`, a folder or an archive, or the `text` of one file. Gives the report; a fault is in `report.fault` (Refused) or
  * `report.unsupported`.
@@ -470,9 +494,10 @@ export async function verify({ files = null, text = null }, options = {}) {
   try {
     if (files === null) Object.assign(report, { found: await checkFile(text, all, report) });
     else {
-      const audits = files.paths.filter((path) => path.endsWith(".audit"));
-      for (const path of audits) all.audits = [...all.audits, { path, text: await readText(files, path, LIMITS.receipt, "audit") }];
-      const inner = inFolder({ ...files, paths: files.paths.filter((path) => !path.endsWith(".audit")), stream: (path) => files.stream(path) });
+      const isAudit = (path) => path.endsWith(".audit");
+      const audits = files.paths.filter(isAudit).sort();
+      const inner = inFolder({ ...files, paths: files.paths.filter((path) => !isAudit(path)), audits, stream: (path) => files.stream(path) });
+      for (const path of audits) if (!isCarried(path, inner)) all.audits = [...all.audits, { path, text: await readText(files, path, LIMITS.receipt, "audit") }];
       const subnet = inner.paths.includes("emission.receipt");
       Object.assign(report, { found: await (subnet ? checkSubnet : checkBundle)(inner, all, report) });
     }

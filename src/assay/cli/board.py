@@ -16,17 +16,12 @@ from rich.console import RenderableType
 
 from assay.cli.show import TOP, Column, command, first, grid, heading, note, rest, sentence
 from assay.exact import BPS, NANO, WEI, coins, nanos
-from assay.folder.registry import unsolved_tasks
-from assay.folder.registry import weaker_tasks as weaker
-from assay.records import Rubric, Tests
 from assay.scheme.model import Payout, Reward
+from assay.serve import margins
 from assay.settle import Settlement
-from assay.settle.inputs import Scored
-from assay.settle.score import accepted, holding
 from assay.settle.story import called, without_score
-from assay.settle.story.judgements import flips_of
 from assay.settle.story.telling import named, part, percent, percents, plural
-from assay.uncertainty import Cells, Run, Standing, leaderboard
+from assay.uncertainty import Standing
 
 Json = dict[str, Any]
 
@@ -111,37 +106,6 @@ def _passed(row: Json) -> str:
     return f"{row['passed']} of {row['trials']}" if row["trials"] else "–"
 
 
-MOST = 2_000_000
-"""With more records a board has no intervals, so that it stays quick."""
-
-
-def standings(settlement: Settlement) -> dict[str, Standing] | None:
-    """Participant → its interval, and whether the next one is clearly behind; None if that cannot be computed."""
-    found = cells(settlement)
-    if found is None:
-        return None
-    return {row.participant: row for row in leaderboard(settlement.ranking, found)}
-
-
-def cells(settlement: Settlement) -> Cells | None:
-    """The runs of every ranked participant by validators whose score counts; None without single records."""
-    inputs, axes, agreement = settlement.inputs, settlement.frame, settlement.agreement
-    if isinstance(inputs.evidence, Scored) or len(inputs.evidence) > MOST:
-        return None
-    counts = (agreement.votes.counting & ~agreement.excluded).tolist()
-    trials = getattr(inputs.scheme.score, "trials", 1)
-    tasks, column_of = frozenset(inputs.tasks), holding(axes)
-    found: dict[str, dict[Run, bool]] = {key: {} for key in settlement.ranking}
-    for record in accepted([record for record in inputs.evidence if isinstance(record, Tests)], axes):
-        column = column_of(record)
-        if column is None or record.task not in tasks or record.trial > trials or not counts[axes.row[record.validator]][column]:
-            continue
-        own = found.get(axes.participants[column])
-        if own is not None:
-            own[record.validator, record.task, record.trial] = record.outcome == "pass"
-    return found
-
-
 BURNT = "burn"
 ALIKE = 8
 """Up to this many participants without a score for the same reason have a line each; more share one line."""
@@ -167,6 +131,7 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
         yield from _payouts(settlement, scheme.payout, token_of(folder), top)
     yield from _others(settlement, top)
     yield from _outliers(settlement)
+    yield from _firm(settlement, folder)
     for text in scheme.kind.notes(settlement, folder):
         yield ""
         yield sentence(text)
@@ -174,6 +139,22 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
     yield note(f"Digest {settlement.digest}")
     for row in document["agreed"][:1]:
         yield command("How a number came about", "assay", "explain", folder, row["participant"])
+
+
+def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
+    """How firmly the verdicts hold, and between which scores missing trials lead."""
+    if not margins.has_margins(settlement):
+        return
+    found = margins.of_settlement(folder, settlement)
+    told = [*margins.sentences(found, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
+    reach = (found or {"scores": ()})["scores"]
+    if reach:
+        rows = [f"{row['missing']} of {row['participant']} (score {margins.shown_range(row)})" for row in reach[:ALIKE]]
+        more = f", and more of {len(reach) - ALIKE} participants" if len(reach) > ALIKE else ""
+        told.append(f"Missing trials, decided or not: {', '.join(rows)}{more}.")
+    if told:
+        yield ""
+        yield from map(sentence, told)
 
 
 def _names(settlement: Settlement) -> dict[str, str]:
@@ -321,39 +302,6 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
         yield ""
         said = [f"by {validator} of {named(participants, 4)}" for validator, participants in sorted(out.items())]
         yield sentence(f"Scores left out as outliers: {'; '.join(said)}.")
-
-
-def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
-    """A note if scores rest on tests that an agent could have tampered with. SPEC 2.1."""
-    if not settlement.ranking:
-        return
-    found = weaker(folder / "tasks.txt")
-    if found:
-        modes = [(mode, [task for task, its in found.items() if its == mode]) for mode in sorted({*found.values()})]
-        which = "; ".join(f"{mode}: {named(tasks, 4)}" for mode, tasks in modes)
-        share = f"{len(found)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(found) == 1 else 'are'}"
-        yield f"Weaker scores: {share} verified in the agent's own files ({which})."
-    if without := unsolved_tasks(folder):
-        share = f"{len(without)} of {plural(len(settlement.inputs.tasks), 'task')} {'has' if len(without) == 1 else 'have'}"
-        yield f"Not shown to be solvable: {share} no reference solution ({named(without, 4)})."
-
-
-def about_judgements(settlement: Settlement, folder: Path) -> Iterator[str]:
-    """Notes if scores come from the fallback model's answers, and why; and how far the answers of panels differ. SPEC 2.3."""
-    inputs = settlement.inputs
-    if isinstance(inputs.evidence, Scored):
-        return
-    from assay.judge.rubric.stored import by_fallback
-
-    judged: dict[tuple[str, str], list[str]] = {}
-    for judgement in by_fallback(folder, inputs.participants, inputs.evidence):
-        judged.setdefault((judgement.model, judgement.why), []).append(judgement.participant)
-    for (model, why), participants in sorted(judged.items()):
-        yield f"The fallback model {model} judged {named(sorted({*participants}))}, because {why}."
-    current = {participant.submission for participant in inputs.participants if participant.submission}
-    records = (record for record in inputs.evidence if isinstance(record, Rubric) and record.submission in current)
-    if (flips := flips_of(records, inputs.scheme.score)) is not None:
-        yield " ".join(flips.sentences())
 
 
 def token_of(folder: Path) -> str:

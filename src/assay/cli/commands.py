@@ -65,7 +65,10 @@ COMMANDS = {
         "Show how little would have to be different for another verdict: winner, payout tier, order of the ranking.",
     ),
     "keys": ("ledger.keys:app", "Make and show keys: they sign evidence and logs, or open sealed files."),
-    "copies": ("judging.copies:copies", "Show near-copies among submissions, with the passages that match."),
+    "copies": (
+        "judging.copies:copies",
+        "Show near-copies among submissions with their passages, and decide about them.",
+    ),
     "evidence": ("ledger.evidence:app", "Sign evidence, add it to a ledger or send it to a service, and list what was accepted."),
     "receipt": ("ledger.epochs:receipt", "Print the receipt of an epoch, or a participant's own proof."),
     "verify": ("ledger.verify:verify", "Check a receipt, and compute its settlement again."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +13,14 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assay.records import Evidence, Rubric
+    from assay.records import Evidence
     from assay.settle import Settlement
     from assay.settle.story import Explanation
-    from assay.settle.story.judgements import PanelFlips
 
     Shown = tuple[Settlement, str, Callable[[str], list[Evidence] | None]]
     """A settlement, a remark beside its story, and a function that gives single records if it was computed from sums."""
 
-__all__ = ["explain", "judging", "judging_in_words"]
+__all__ = ["explain"]
 
 
 Participant = Annotated[
@@ -74,7 +73,7 @@ def explain(
     from assay.cli.board import token_of
     from assay.cli.keys import find
     from assay.cli.output import emit
-    from assay.cli.show import note, show
+    from assay.cli.show import note, sentence, show
     from assay.settle.inputs import Scored
 
     exported = _is_bundle(folder)
@@ -83,11 +82,15 @@ def explain(
     known = records(whom) if isinstance(settlement.inputs.evidence, Scored) else None
     story = settlement.explain(whom, known, token="" if exported else token_of(folder))
     about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
-    if emit(story.document() | about, as_json):
+    firm = _firm(folder, settlement, whom)
+    copied = {} if exported else _copied(folder, settlement, whom)
+    if emit(story.document() | about | copied, as_json):
         return
 
     names = (entry.name for entry in settlement.inputs.participants if entry.key == whom and entry.name != whom)
-    show(*_rendered(story, next(names, "")))
+    show(*_rendered(story, next(names, ""), firm))
+    if stands := copied.get("copies"):
+        show(sentence(f"Near-copies, {stands['state']}: {stands['why']} {stands['todo']}".rstrip()))
     if not exported:
         _show_beside(folder, settlement, whom, about)
     if remark:
@@ -176,6 +179,30 @@ def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[
     return [record for record in found if record.epoch <= settlement.epoch]
 
 
+def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
+    """How firmly the verdicts hold, and between which scores this participant's missing trials lead, in sentences."""
+    from assay.serve import margins
+
+    if not margins.has_margins(settlement):
+        return []
+    found = margins.of_settlement(folder, settlement)
+    told = [*margins.sentences(found, settlement, f"It takes some time to compute: assay margin {folder}")]
+    for row in (found or {"scores": ()})["scores"]:
+        if row["participant"] == key:
+            many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"
+            told.append(f"{many}. Decided or not, its score is {margins.shown_range(row)}.")
+    return told
+
+
+def _copied(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
+    """What a service found of the submission as a near-copy, and what was decided, as `copies`; empty where it is none."""
+    from assay.judge.holds import standings
+
+    (submission,) = (one.submission for one in settlement.inputs.participants if one.key == key)
+    stands = standings(folder, settlement.inputs.scheme, [(key, submission)]).get((key, submission))
+    return {} if stands is None or stands.state == "clear" else {"copies": stands.document()}
+
+
 def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str, Any]) -> None:
     """Show what the folder has beside the numbers: judgements by the fallback model, attestation, trials."""
     from assay.cli.show import command, sentence, show
@@ -187,101 +214,15 @@ def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str
         show(command(further[0], *further[1]))
 
 
-def _rendered(story: Explanation, name: str) -> Iterator[RenderableType]:
+def _rendered(story: Explanation, name: str, firm: Sequence[str]) -> Iterator[RenderableType]:
     from assay.cli.show import heading, note, rendered, sentence
 
     yield heading(f"{story.scheme} {story.version} · epoch {story.epoch}" + (f" · {name}" if name else ""))
     yield sentence(story.summary)
     yield from rendered(story.chapters)
+    if firm:
+        yield ""
+        yield heading("How firmly this holds")
+        yield from (sentence(text, indent=3) for text in firm)
     yield ""
     yield note(f"Digest {story.settlement}")
-
-
-def judging(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
-    """For a rubric: which judgements the fallback model made, and what attests the place where the judge ran."""
-    from assay.settle.inputs import Scored
-
-    if isinstance(settlement.inputs.evidence, Scored):
-        return {}
-    from assay.judge.rubric.stored import by_fallback
-
-    participants = [participant for participant in settlement.inputs.participants if participant.key == key]
-    fallback = [
-        {"validator": judgement.validator, "model": judgement.model, "why": judgement.why}
-        for judgement in by_fallback(folder, participants, settlement.inputs.evidence)
-    ]
-    records = _counted(settlement, settlement.inputs.evidence, key)
-    flips = _flips(settlement, settlement.inputs.evidence, key)
-    panels = {} if flips is None else {"panels": flips.document() | {"sentences": flips.sentences()}}
-    return {"fallback": fallback, "attestation": _attestation(folder, records)} | panels
-
-
-def _flips(settlement: Settlement, evidence: Iterable[object], key: str) -> PanelFlips | None:
-    """The flip rates of a participant's panels whose judgement does not count; the story has the others."""
-    from assay.records import Rubric
-    from assay.settle.story.judgements import flips_of
-
-    (row,) = (row for row in settlement.document["agreed"] if row["participant"] == key)
-    whose = {vote["validator"] for vote in row["not_counted"]}
-    first: dict[str, Rubric] = {}
-    for record in evidence:
-        if not isinstance(record, Rubric) or record.validator not in whose:
-            continue
-        if record.submission == row["submission"] and (record.submission or record.participant == key):
-            first.setdefault(record.validator, record)
-    return flips_of(first.values(), settlement.inputs.scheme.score)
-
-
-def _counted(settlement: Settlement, evidence: Iterable[object], key: str) -> list[Rubric]:
-    """The records that a participant's agreed score rests on: of each validator that counts, the first that is not too old."""
-    from assay.records import Rubric
-
-    (row,) = (row for row in settlement.document["agreed"] if row["participant"] == key)
-    validators = {vote["validator"] for vote in row["validators"] if not vote["excluded"]}
-    age = settlement.inputs.scheme.consensus.max_age_epochs
-    counted: dict[str, Rubric] = {}
-    for record in evidence:
-        if not isinstance(record, Rubric) or record.validator not in validators:
-            continue
-        old = age is not None and record.epoch < settlement.inputs.epoch - age
-        if not old and record.submission == row["submission"] and (record.submission or record.participant == key):
-            counted.setdefault(record.validator, record)
-    return list(counted.values())
-
-
-def _attestation(folder: Path, records: list[Rubric]) -> dict[str, Any]:
-    """The attestation of the machine that judged a participant: the digest of a document with the quote; or why there is none."""
-    from assay.judge.rubric.stored import JUDGEMENTS
-    from assay.scheme.bounty import read_bounty
-
-    nothing: dict[str, Any] = {"digest": None, "files": []}
-    bounty = read_bounty(folder) if (folder / "bounty.toml").exists() else None
-    if bounty is None or bounty.enclave is None:
-        return nothing | {"why": "there is no enclave; the chain gets 0 instead of a digest"}
-    from assay.enclave.proofs import find_proof
-    from assay.errors import BadInput
-
-    try:
-        proof = find_proof(bounty, records)
-    except BadInput as error:
-        return nothing | {"why": str(error)}
-    if proof is None:
-        return nothing | {"why": "it was not judged"}
-    return {"digest": proof.digest, "files": [f"{JUDGEMENTS}/{file.name}" for file in proof.files], "why": None}
-
-
-def judging_in_words(about: dict[str, Any]) -> Iterator[str]:
-    """The facts that `judging` gives, in sentences."""
-    for judgement in about.get("fallback", ()):
-        validator, model, why = (judgement[name] for name in ("validator", "model", "why"))
-        yield f"The fallback model {model} made the judgement by {validator}, because {why}."
-    yield from about.get("panels", {}).get("sentences", ())
-    if about:
-        yield _in_words(about["attestation"])
-
-
-def _in_words(attestation: dict[str, Any]) -> str:
-    if attestation["digest"] is None:
-        return f"Nothing attests where its judge ran: {attestation['why']}."
-    check = "`assay enclave verify FILE --bounty DIR` checks the quote"
-    return f"Where its judge ran is attested by {attestation['digest']}, in {', '.join(attestation['files'])}: {check}."

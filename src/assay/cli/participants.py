@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -19,6 +20,9 @@ from assay.cli.show import Column, grid, heading, sentence, show
 from assay.errors import BadInput
 from assay.serve import installed
 from assay.settle.story.telling import plural
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 __all__ = ["hand_in", "invite", "register", "released_logs", "submissions"]
 
@@ -93,17 +97,45 @@ def submissions(url: UrlOption, key: KeyOption, as_json: AsJson = False) -> None
             Column("state", [row["state"] for row in rows]),
             Column("score", [row.get("score", "") for row in rows], right=True),
             Column("validators", [", ".join(row.get("validators", ())) for row in rows], kind="text", spare=1),
-            Column("why", [_EARLIER if row.get("duplicate") else row.get("why", "") for row in rows], kind="text"),
+            Column("why", [_why(row) for row in rows], kind="text"),
         ]
         show(grid(column for column in columns if any(column.cells)))
     else:
         show(sentence(f"{answer['participant']} has handed in nothing yet."))
+    for row in rows:
+        show(*_copied(row))
     if any(row["state"] == "scored" for row in rows):
         show(sentence(f"Why your score and your weight are what they are: {page}"))
     for row in answer["commitments"]:
         show(sentence(f"Committed in epoch {row['epoch']}, {row['at']}, to the archive {row['digest']}."))
     if answer["per_epoch"] is not None:
         show(sentence(f"Epoch {answer['epoch']} is open. At most {answer['per_epoch']} submissions count in an epoch."))
+
+
+def _why(row: Json) -> str:
+    """The last cell of a row; of one that is held, a paragraph below the table says it."""
+    if row.get("duplicate"):
+        return _EARLIER
+    return "" if row["state"] == "held" else str(row.get("why", ""))
+
+
+PASSAGES = 5
+"""Matching passages of an earlier submission that are shown; --json has more."""
+
+
+def _copied(row: Json) -> Iterator[RenderableType]:
+    """Say of a submission what it has in common with earlier ones, and what was decided: in sentences."""
+    stands = row.get("copies") or {}
+    if stands.get("state") in (None, "clear"):
+        return
+    yield ""
+    yield sentence(f"{row['submission'][:19]}… {stands['state']}: {stands['why']} {stands['todo']}".rstrip())
+    for near in stands["near"]:
+        earlier = near["earlier"]
+        for one in near["passages"][:PASSAGES]:
+            mine, theirs = (f"{file}:{a}-{b}" for file, (a, b) in
+                            ((one["file"], one["lines"]), (one["earlier_file"], one["earlier_lines"])))  # fmt: skip
+            yield sentence(f"{mine} is {theirs} of {earlier['participant']}, handed in {earlier['at'] or 'earlier'}", indent=2)
 
 
 def invite(
@@ -188,6 +220,8 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
             told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
             if answer.get("duplicate"):
                 told += f" {_EARLIER}, so this one earns nothing: hand in work of your own."
+            if (stands := answer.get("copies") or {}).get("state") not in (None, "clear"):
+                told += f" {stands['why']} {stands['todo']}".rstrip() + " `assay submissions` shows how far it is."
             next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
             told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):

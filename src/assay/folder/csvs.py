@@ -16,7 +16,7 @@ from typing import Any
 from assay.errors import BadInput, suggest
 from assay.folder.files import TABLE_BYTES, Place, TableRow, decode, load
 
-__all__ = ["HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "CsvFormat", "dumped", "parse", "read"]
+__all__ = ["HELD", "HISTORY", "PARTICIPANTS", "RANDOMNESS", "VALIDATORS", "CsvFormat", "dumped", "parse", "read"]
 
 _DIGITS = re.compile("[0-9]+", re.ASCII)
 
@@ -45,6 +45,8 @@ PARTICIPANTS = CsvFormat(
 VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name", "failed_audit"))
 HISTORY = CsvFormat("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
 RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
+HELD = CsvFormat("held.csv", ("participant", "submission", "why"))
+"""What a service holds back as near-copies, in a validator's copy of the folder."""
 
 
 def read(path: Path, table: CsvFormat) -> list[TableRow]:

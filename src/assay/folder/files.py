@@ -49,6 +49,7 @@ __all__ = [
     "new_folder",
     "opened",
     "present",
+    "stamp",
     "unreadable",
     "write_all",
     "write_bytes",
@@ -293,6 +294,15 @@ def alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(number)
+
+
+def stamp(path: Path) -> tuple[Any, ...]:
+    """Return what changes when a file does; also its name, so that stamps can be sorted."""
+    try:
+        status = path.stat()
+    except OSError:
+        return (path.name, 0, 0, 0)
+    return (path.name, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def flush_folder(folder: Path) -> None:

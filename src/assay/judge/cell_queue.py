@@ -78,9 +78,9 @@ class CellQueue(Generic[C]):
     """The cells of a run: those that wait, those that wait for another attempt, and those being judged."""
 
     def __init__(self, cells: Iterable[C]) -> None:
-        self._fresh = iter(cells)
-        self._next = next(self._fresh, None)
-        """The first that was not begun yet. The others are not made before it is their turn."""
+        self._fresh: Iterator[C] | None = iter(cells)
+        """Those that were not begun yet; None when there are no more. Each is made when its turn comes: which one is next may
+        depend on what earlier ones came to."""
         self._ready = deque[Attempt[C]]()
         self._later: list[tuple[float, int, Attempt[C]]] = []
         self.held: dict[tuple[object, ...], Attempt[C]] = {}
@@ -91,7 +91,7 @@ class CellQueue(Generic[C]):
     @property
     def left(self) -> bool:
         """Whether anything is not done yet."""
-        return bool(self._next is not None or self._ready or self._later or self.held or self.going)
+        return bool(self._fresh is not None or self._ready or self._later or self.held or self.going)
 
     def take(self) -> Attempt[C] | None:
         """The next to begin; None if nothing can. A retry that is due comes first: it would delay the end, and fill memory."""
@@ -99,11 +99,12 @@ class CellQueue(Generic[C]):
             self._ready.append(heapq.heappop(self._later)[2])
         if self._ready:
             attempt = self._ready.popleft()
-        elif self._next is not None:
-            attempt = Attempt(self._next)
-            self._next = next(self._fresh, None)
         else:
-            return None
+            cell = None if self._fresh is None else next(self._fresh, None)
+            if cell is None:
+                self._fresh = None
+                return None
+            attempt = Attempt(cell)
         self.going[attempt.cell] = attempt
         return attempt
 

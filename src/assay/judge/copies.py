@@ -1,67 +1,102 @@
-"""Near-copies in a competition's folder: reads the submissions, compares each with all earlier ones, and remembers releases.
+"""Near-copies among the submissions of a competition: compares each with all earlier ones of others, and keeps what it found.
 
-Nothing of a submission is executed. A file is read as text if it is UTF-8 without NUL and not too large; any other counts by its
-digest only. A submission with too much in it is not compared, and that is said. docs/near-copies.md.
+    who was first       by time of handing in, then by intake into the ledger; without a ledger by participants.csv alone
+    copies/found.jsonl  what was compared, in a folder with a ledger: one row a comparison, the last one of a submission counts
 
-    copies.jsonl        who released which held submission, when and why: it only grows
-    baseline/           common code that everybody may use; it and the files of tasks/ are left out
+With a ledger, earlier versions of a submission are known, so a copy of one is noticed. What a participant handed in before the
+other one is its own: these fingerprints are left out of the pair. docs/near-copies.md.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from hashlib import sha256
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from assay.errors import BadInput, suggest
+from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder import strict
-from assay.folder.files import alone, decode, flush_folder, load
+from assay.folder.files import alone, decode, flush_folder, load, stamp
 from assay.judge import tree
+from assay.judge.prints import BASELINE, baseline_of, baseline_state, source_prints
 from assay.records import Participant
-from assay.rules.near_copies import CopyPair, Print, compare, fingerprints, grams
-from assay.scheme.fields import instant_text
+from assay.rules.near_copies import CopyPair, compare, is_near
+from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme
-from assay.settle.inputs import arrived
+from assay.scheme.reading import present
 
-__all__ = ["RELEASES", "NearCopy", "SourceSurvey", "held", "release", "released", "survey"]
+if TYPE_CHECKING:
+    from assay.ledger.store import Submission
 
-RELEASES = "copies.jsonl"
-BASELINE = ("baseline", "tasks")
-FILE_BYTES = 1 << 20
-"""A larger file counts by its digest only, if it is not above ALL_BYTES."""
-ALL_BYTES, ALL_FILES = 4 << 20, 2_000
-"""Of one submission; above it nothing is compared."""
-_LOG_BYTES = 1 << 24
+__all__ = [
+    "FOUND",
+    "CopyRow",
+    "Entered",
+    "NearCopy",
+    "SourceSurvey",
+    "add_rows",
+    "compare_new",
+    "found",
+    "history",
+    "of_ledger",
+    "survey",
+    "whole_lines",
+]
+
+PLACE = "copies"
+FOUND = f"{PLACE}/found.jsonl"
+NEAR, PASSAGES = 20, 50
+"""Pairs of a submission and passages of a pair that are kept: the largest."""
+_LOG_BYTES = 1 << 28
+_LAST = datetime.max.replace(tzinfo=UTC)
 Json = dict[str, Any]
+CompareState = Literal["compared", "absent", "too-large"]
+_Lacking = Literal["absent", "too-large"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A submission as it was handed in: whose, when (None: nobody knows), and its place in the order of intake."""
+
+    participant: str
+    submission: str
+    at: datetime | None
+    place: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The participant and the submission."""
+        return self.participant, self.submission
+
+    @property
+    def order(self) -> tuple[datetime, int, bytes]:
+        """As a sorting key: who was first."""
+        return self.at or _LAST, self.place, self.participant.encode()
+
+    def document(self) -> Json:
+        """As JSON."""
+        at = None if self.at is None else instant_text(self.at)
+        return {"participant": self.participant, "submission": self.submission, "at": at}
 
 
 @dataclass(frozen=True)
 class NearCopy:
     """A submission, and an earlier one that it has too much in common with."""
 
-    later: Participant
-    earlier: Participant
+    later: Entered
+    earlier: Entered
     pair: CopyPair
     same_files: tuple[tuple[str, str], ...]
     """Files without source whose bytes are equal: here, and there."""
 
     def document(self) -> Json:
-        """As JSON: who, when, how much, and the passages."""
-        return {
-            "participant": self.later.key,
-            "submission": self.later.submission,
-            "at": _at(self.later),
-            "earlier": {
-                "participant": self.earlier.key,
-                "submission": self.earlier.submission,
-                "at": _at(self.earlier),
-            },
+        """As JSON: who, when, how much, and the passages, the longest first."""
+        return self.later.document() | {
+            "earlier": self.earlier.document(),
             "fingerprints": {"own": self.pair.prints, "earlier": self.pair.other_prints, "common": self.pair.common},
             "passages": [
                 {"file": one.file, "lines": [*one.lines], "earlier_file": one.other, "earlier_lines": [*one.other_lines]}
@@ -71,8 +106,31 @@ class NearCopy:
         }
 
 
-def _at(person: Participant) -> str | None:
-    return None if person.submitted_at is None else instant_text(person.submitted_at)
+@dataclass(frozen=True)
+class CopyRow:
+    """What was compared of a submission. near: the largest of `pairs` pairs, as JSON. absent: its files are not here."""
+
+    participant: str
+    submission: str
+    state: CompareState
+    baseline: str
+    near: tuple[Json, ...] = ()
+    pairs: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The participant and the submission."""
+        return self.participant, self.submission
+
+    def with_near(self, pair: Json) -> CopyRow:
+        """The row with one more pair."""
+        kept = sorted((*self.near, pair), key=lambda one: -one["fingerprints"]["common"])[:NEAR]
+        return replace(self, near=tuple(kept), pairs=self.pairs + 1)
+
+    def document(self) -> Json:
+        """As a row of found.jsonl."""
+        names = ("participant", "submission", "state", "baseline", "pairs")
+        return {name: getattr(self, name) for name in names} | {"near": [*self.near]}
 
 
 @dataclass(frozen=True)
@@ -88,127 +146,227 @@ class SourceSurvey:
 
 @dataclass(frozen=True)
 class _Source:
-    texts: dict[str, str]
-    digests: dict[str, str]
+    """What is in memory of a submission while others are compared with it. Its passages are read again where they are shown.
 
-
-def _source(place: Path) -> _Source:
-    """The files of a submission. Raises TreeError for one that is too large."""
-    texts: dict[str, str] = {}
-    digests: dict[str, str] = {}
-    for entry in tree.walk(place, bounds=tree.Bounds(bytes=ALL_BYTES, files=ALL_FILES)):
-        if entry.kind not in ("file", "exec"):
-            continue
-        beneath = "" if entry.path == "." else entry.path
-        data = tree.peek(place, beneath, most=ALL_BYTES) or b""
-        try:
-            if len(data) > FILE_BYTES or b"\0" in data:
-                raise ValueError
-            texts[beneath or place.name] = data.decode()
-        except ValueError:
-            digests[beneath or place.name] = sha256(data).hexdigest()
-    return _Source(texts, digests)
-
-
-@lru_cache(maxsize=1024)
-def _prints(place: Path, submission: str, baseline: frozenset[bytes]) -> tuple[tuple[Print, ...], dict[str, str]]:
-    """The fingerprints of a submission, and the digests of its other files. submission: its digest, so that it is read once."""
-    source = _source(place)
-    return tuple(fingerprints(source.texts, baseline)), source.digests
-
-
-def baseline_of(places: Sequence[Path]) -> frozenset[bytes]:
-    """The hashes of all files of some folders; a place that is not there has none. Raises BadInput for one that is too large."""
-    found: set[bytes] = set()
-    for place in places:
-        if not os.path.lexists(place):
-            continue
-        try:
-            for entry in tree.walk(place):
-                beneath = "" if entry.path == "." else entry.path
-                if entry.kind in ("file", "exec") and entry.size <= FILE_BYTES:
-                    text = (tree.peek(place, beneath, most=FILE_BYTES) or b"").decode("utf-8", "replace")
-                    found.update(one.hash for one in grams(beneath, text))
-        except tree.TreeError as error:
-            raise BadInput(f"cannot be a baseline: {error}", file=place, hint="name a folder of source") from None
-    return frozenset(found)
-
-
-def survey(folder: Path, scheme: Scheme, participants: Sequence[Participant], baseline: Sequence[Path] = ()) -> SourceSurvey:
-    """Compares each submission with all earlier ones of other participants, by the time at which they were handed in.
-
-    participants: those whose submission counts (`judge.entries.counting`); duplicates are not among them. Raises BadInput.
+    hashes: without those of the baseline.
     """
-    common = baseline_of([*(folder / name for name in BASELINE), *baseline])
-    before: list[tuple[Participant, tuple[Print, ...], dict[str, str]]] = []
-    found, absent, large = [], [], []
-    for person in sorted(participants, key=arrived):
-        place = scheme.kind.files(folder, person.submission)
-        if place is None:
-            absent.append(person.key)
-            continue
-        try:
-            prints, digests = _prints(place, person.submission, common)
-        except tree.TreeError:
-            large.append(person.key)
-            continue
-        for earlier, theirs, others in before:
-            pair = compare(prints, theirs)
-            if pair.near:
-                found.append(NearCopy(person, earlier, pair, tuple(_same(digests, others))))
-        before.append((person, prints, digests))
-    return SourceSurvey(tuple(found), len(before), tuple(absent), tuple(large))
+
+    place: Path
+    submission: str
+    hashes: frozenset[bytes]
+    others: Mapping[str, str]
 
 
-def _same(mine: dict[str, str], theirs: dict[str, str]) -> Iterator[tuple[str, str]]:
+@dataclass
+class _Comparison:
+    """Compares pairs of a history. kept: the folder that keeps fingerprints."""
+
+    folder: Path
+    scheme: Scheme
+    entries: Sequence[Entered]
+    baseline: frozenset[bytes]
+    kept: Path | None = None
+    _sources: dict[str, _Source | _Lacking] = field(default_factory=dict)
+
+    def state(self, entry: Entered) -> CompareState:
+        """Whether its source is here, and not too large."""
+        source = self._source(entry)
+        return source if isinstance(source, str) else "compared"
+
+    def _source(self, entry: Entered) -> _Source | _Lacking:
+        known = self._sources.get(entry.submission)
+        if known is None:
+            try:
+                place = self.scheme.kind.files(self.folder, entry.submission)
+                known = "absent" if place is None else self._read(place, entry.submission)
+            except tree.TreeError:
+                known = "too-large"
+            except BadInput:  # its files are others than those handed in
+                known = "absent"
+            self._sources[entry.submission] = known
+        return known
+
+    def _read(self, place: Path, submission: str) -> _Source:
+        read = source_prints(place, submission, self.kept)
+        return _Source(place, submission, frozenset(found.hash for found in read.prints) - self.baseline, read.others)
+
+    def near(self, later: Entered, earlier: Entered) -> NearCopy | None:
+        """The pair, if the later one is to be looked at as a near-copy of the earlier one."""
+        mine, theirs = self._source(later), self._source(earlier)
+        if isinstance(mine, str) or isinstance(theirs, str):
+            return None
+        out = self._own_before(later, earlier)
+        own, other = (mine.hashes - out, theirs.hashes - out) if out else (mine.hashes, theirs.hashes)
+        if later.submission != earlier.submission and not is_near(len(own & other), len(own), len(other)):
+            return None
+        read = (source_prints(side.place, side.submission, self.kept).prints for side in (mine, theirs))
+        pair = compare(
+            *([found for found in prints if found.hash in side] for prints, side in zip(read, (own, other), strict=True))
+        )
+        pair = replace(pair, passages=pair.passages[:PASSAGES])
+        return NearCopy(later, earlier, pair, tuple(_same(mine.others, theirs.others))[:PASSAGES])
+
+    def _own_before(self, later: Entered, earlier: Entered) -> frozenset[bytes]:
+        """The hashes that the later participant handed in before the other one did."""
+        found: frozenset[bytes] = frozenset()
+        for entry in self._by_participant[later.participant]:
+            if entry.order < earlier.order:
+                source = self._source(entry)
+                found |= frozenset() if isinstance(source, str) else source.hashes
+        return found
+
+    @cached_property
+    def _by_participant(self) -> Mapping[str, Sequence[Entered]]:
+        rows: dict[str, list[Entered]] = {}
+        for entry in self.entries:
+            rows.setdefault(entry.participant, []).append(entry)
+        return rows
+
+    def pairs(self, later: Entered) -> Iterator[NearCopy]:
+        """Its pairs with all earlier ones of others."""
+        if self.state(later) == "compared":
+            for earlier in self.entries:
+                if earlier.order < later.order and earlier.participant != later.participant:
+                    pair = self.near(later, earlier)
+                    if pair is not None:
+                        yield pair
+
+
+def _same(mine: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     where = {digest: file for file, digest in theirs.items()}
     return ((file, where[digest]) for file, digest in sorted(mine.items()) if digest in where)
 
 
-def held(folder: Path, scheme: Scheme, participants: Sequence[Participant]) -> dict[str, str]:
-    """Submission → why it is not judged: with `copies = "hold"`, near-copies that nobody released. Raises BadInput."""
-    if scheme.submission is None or scheme.submission.copies != "hold":
-        return {}
-    free = {row["submission"] for row in released(folder)}
-    why: dict[str, str] = {}
-    for copy in survey(folder, scheme, participants).found:
-        if copy.later.submission not in free:
-            what = f"has {copy.pair.common} of {copy.pair.prints} fingerprints in common with an earlier submission"
-            why.setdefault(copy.later.submission, f"{what} of {copy.earlier.key}; the operator of the competition can release it")
-    return why
+def history(participants: Iterable[Participant], taken_in: Iterable[tuple[int, Submission]] = ()) -> tuple[Entered, ...]:
+    """All submissions that were ever handed in, the first first; each of a participant once.
+
+    taken_in: the ledger's, with their numbers. participants: those of participants.csv, whose submission a ledger may not have.
+    """
+    rows = [
+        Entered(row.participant, row.submission, instant(row.submitted_at) if row.submitted_at else None, number)
+        for number, row in taken_in
+    ]
+    last = max((row.place for row in rows), default=0) + 1
+    rows += [Entered(one.key, one.submission, one.submitted_at, last) for one in participants if one.submission]
+    first: dict[tuple[str, str], Entered] = {}
+    for row in sorted(rows, key=lambda row: row.order):
+        first.setdefault(row.key, row)
+    return tuple(first.values())
 
 
-def released(folder: Path) -> list[Json]:
-    """The releases of held submissions, each with its reason. Raises BadInput for a file that was changed."""
-    place = folder / RELEASES
-    if not place.exists():
-        return []
-    rows = []
-    for number, line in enumerate(decode(load(place, _LOG_BYTES, hint="keep what releases wrote"), place).splitlines(), start=1):
-        row = strict.parse(line)
-        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in _FIELDS):
-            raise BadInput("is no release", file=place, line=number, hint="assay copies DIR --release KEY writes these lines")
-        rows.append(row)
+def of_ledger(folder: Path, participants: Iterable[Participant]) -> tuple[Entered, ...] | None:
+    """The history that the folder's ledger knows; None if it has none here. Raises BadInput, StoreError."""
+    if not present(folder / "ledger.toml"):
+        return None
+    from assay.ledger import config
+    from assay.ledger.access import open_store
+
+    settings = config.read(folder)
+    if not settings.is_here:
+        return None
+    with open_store(settings) as store, store.reading() as view:
+        return history(participants, view.submissions_after(0))
+
+
+def survey(folder: Path, scheme: Scheme, entries: Sequence[Entered], baseline: Sequence[Path] = ()) -> SourceSurvey:
+    """Compares each submission with all earlier ones of other participants. It keeps nothing. Raises BadInput."""
+    common = baseline_of([*(folder / name for name in BASELINE), *baseline])
+    comparison = _Comparison(folder, scheme, entries, common)
+    states = {entry: comparison.state(entry) for entry in entries}
+
+    def of(state: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(entry.participant for entry in entries if states[entry] == state))
+
+    pairs = tuple(pair for entry in entries for pair in comparison.pairs(entry))
+    return SourceSurvey(pairs, list(states.values()).count("compared"), of("absent"), of("too-large"))
+
+
+def compare_new(
+    folder: Path, scheme: Scheme, entries: Sequence[Entered], tell: Callable[[Entered], None] = lambda _: None
+) -> int:
+    """Compares what is not in found.jsonl yet, or was compared beside another baseline; returns how many submissions that were.
+
+    One process at a time does so. Each row is on the disk before the next one is compared. Raises BadInput.
+    """
+    place = folder / PLACE / "prints"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="check permissions and space") from None
+    count = 0
+    with alone(place.parent):
+        state, rows = baseline_state(folder), {**found(folder)}
+        comparison: _Comparison | None = None
+        for at, entry in enumerate(entries):
+            before = rows.get(entry.key)
+            if before is not None and before.baseline == state and before.state != "absent":
+                continue
+            if comparison is None:
+                common = baseline_of([folder / name for name in BASELINE])
+                comparison = _Comparison(folder, scheme, entries, common, kept=place)
+            row = CopyRow(*entry.key, comparison.state(entry), state)
+            for pair in comparison.pairs(entry):
+                row = row.with_near(pair.document())
+            if row == before:  # its files are still not here
+                continue
+            changed = [row, *_later(comparison, entry, entries[at + 1 :], rows, state)]
+            add_rows(folder / FOUND, [one.document() for one in changed])
+            rows |= {one.key: one for one in changed}
+            tell(entry)
+            count += 1
+    return count
+
+
+def _later(
+    comparison: _Comparison, entry: Entered, after: Sequence[Entered], rows: Mapping[tuple[str, str], CopyRow], state: str
+) -> Iterator[CopyRow]:
+    """The rows of submissions that were compared before this earlier one was here: what was committed to comes late."""
+    for later in after:
+        row = rows.get(later.key)
+        if row is None or row.baseline != state or row.state != "compared" or later.participant == entry.participant:
+            continue
+        pair = comparison.near(later, entry)
+        if pair is not None:
+            yield row.with_near(pair.document())
+
+
+def found(folder: Path) -> Mapping[tuple[str, str], CopyRow]:
+    """(participant, submission) → what was compared of it; empty if nothing was. Raises BadInput for a file that was changed."""
+    file = folder / FOUND
+    return _found(file, stamp(file)) if file.exists() else {}
+
+
+@lru_cache(maxsize=64)
+def _found(file: Path, _state: tuple[object, ...]) -> Mapping[tuple[str, str], CopyRow]:
+    rows: dict[tuple[str, str], CopyRow] = {}
+    for number, line in enumerate(whole_lines(file), start=1):
+        try:
+            row = json.loads(line)
+            known = CopyRow(**{**row, "near": tuple(row["near"])})
+        except (ValueError, TypeError, KeyError):
+            hint = f"remove the folder {PLACE}/: everything is compared again"
+            raise BadInput("is no row of a comparison", file=file, line=number, hint=hint) from None
+        rows[known.key] = known
     return rows
 
 
-_FIELDS = ("participant", "submission", "by", "reason", "at")
+def whole_lines(file: Path) -> list[str]:
+    """The whole lines of a file that only grows: one that a killed process began is none."""
+    text = decode(load(file, _LOG_BYTES, hint="keep what was written"), file)
+    return text[: text.rfind("\n") + 1].splitlines()
 
 
-def release(folder: Path, participants: Sequence[Participant], key: str, *, by: str, reason: str) -> Json:
-    """Lets a held submission be judged, and writes down who did so and why. Raises BadInput."""
-    person = next((one for one in participants if one.key == key and one.submission), None)
-    if person is None:
-        raise BadInput(f"no submission of {key[:80]!r}", hint=suggest(key, [one.key for one in participants], "name its key"))
-    if not by.strip() or not reason.strip():
-        raise BadInput("a release needs a name and a reason", hint="give both: --by NAME --reason TEXT")
-    row = {"participant": key, "submission": person.submission, "by": by, "reason": reason}
-    row["at"] = instant_text(datetime.now(UTC).replace(microsecond=0))
-    with alone(folder):
-        released(folder)  # nothing is added to a file that cannot be read
-        with (folder / RELEASES).open("ab") as file:
-            file.write(canonical(row) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        flush_folder(folder)
-    return row
+def add_rows(file: Path, rows: Sequence[Json]) -> None:
+    """Add rows to a file that only grows, and cut off what a killed process began. Raises BadInput."""
+    try:
+        with file.open("ab+") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            while size and os.pread(opened.fileno(), 1, size - 1) != b"\n":
+                size -= 1
+            opened.truncate(size)
+            opened.write(b"".join(canonical(row) + b"\n" for row in rows))
+            opened.flush()
+            os.fsync(opened.fileno())
+        flush_folder(file.parent)
+    except OSError as error:
+        raise BadInput(f"cannot be written ({error.strerror})", file=file, hint="check permissions and space") from None

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, evidence, registry
 from assay.folder.files import Place
-from assay.judge import copies
+from assay.judge import holds
 from assay.judge.run_files import short
 from assay.records import Evidence, Participant, Validator
 from assay.scheme.model import Scheme
@@ -112,17 +112,17 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 def judgeable(entries: Entries) -> list[Participant]:
     """Participants whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
     kept = _held(entries)
-    return [one for one in counting(entries.participants) if one.submission not in kept]
+    return [one for one in counting(entries.participants) if one.key not in kept]
 
 
 def held_remarks(entries: Entries) -> list[str]:
     """A sentence for each held submission: why it is held, and who can release it."""
     kept = _held(entries)
-    return [f"{one.key} is held: it {kept[one.submission]}" for one in counting(entries.participants) if one.submission in kept]
+    return [f"{one.key} is held. {kept[one.key]}" for one in counting(entries.participants) if one.key in kept]
 
 
 def _held(entries: Entries) -> dict[str, str]:
-    return copies.held(entries.folder, entries.scheme, counting(entries.participants))
+    return holds.held(entries.folder, entries.scheme, counting(entries.participants))
 
 
 def submitted(

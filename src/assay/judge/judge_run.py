@@ -261,10 +261,7 @@ class JudgeRun(Generic[C, R]):
                 self._lease(queue)
                 self._give_out(queue, pool)
                 for report in pool.listen(queue.pause(_TICK)):
-                    if not self.stop.asked and not self.enough:
-                        self._give_out(queue, pool)  # a worker goes on while what it found is flushed to the disk
-                    if report is not None:
-                        self._ended(queue, report)
+                    self._reported(queue, pool, report)
         finally:
             if self.stop.asked:
                 self.stopped()
@@ -272,6 +269,16 @@ class JudgeRun(Generic[C, R]):
             self.tidy()
         self.summary.remarks += () if crew is None else crew.remarks()
         self.summary.errors.sort(key=lambda row: [part.encode() for part in (*row[0].parts.values(), row[0].participant)])
+
+    def _reported(self, queue: CellQueue[C], pool: CellPool[C, R], report: Report[C, R] | None) -> None:
+        """Keep what a worker found, and have it go on, while that is flushed to the disk; unless it says what is next."""
+        depends = self.options.choice is not None
+        if depends and report is not None:
+            self._ended(queue, report)
+        if not self.stop.asked and not self.enough:
+            self._give_out(queue, pool)
+        if not depends and report is not None:
+            self._ended(queue, report)
 
     def stopped(self) -> None:
         """Say that the run ends before everything is judged."""

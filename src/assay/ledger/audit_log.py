@@ -28,7 +28,7 @@ from assay.ledger.keys import PrivateKey, as_bad_input, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.merkle import Tree
 
-__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "false_claims", "kept", "read_audit", "summary"]
+__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "carried", "false_claims", "kept", "read_audit", "summary"]
 
 AUDITS, FORMAT = "audits", "assay.audit/1"
 STAGE = "audit"
@@ -162,3 +162,17 @@ def kept(folder: Path) -> Iterator[SignedAudit]:
     keys = {audit.key for audit in found}
     if len(keys) == 1:
         yield from sorted(found, key=lambda audit: audit.index)
+
+
+def carried(folder: Path, receipt: str, inputs: bytes) -> dict[str, bytes]:
+    """The audits that the bundle of an epoch carries: name → bytes. Those of its receipt, and those that its inputs mark.
+
+    receipt: the digest of its payload. inputs: the inputs document.
+    """
+    audits = [*kept(folder)]
+    marked = {row.get("failed_audit") for row in json.loads(inputs)["validators"]} if audits else set()
+    return {
+        audit.path.name: audit.path.read_bytes()
+        for audit in audits
+        if audit.predicate["receipt"] == receipt or audit.digest in marked
+    }

@@ -24,12 +24,12 @@ from assay.errors import BadInput, CannotSettle, Refused
 from assay.exact import NANO, canonical, nanos, text
 from assay.ledger import beacon, check
 from assay.ledger.beacon import BeaconRound
-from assay.ledger.check import STATEMENT, CheckError
+from assay.ledger.check import STATEMENT, CheckError, Receipt
 from assay.ledger.cosigning import check_policy, read_policy
 from assay.ledger.verify import verify
 from assay.ledger.verify.claims import read_receipt
 from assay.ledger.verify.recompute import records_behind
-from assay.ledger.verify.report import gather_material, stage
+from assay.ledger.verify.report import Verified, gather_material, stage
 from assay.records import Evidence, Tests
 from assay.rules.audit import (
     RUNS,
@@ -51,23 +51,29 @@ from assay.scheme.model import AuditRules, TestsScore
 from assay.settle import Settlement
 
 __all__ = [
+    "GIVEN",
     "PREDICATE",
     "AuditRandomness",
     "AuditedEpoch",
     "audited_epoch",
     "check_statement",
     "counted_trials",
+    "epoch_of",
     "given",
     "next_trials",
     "plan_of",
     "predicate_of",
+    "stated_predicate",
     "statement_of",
     "trials_of",
+    "witnessed",
 ]
 
 Json = dict[str, Any]
 PREDICATE = "assay:audit/v1"
 STAGE = "audit"
+GIVEN = "given"
+"""The source of randomness that the auditor chose to give."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def given(text_: str) -> AuditRandomness:
         raise BadInput(
             "is not 64 hex digits", field="randomness", hint="give the hash of a block, or nothing: then drand is asked"
         )
-    return AuditRandomness(value, {"source": "given", "value": value.hex()})
+    return AuditRandomness(value, {"source": GIVEN, "value": value.hex()})
 
 
 def of_beacon(round_: BeaconRound) -> AuditRandomness:
@@ -129,15 +135,21 @@ class AuditedEpoch:
 def audited_epoch(bundle: Path, key: str | None = None, policy: Path | None = None) -> AuditedEpoch:
     """Verify a bundle, and read what its audit needs. Raises Refused, BadInput for a kind without trials, CannotSettle."""
     report = verify(bundle, key=key, policy=policy)
-    settlement = report.settlement
-    if settlement is None:
+    if report.settlement is None:
         raise BadInput("is no bundle, so there are no trials in it", file=bundle, hint="give what `assay export epoch` wrote")
+    material = gather_material(bundle, None)
+    receipt, log = read_receipt(material.data, None, material.path)
+    return epoch_of(bundle, report, receipt, None if policy is None else witnessed(policy, receipt.proof.checkpoint, log))
+
+
+def epoch_of(bundle: Path, report: Verified, receipt: Receipt, witnessed: int | None) -> AuditedEpoch:
+    """The epoch of a verified bundle, and what its audit needs; raises as `audited_epoch` does. witnessed: see `AuditedEpoch`."""
+    settlement = report.settlement
+    assert settlement is not None
     scheme = settlement.inputs.scheme
     if not isinstance(scheme.score, TestsScore):
         what = f"is of the kind {scheme.score.kind!r}; only trials, of kind tests, are audited"
         raise BadInput(what, file=bundle, hint='give an epoch of a competition whose scheme has [score] kind = "tests"')
-    given_ = gather_material(bundle, None)
-    receipt, log = read_receipt(given_.data, None, given_.path)
     checkpoint = check.Checkpoint.parse(receipt.proof.checkpoint.decode().rpartition("\n\n")[0] + "\n")
     counted = tuple(counted_trials(settlement, records_behind(bundle, report)))
     audit = plan_of(settlement, [trial for trial, _ in counted])
@@ -149,7 +161,7 @@ def audited_epoch(bundle: Path, key: str | None = None, policy: Path | None = No
         receipt.digest,
         checkpoint.origin,
         checkpoint.size,
-        None if policy is None else _witnessed(policy, receipt.proof.checkpoint, log),
+        witnessed,
         scheme.audit or AuditRules(),
         tuple(trial for trial, _ in counted),
         audit,
@@ -194,7 +206,8 @@ def counted_trials(settlement: Settlement, records: Iterable[tuple[str, Evidence
             yield ClaimedTrial(*about, passed, effect, passed or record.work is not None, record.digest), record
 
 
-def _witnessed(policy: Path, note: bytes, key: check.LogKey) -> int | None:
+def witnessed(policy: Path, note: bytes, key: check.LogKey) -> int | None:
+    """The time of the newest cosignature of a checkpoint by a policy's witnesses; Refused if they are no quorum."""
     with stage("witnesses"):
         return check_policy(read_policy(policy), note, key).newest
 
@@ -306,12 +319,7 @@ def check_statement(epoch: AuditedEpoch, payload: bytes, *, on_randomness: Calla
     on_randomness: told what is shown, or not shown, about the randomness.
     """
     with stage(STAGE):
-        document = check.parse_json(payload, STAGE)
-        if not isinstance(document, dict) or document.get("predicateType") != PREDICATE:
-            raise CheckError(STAGE, f"it is not a statement {PREDICATE}")
-        if (bad := check.misfit(document.get("predicate"), _SHAPE)) != "":
-            raise CheckError(STAGE, f"its statement is not an audit's: {bad} does not fit")
-        stated: Json = document["predicate"]
+        stated = stated_predicate(payload)
         randomness = _checked_randomness(epoch, stated["randomness"], on_randomness)
         seen = {row["record"]: row["seen"] for row in stated["judged"]}
         again = predicate_of(epoch, randomness, seen, stated["software"])
@@ -320,6 +328,17 @@ def check_statement(epoch: AuditedEpoch, payload: bytes, *, on_randomness: Calla
             raise Refused(STAGE, f"its field {name} does not follow", expected=_short(value), found=_short(stated[name]))
     if statement_of(again) != payload:
         raise Refused(STAGE, "its subject is not the settlement in its statement, or it is not in its canonical form")
+    return stated
+
+
+def stated_predicate(payload: bytes) -> Json:
+    """The predicate of a signed statement, which has its shape; nothing in it was checked. Raises CheckError."""
+    document = check.parse_json(payload, STAGE)
+    if not isinstance(document, dict) or document.get("predicateType") != PREDICATE:
+        raise CheckError(STAGE, f"it is not a statement {PREDICATE}")
+    if (bad := check.misfit(document.get("predicate"), _SHAPE)) != "":
+        raise CheckError(STAGE, f"its statement is not an audit's: {bad} does not fit")
+    stated: Json = document["predicate"]
     return stated
 
 

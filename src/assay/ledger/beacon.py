@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from assay.errors import MISSING
 from assay.ledger import check
 from assay.ledger.check import CheckError
 
@@ -95,7 +96,7 @@ def _signed(message: bytes, signature: bytes) -> bool:
         from py_ecc.optimized_bls12_381.optimized_pairing import pairing
     except ImportError:
         what = "drand's signatures are checked with py_ecc, which is not installed: pip install 'assay[audit]'"
-        raise CheckError("unsupported", what) from None
+        raise CheckError(MISSING, what) from None
     finally:
         sys.setrecursionlimit(limit)  # py_ecc raises it: deeply nested JSON would then crash the process
     sha256: Any = hashlib.sha256  # a class for py_ecc's types

@@ -7,23 +7,25 @@
     batches.jsonl             the signed envelope of each batch, and the seqs of its records
     receipts/epoch-N.receipt  every receipt up to this one
     log/                      checkpoint and tiles, as they were with this receipt
-    audits/                   not from the database: audits that the inputs name, where somebody put them there
+    audits/                   not from the database: the signed audits of this epoch, and those that the inputs mark
 
-A bundle depends only on the database: two exports of an epoch are the same, unless its checkpoint was cosigned between them. It
-is written to a temporary folder, flushed to the disk and renamed: it is complete, or not there at all.
+A bundle depends only on the database and on the audits: two exports of an epoch are the same, unless its checkpoint was cosigned
+or the epoch audited between them. It is written to a temporary folder, flushed to the disk and renamed: it is complete, or not
+there at all.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.files import new_folder
+from assay.folder.files import new_folder, write_bytes
 from assay.kind import find
 from assay.ledger import check, evidence, log, statements
 from assay.ledger.merkle import Tree
@@ -45,6 +47,7 @@ __all__ = [
     "RECEIPTS",
     "SETTLEMENT",
     "SPLIT",
+    "carry_audits",
     "export",
     "log_files",
     "receipt_now",
@@ -73,7 +76,36 @@ def export(ledger: Ledger, epoch: int, target: Path, *, as_parquet: bool = False
         (beside / RECEIPTS).mkdir()
         with ledger.counted() as view:
             _write(view, last, beside, as_parquet=as_parquet)
+        _put_audits(ledger, last, beside)
     return target
+
+
+def carry_audits(ledger: Ledger, exported: Path) -> list[Path]:
+    """Add to the bundles `epoch-N` in a folder the audits of these epochs that came after the export; return the new files."""
+    new = []
+    for audit in sorted((ledger.folder / AUDITS).glob("epoch-*-*.audit")):
+        place = exported / audit.name.rpartition("-")[0]
+        named = re.fullmatch(r"epoch-([0-9]{1,19})", place.name)
+        if named and place.is_dir() and not (place / AUDITS / audit.name).exists():
+            new += _put_audits(ledger, ledger.receipt(int(named[1])), place)
+    return new
+
+
+def _put_audits(ledger: Ledger, receipt: StoredReceipt, place: Path) -> list[Path]:
+    """Write the audits that the bundle of an epoch carries, as far as they are not there, and return the new files."""
+    from assay.ledger.access import stored_settlement
+    from assay.ledger.audit_log import carried
+
+    with ledger.store.reading() as view:
+        inputs = stored_settlement(view, receipt.epoch)[1]
+    new = []
+    for name, data in carried(ledger.folder, receipt.digest, inputs).items():
+        path = place / AUDITS / name
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            write_bytes(path, data)
+            new.append(path)
+    return new
 
 
 def write_epoch(ledger: Ledger, last: StoredReceipt, place: Path, *, as_parquet: bool = False) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
-from assay.errors import BadInput, brief
+from assay.errors import MISSING, BadInput, brief
 from assay.folder.files import load
 from assay.ledger import check
 from assay.ledger.check import NAME, CheckError, Checkpoint, Ed25519Key, LogKey
@@ -128,7 +128,7 @@ def _ml_dsa(raw: bytes, signature: bytes, message: bytes) -> bool:
         return False
     except (ImportError, UnsupportedAlgorithm):
         what = "the installed cryptography cannot check ML-DSA-44 cosignatures; install a newer one"
-        raise CheckError("unsupported", what) from None
+        raise CheckError(MISSING, what) from None
     return True
 
 

@@ -54,6 +54,7 @@ __all__ = [
     "draft",
     "is_settled",
     "newest",
+    "open_epoch",
     "rebuild",
     "records_about",
     "records_by_participant",
@@ -193,6 +194,13 @@ def newest(ledger: Ledger) -> int | None:
     """The highest epoch that has evidence which counts, settled or not."""
     with ledger.counted() as view:
         return view.highest_epoch()
+
+
+def open_epoch(ledger: Ledger) -> int:
+    """The highest epoch that has evidence which counts, if it is not settled; otherwise the first that is open."""
+    with ledger.counted() as view:
+        last, highest = view.settled_epoch(), view.highest_epoch()
+    return max(1 if last is None else last + 1, highest or 0)
 
 
 def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:

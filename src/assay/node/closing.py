@@ -422,6 +422,8 @@ class Closer:
                 raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="name another --export") from None
             bundle.export(ledger, epoch, place / f"epoch-{epoch}")
             self._tell(folder, f"exported epoch {epoch} to {place / f'epoch-{epoch}'}")
+        for path in bundle.carry_audits(ledger, place):
+            self._tell(folder, f"added {path.name} to {path.parent.parent}")
 
     # Messages
 

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from assay.scheme.model import Consensus
-from assay.settle.consensus import Votes, agree
+from assay.settle.consensus import LEAST, Votes, agree
 from assay.settle.inputs import Ints
 from assay.settle.score.trials import score_of
 
@@ -85,6 +85,14 @@ class ScoreColumn:
     def nanos(self) -> Ints:
         """The score of each number of passed trials, [n + 1]."""
         return np.array([score_of(count, self.trials) for count in range(self.trials + 1)], np.int64)
+
+    @property
+    def rises(self) -> bool:
+        """Whether the agreed score never falls when one validator's score rises: so it is where nobody is an outlier. SPEC 3.3.
+
+        A mean and a median rise with each of their parts; so do the ceiling of `clip` and the quantiles of `trimmed`.
+        """
+        return self.rules.outliers.method == "none" or len(self.stakes) < LEAST
 
     @cached_property
     def agreed(self) -> int:

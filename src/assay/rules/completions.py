@@ -57,8 +57,11 @@ class Reach:
 
 
 def completed(column: ScoreColumn, cells: Sequence[OpenCell], most: int) -> Reach:
-    """The agreed scores that the missing trials can give; cost in trials. At most `most` scores are judged."""
-    choices = [np.array([ABSENT, *range(cell.passed, cell.passed + cell.missing + 1)]) for cell in cells]
+    """The agreed scores that the missing trials can give; cost in trials. At most `most` scores are judged.
+
+    Where the agreed score rises with each validator's, only the ends of each cell are looked at: no outcome is beyond them.
+    """
+    choices = [np.array([ABSENT, *_counts(column, cell)]) for cell in cells]
     whole = prod(len(choice) for choice in choices) * len(column.passed) <= most
     states = _product(column.passed, [cell.place for cell in cells], choices) if whole else _some(column.passed, cells)
     cost = np.zeros(len(states), np.int64)
@@ -73,6 +76,11 @@ def completed(column: ScoreColumn, cells: Sequence[OpenCell], most: int) -> Reac
     outer = (int(there.min()), int(there.max())) if whole and len(there) else (min(ends, default=-1), max(ends, default=-1))
     bare = bool((scores < 0).any()) or not whole
     return Reach(_steps(cost, states, scores), whole, outer if len(there) or not whole else (-1, -1), bare)
+
+
+def _counts(column: ScoreColumn, cell: OpenCell) -> Sequence[int]:
+    every = range(cell.passed, cell.passed + cell.missing + 1)
+    return (every[0], every[-1]) if column.rises else every
 
 
 def lied(column: ScoreColumn, places: Sequence[int], most: int) -> Reach:

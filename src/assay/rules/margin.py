@@ -186,12 +186,25 @@ def _condition(settlement: Settlement, row: LeastChange) -> str:
         return ""
     many = "" if row.exact else "at least "
     enough = "" if row.exact or row.at_most is None else f" ({_amount(settlement, row.way, row.at_most)} are enough)"
+    if row.way == "stake" and not settlement.inputs.scheme.stakes:
+        return _runs(settlement, row, many)
     if row.way == "stake":
         return f"validators with {many}{_amount(settlement, row.way, row.at_least)} of the stake lie{enough.replace('are', 'is')}"
     is_one = row.at_least == 1
     if row.way == "flips":
         return f"{many}{plural(row.at_least, 'trial')} {'is' if is_one else 'are'} wrong{enough}"
     return f"{many}{plural(row.at_least, 'missing trial')} {'is' if is_one else 'are'} decided{enough}"
+
+
+def _runs(settlement: Settlement, row: LeastChange, many: str) -> str:
+    """The same in a ranking of runs that count alike, which nobody stakes on: how many runs; "" where they do not weigh alike."""
+    stakes = set(settlement.seats.stakes)
+    if len(stakes) != 1 or row.at_least is None:
+        return ""
+    each = stakes.pop()
+    runs = -(-row.at_least // each)
+    enough = "" if row.exact or row.at_most is None else f" ({-(-row.at_most // each)} are enough)"
+    return f"{many}{plural(runs, 'whole run')} {'is' if runs == 1 else 'are'} wrong{enough}"
 
 
 def _amount(settlement: Settlement, way: Way, number: int) -> str:

@@ -43,11 +43,14 @@ CHANCE = 1000
 """Outcomes are too alike if chance makes any of the pairs equal at most once in so many."""
 
 _WORD = re.compile(
-    r"""(?P<comment>\#[^\n]*|//[^\n]*|/\*.*?\*/)
-    |(?P<text>[rbfuRBFU]{0,2}(?:\"\"\".*?\"\"\"|'''.*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+    r"""(?P<comment>\#[^\n]*|//[^\n]*)|(?P<block>/\*)|[rbfuRBFU]{0,2}(?P<quote>\"{3}|'{3}|["'])
     |(?P<number>[0-9][0-9A-Za-z_.]*)|(?P<name>[^\W\d]\w*)|(?P<sign>[^\s\w])""",
-    re.VERBOSE | re.DOTALL,
+    re.VERBOSE,
 )
+_INSIDE = {quote: re.compile(rf"(?:\\.|[^{quote}\\\n])*+", re.DOTALL) for quote in "\"'"}
+"""The inside of a text in one line."""
+_UNQUOTED = re.compile(r"[^\W\d]\w*|[^\s\w]")
+"""The word at a quote that begins no text: the name that would have been its prefix, or the quote."""
 _OTHER_KEYWORDS = """
 function var let const new this typeof switch case default do then fi done esac elif fn mut match struct enum impl pub static void
 int char float double long public private extends throw catch func package defer go range type echo local
@@ -112,16 +115,56 @@ class Alike:
 
 
 def words_of(text: str) -> Iterator[tuple[str, int]]:
-    """The normalised words of a source file, each with its line, from 1."""
-    line = at = 0
-    for found in _WORD.finditer(text):
-        line += text.count("\n", at, found.start())
-        at = found.start()
-        kind, word = found.lastgroup, found[0]
+    """The normalised words of a source file, each with its line, from 1.
+
+    The time is linear in the text, whatever a stranger wrote: nothing is looked for again where it was not found.
+    """
+    line, at, counted, ends = 1, 0, 0, _Ends(text)
+    while (found := _WORD.search(text, at)) is not None:
+        line += text.count("\n", counted, found.start())
+        counted = found.start()
+        kind, word, at = found.lastgroup, found[0], found.end()
+        if kind in ("block", "quote"):
+            quote = found["quote"] or ""
+            end = ends.of(quote or "*/", at)
+            if end is not None:
+                at, kind = end, kind if quote else "comment"
+            elif len(quote) > 1:  # two of them are an empty text
+                at -= 1
+            else:  # it begins nothing
+                plain = _UNQUOTED.match(text, found.start())
+                assert plain is not None
+                kind, word, at = "name" if plain[0].isidentifier() else "sign", plain[0], plain.end()
         if kind == "sign" or (kind == "name" and word in _KEYWORDS):
-            yield word, line + 1
+            yield word, line
         elif kind != "comment":
-            yield {"text": "s", "number": "0", "name": "n"}[str(kind)], line + 1
+            yield {"quote": "s", "number": "0", "name": "n"}[str(kind)], line
+
+
+class _Ends:
+    """Where texts and comments of a file end. Where one has no end, none that begins later and would end alike is looked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.none = dict.fromkeys(("*/", '"' * 3, "'" * 3, '"', "'"), 0)
+        """Ending → the place before which nothing that it would end has an end."""
+
+    def of(self, ending: str, at: int) -> int | None:
+        """The place behind the ending of what begins before `at`; None if it has none."""
+        if at < self.none[ending]:
+            return None
+        if len(ending) > 1:
+            found = self.text.find(ending, at)
+            if found < 0:
+                self.none[ending] = len(self.text) + 1
+            return None if found < 0 else found + len(ending)
+        inside = _INSIDE[ending].match(self.text, at)
+        assert inside is not None
+        end = inside.end()
+        if self.text[end : end + 1] == ending:
+            return end + 1
+        self.none[ending] = end + 1
+        return None
 
 
 def grams(file: str, text: str) -> list[Print]:

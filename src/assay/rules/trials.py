@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import BadInput
 from assay.exact import BPS, NANO
 from assay.rules.column import ABSENT, ScoreColumn
 from assay.rules.completions import OpenCell
+from assay.scheme.model import Scheme
 from assay.settle import Settlement
 from assay.settle.columns import Columns, RecordTable
 from assay.settle.inputs import Scored, arrived
 from assay.settle.score import of_kind, stand
 from assay.settle.score.trials import ERROR, PASS
 
-__all__ = ["TrialBoard", "marks", "outcomes", "trial_board"]
+__all__ = ["TrialBoard", "check_trials", "marks", "outcomes", "trial_board"]
 
 LARGEST_BOARD = 10**8
 """Trials of a board whose single records are looked at, one byte each."""
@@ -49,7 +51,7 @@ class TrialBoard:
         return int(self.place[above] < self.place[below])
 
     @cached_property
-    def _outcomes(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]] | None:
+    def _outcomes(self) -> NDArray[np.int8] | None:
         return outcomes(self.settlement)
 
     def named(self, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:
@@ -68,18 +70,7 @@ class TrialBoard:
 def trial_board(settlement: Settlement) -> TrialBoard:
     """The columns of a settlement. Raises BadInput unless it is of kind tests, each validator by itself."""
     inputs, scored, axes = settlement.inputs, settlement.scored, settlement.frame
-    if inputs.scheme.kind.trials(inputs.scheme.score) is None:
-        raise BadInput(
-            f"evidence of kind {inputs.scheme.score.kind!r} has no trials",
-            field="score.kind",
-            hint="only kind tests has a margin",
-        )
-    if inputs.scheme.score.scores_jointly():
-        raise BadInput(
-            "a task that counts only where all validators saw it pass joins their trials",
-            field="score.passed_by",
-            hint='a margin is computed for passed_by = "each"',
-        )
+    check_trials(inputs.scheme, "has a margin")
     known = outcomes(settlement) if scored.incomplete is not None and scored.incomplete.any() else None
     passed, agreement = scored.work["passed"], settlement.agreement
     stakes, rows, columns, cells, unknown = settlement.seats.stakes, {}, {}, {}, set[int]()
@@ -104,7 +95,17 @@ def trial_board(settlement: Settlement) -> TrialBoard:
     return TrialBoard(settlement, rows, columns, cells, frozenset(unknown))
 
 
-def outcomes(settlement: Settlement) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]] | None:
+def check_trials(scheme: Scheme, can: str) -> None:
+    """Refuse evidence without trials, and trials that do not count by themselves; can: the end of a hint. Raises BadInput."""
+    if scheme.kind.trials(scheme.score) is None:
+        what = f"evidence of kind {scheme.score.kind!r} has no trials"
+        raise BadInput(what, field="score.kind", hint=f"only kind tests {can}")
+    if scheme.score.scores_jointly():
+        what = "a task that counts only where all validators saw it pass joins their trials"
+        raise BadInput(what, field="score.passed_by", hint=f'only passed_by = "each" {can}')
+
+
+def outcomes(settlement: Settlement) -> NDArray[np.int8] | None:
     """1 passed, 0 did not, −1 missing, [validators, participants, tasks × trials]; None if single records are not known."""
     inputs, axes = settlement.inputs, settlement.frame
     evidence, kind = inputs.evidence, inputs.scheme.kind

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from assay.characters import PATTERN, allowed
@@ -211,5 +211,10 @@ def _duration(value: object) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-Duration = Annotated[int, checked(_duration), PlainSerializer(lambda value: f"{value}s", return_type=str)]
+Duration = Annotated[
+    int,
+    checked(_duration),
+    PlainSerializer(lambda value: f"{value}s", return_type=str),
+    WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,8}[smhd]$"}),
+]
 """A duration of at least a second, kept as whole seconds, written as "90s", "72m", "24h" or "7d"."""

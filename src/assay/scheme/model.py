@@ -16,11 +16,9 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidatorFunctionWrapHandler,
-    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
-from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from assay import kind as kinds
@@ -136,9 +134,7 @@ class AuditRules(Section):
     """The largest chance with which a wrong outcome is confirmed."""
     places: Positive | None = None
     """How many places are confirmed, each in its order; None: all that are paid."""
-    delay: Annotated[Duration, WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]{0,8}[smhd]$"})] = Field(
-        600, json_schema_extra={"default": "600s"}
-    )
+    delay: Duration = Field(600, json_schema_extra={"default": "600s"})
     """Seconds between a receipt's cosignature and the public randomness of its draw."""
     failed: Literal["leave-out"] | None = None
     """Whether a validator that the registry marks with a failed audit is left out; None: the mark changes nothing."""
@@ -325,14 +321,14 @@ class Scheme(Section):
     reward: Reward = Reward()
     decay: Decay | None = None
     payout: Payout | None = None
-    judge: SkipJsonSchema[JudgeChoice | None] = None
-    """Not in the published schema, which has what any verifier can read; the digest covers it if it is given. So are the next."""
-    submission: SkipJsonSchema[SubmissionRules | None] = None
-    release: SkipJsonSchema[Release | None] = None
-    epoch: SkipJsonSchema[EpochClock | None] = None
-    evidence: SkipJsonSchema[EvidenceRules | None] = None
+    judge: JudgeChoice | None = None
+    """From here on a section is absent from the document, and so from the digest, unless it is given."""
+    submission: SubmissionRules | None = None
+    release: Release | None = None
+    epoch: EpochClock | None = None
+    evidence: EvidenceRules | None = None
     audit: AuditRules | None = None
-    duel: SkipJsonSchema[Duel | None] = None
+    duel: Duel | None = None
 
     @model_validator(mode="before")
     @classmethod

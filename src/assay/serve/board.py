@@ -6,20 +6,24 @@ Three shapes by what the scheme rewards: weights, payouts, or the ranking alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from assay.exact import BPS, NANO, nanos
+from assay.judge.holds import CopyStanding
 from assay.ledger.audit_log import false_claims, kept, summary
 from assay.records import Participant
+from assay.serve import margins
 from assay.serve.bounty import has_bounty, money_of, payout_heading, verdict, verdict_bars
+from assay.serve.copies import alike, copy_rows, copy_standings, short_word
 from assay.serve.draw import NARROW, fraction, percent, share, short, spark
 from assay.serve.links import participant_page
+from assay.serve.margins import shown_range
 from assay.serve.ranking import AT_ONCE, Asked, matches, select
 from assay.serve.season import Json, Season
 from assay.settle.story.telling import named, ordinal, plural
 
-__all__ = ["audited", "board", "csv_rows", "lede", "outliers", "waiting"]
+__all__ = ["audited", "board", "csv_rows", "firm", "lede", "outliers", "waiting"]
 
 LONG = 20
 """Rows above which a board is dense and has a find box."""
@@ -36,15 +40,18 @@ WHOLE = Asked()
 def board(season: Season, asked: Asked = WHOLE) -> Json:
     """Everything that a page of the board prints; asked: which rows, in which order."""
     rows = season.once("board", lambda: [*_rows(season)])
+    copies = copy_standings(season, season.participants.values())
     apart = _apart(rows)
     shown, pager = select(rows, asked)
-    unscored = [row for row in _unscored(season) if not asked.find or matches(row, asked.find)]
+    unscored = [
+        _held_back(row, copies.get(row["key"])) for row in _unscored(season) if not asked.find or matches(row, asked.find)
+    ]
     ranked, everybody = len(rows), len(season.agreed)
     reward = season.scheme.reward.kind if season.scheme.payout is None else "payout"
     most = None if asked.whole else AT_ONCE
     view: Json = {
         "reward": reward,
-        "rows": [*_drawn(season, shown, asked, steps=bool(apart))],
+        "rows": [*_drawn(season, shown, asked, copies, steps=bool(apart))],
         "asked": asked,
         "pager": pager,
         "heads": asked.heads(),
@@ -63,7 +70,10 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
         "none_summary": _summary(season),
         "apart": apart,
         "few_cuts": bool(apart) and ranked > LONG,
-        "waiting": [*waiting(season.waiting[:most])],
+        "waiting": [*waiting(season.waiting[:most], copy_standings(season, season.waiting))],
+        "firm": [*firm(season)],
+        "copies": copy_rows(season, copies, season.participants.values()),
+        "alike": [*alike(season)],
     }
     view["heading"] = _heading(season, view)
     if reward == "weights":
@@ -73,11 +83,31 @@ def board(season: Season, asked: Asked = WHOLE) -> Json:
     return view
 
 
-def waiting(participants: Iterable[Participant]) -> Iterator[Json]:
-    """The participants whose submission is not judged yet: the name of each, and when it came (UTC, to the minute)."""
+def waiting(participants: Iterable[Participant], copies: Mapping[str, CopyStanding] | None = None) -> Iterator[Json]:
+    """The participants whose submission is not judged yet: the name of each, when it came (UTC, to the minute), and its state.
+
+    copies: what is known of it as a near-copy, by participant.
+    """
     for participant in participants:
-        at = participant.submitted_at
-        yield {"name": participant.name or short(participant.key), "at": "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"}
+        at, stands = participant.submitted_at, (copies or {}).get(participant.key)
+        why = "" if stands is None or stands.state == "clear" else f"{stands.why} {stands.todo}".strip()
+        row = {"name": participant.name or short(participant.key), "at": "" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"}
+        yield row | {"state": short_word(stands) or "handed in", "why": why}
+
+
+def firm(season: Season) -> Iterator[str]:
+    """How firmly the verdicts hold, a sentence each; or that it is not known yet. Nothing where no margin is defined."""
+    unknown = "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
+    if season.address is not None:
+        unknown = "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."
+    yield from margins.sentences(margins.of(season), season.settlement, unknown)
+
+
+def _held_back(row: Json, stands: CopyStanding | None) -> Json:
+    """A participant without a score, whose submission no validator gets: then that is the reason."""
+    if stands is None or stands.judged:
+        return row
+    return row | {"status": "held" if stands.state == "held" else "being compared", "why": stands.why, "todo": stands.todo}
 
 
 def lede(season: Season) -> str:
@@ -171,19 +201,23 @@ def _words(season: Season, key: str) -> str:
     return f"{key}\n{season.name(key)}\n{'' if uid is None else uid}".lower()
 
 
-def _drawn(season: Season, shown: list[Json], asked: Asked, *, steps: bool) -> Iterator[Json]:
+def _drawn(season: Season, shown: list[Json], asked: Asked, copies: Mapping[str, CopyStanding], *, steps: bool) -> Iterator[Json]:
     """The rows of a page, each with its trend, and with its tie where the next row is its neighbour in the ranking.
 
     steps: nearly all neighbours are tied, so a row names the place than which it is the first to be clearly worse.
     """
     histories = _shares(season) if season.document["weights"] and len(season.epochs) > 1 else {}
+    reach = {row["participant"]: row for row in (margins.of(season) or {"scores": ()})["scores"]}
     label = f"share in {plural(min(TREND, len(season.epochs)), 'epoch')}"
     for number, row in enumerate(shown, start=1):
         neighbour = asked.as_ranked and number < len(shown)
         line = spark(histories[row["key"]], label) if row["key"] in histories else None
-        note = row["note"]
+        notes = [row["note"], short_word(copies.get(row["key"]))]
         if steps and row["step"] and row["step"] < row["at"] - 1:
-            note = f"{note} · " * bool(note) + f"highest place clearly worse than the {ordinal(row['step'])}"
+            notes.append(f"highest place clearly worse than the {ordinal(row['step'])}")
+        if row["key"] in reach:
+            notes.append(f"score {shown_range(reach[row['key']])}, whatever missing trials come to")
+        note = " · ".join(filter(None, notes))
         yield row | {"note": note, "spark": line, "tied": row["tied"] and neighbour, "cut": row["apart"] and neighbour}
 
 

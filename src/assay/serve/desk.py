@@ -13,7 +13,7 @@ import csv
 import io
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,12 +22,12 @@ from pydantic import BaseModel, Field
 
 from assay.exact import canonical, digest
 from assay.folder import csvs
-from assay.folder.files import TABLE_BYTES, decode, load
+from assay.folder.files import TABLE_BYTES, decode, load, stamp
 from assay.ledger import config
 from assay.records import Participant
 from assay.scheme.reading import present
 from assay.serve.answers import DIGEST, described
-from assay.serve.site import ServedCompetition, stamp
+from assay.serve.site import ServedCompetition
 
 if TYPE_CHECKING:
     from assay.ledger.store import Submission
@@ -70,16 +70,21 @@ class FolderDesk:
         self._served, self._lock = served, threading.Lock()
         self._known: tuple[object, FolderFiles] | None = None
 
-    def files(self, scheme: Scheme, added: Cells) -> FolderFiles:
-        """Return the files; added: what the ledger knows beside participants.csv. Raises BadInput."""
+    def files(self, scheme: Scheme, added: Cells, held: Sequence[Mapping[str, str]] | None = None) -> FolderFiles:
+        """Return the files. Raises BadInput.
+
+        added: what the ledger knows beside participants.csv. held: rows of what is held back; None where nothing ever is.
+        """
         folder = self._served.folder
         names = _names(folder, scheme)
-        state = (*(stamp(folder / name) for name in (*names, config.FILE)), canonical(added))
+        state = (*(stamp(folder / name) for name in (*names, config.FILE)), canonical(added), held and canonical([*held]))
         with self._lock:
             if self._known is None or self._known[0] != state:
                 texts = {name: _text(self._served, name) for name in names if present(folder / name)}
                 texts[csvs.PARTICIPANTS.name] = _completed(texts[csvs.PARTICIPANTS.name], added)
                 texts[config.FILE] = _public_ledger(self._served)
+                if held is not None:
+                    texts[csvs.HELD.name] = csvs.dumped(csvs.HELD.columns, held).decode()
                 self._known = (state, FolderFiles(digest(texts), texts))
             return self._known[1]
 

@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -220,6 +221,12 @@ class EpochReader:
         """The place of a settled epoch's receipt in the log. Raises CannotSettle if it is not settled."""
         with self._ledgered().reading() as view:
             return _receipt(view, epoch).position
+
+    def bundle_name(self, epoch: int) -> str:
+        """The name of the bundle's tar in the cache, another after each new audit. Raises CannotSettle if it is not settled."""
+        names = sorted(path.name for path in (self.served.folder / bundle.AUDITS).glob("*.audit"))
+        audits = f"-{sha256(' '.join(names).encode()).hexdigest()[:16]}" if names else ""
+        return f"bundle-{epoch}-{self.position(epoch)}{audits}.tar"
 
     def write_bundle(self, epoch: int, path: Path) -> None:
         """Write what `assay export epoch` writes as a tar, in a folder `epoch-N`."""

@@ -11,9 +11,12 @@ from typing import Any
 
 from assay.exact import NANO, half_even, nanos
 from assay.scheme.model import Release
+from assay.serve import margins
 from assay.serve.bounty import Money, money_of
+from assay.serve.copies import alike, copies_of
 from assay.serve.draw import fraction, percent, share, when
 from assay.serve.links import participant_page
+from assay.serve.margins import shown_range
 from assay.serve.matrix import matrix, pass_rates
 from assay.serve.season import Json, Season
 from assay.serve.timeline import history, round_top
@@ -53,9 +56,15 @@ def participant(season: Season, key: str) -> Json:
         "history": history(season, key),
         "logs": _logs(season, row["submission"]),
         "story": story.document(),
+        "copies": copies_of(season, key),
+        "alike": [*alike(season, key)],
+        "reach": _reach(season, key),
     }
+    view["held"] = story.status != "agreed" and any(
+        copy["state"] == "held" and copy["submission"] == person.submission for copy in view["copies"]
+    )
     if story.status != "agreed":
-        return view
+        return view | ({"status": "held"} if view["held"] else {})
     view |= _place(season, key, story)
     view["steps"] = [_STEP | step for step in _steps(season, key, story)]
     above = chapters["next-place"]
@@ -91,6 +100,15 @@ def _logs(season: Season, submission: str | None) -> Json | None:
     if rule != "never":
         view["who"] += " Trials of hidden tasks are never released."
     return view
+
+
+def _reach(season: Season, key: str) -> str:
+    """A sentence: between which scores every outcome of its missing trials leads; empty where none is missing."""
+    row = next((row for row in (margins.of(season) or {"scores": ()})["scores"] if row["participant"] == key), None)
+    if row is None:
+        return ""
+    many = plural(row["missing"], "trial is", "trials are")
+    return f"{many} missing. Decided or not, the agreed score is {shown_range(row)}."
 
 
 def _place(season: Season, key: str, story: Explanation) -> Json:

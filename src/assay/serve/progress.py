@@ -1,7 +1,8 @@
 """The state of a participant's submissions, from received to settled. SPEC 7.
 
 A submission is `received`, `being-judged` (a validator's heartbeat names it), `judged` (the ledger has evidence about it) or
-`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`.
+`scored` (the last settled epoch has an agreed score for it). One that another submission took the place of is `replaced`, and one
+that no validator gets, because it is a near-copy of an earlier one of somebody else, is `held`.
 
 A sealed one is `being-judged` when the enclave took it, `judged` when its result was collected, and `refused` if the enclave did;
 a commitment is `committed` when the enclave took it. Scores are the participant's: an enclave takes one solution of each.
@@ -23,7 +24,7 @@ from assay.ledger.store import Store
 from assay.scheme.model import SubmissionRules
 from assay.serve.notebook import Upload
 from assay.serve.site import ServedCompetition, now
-from assay.serve.uploads import archive_bounds, is_duplicate
+from assay.serve.uploads import archive_bounds, copy_standing, is_duplicate
 
 __all__ = ["Progress"]
 
@@ -68,8 +69,7 @@ class Progress:
         rows = [
             _sealed_row(served.folder, upload, current, known)
             if upload.submission == upload.archive
-            else _row(upload, current, known, judging, judged)
-            | {"duplicate": upload.submission == current and is_duplicate(served, upload)}
+            else _with_copies(served, upload, _row(upload, current, known, judging, judged))
             for upload in uploads
         ]
         commitments = [
@@ -136,6 +136,18 @@ def _row(upload: Upload, current: str, known: _Known, judging: dict[str, list[st
     return row
 
 
+def _with_copies(served: ServedCompetition, upload: Upload, row: Json) -> Json:
+    """The row with what is known of a current submission as a copy; one that is held is in the state `held`."""
+    if not row["current"]:
+        return row
+    stands = copy_standing(served, upload)
+    row |= {"duplicate": is_duplicate(served, upload), "copies": None if stands is None else stands.document()}
+    if stands is not None and stands.state == "held":
+        row |= {"why": f"{stands.why} {stands.todo}".strip()}
+        row |= {} if row["state"] == "scored" else {"state": "held"}
+    return row
+
+
 def _sealed_row(folder: Path, upload: Upload, current: str, known: _Known) -> Json:
     """A sealed upload as the API shows it. current: the digest of the participant's solution, once it was collected."""
     commitment = delivery.upload_file(folder, upload.archive, "commitment")
@@ -155,4 +167,5 @@ def _sealed_row(folder: Path, upload: Upload, current: str, known: _Known) -> Js
 
 def _plain(upload: Upload, *, sealed: bool, current: bool) -> Json:
     names = ("submission", "archive", "epoch", "at")
-    return {name: getattr(upload, name) for name in names} | {"sealed": sealed, "current": current, "duplicate": False}
+    row = {name: getattr(upload, name) for name in names}
+    return row | {"sealed": sealed, "current": current, "duplicate": False, "copies": None}

@@ -177,10 +177,8 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     async def bundle(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The bundle, as a tar of what `assay export epoch` writes: unpack it, and `assay verify` checks everything in it."""
         epochs = epochs_of(segment)
-        position = await look(request, epochs.position, epoch)
-        made = await workshop.file(
-            epochs.served.folder, f"bundle-{epoch}-{position}.tar", lambda path: epochs.write_bundle(epoch, path)
-        )
+        name = await look(request, epochs.bundle_name, epoch)
+        made = await workshop.file(epochs.served.folder, name, lambda path: epochs.write_bundle(epoch, path))
         return await _send(request, made, TAR, f"{segment}-epoch-{epoch}.tar")
 
     @router.get("/v1/{segment}/epochs/{epoch}/evidence.parquet", responses=download(PARQUET), response_class=Response)

@@ -16,6 +16,7 @@ from uvicorn.supervisors import Multiprocess
 
 from assay.peers.guard import Asgi, ConnectionGuard
 from assay.serve.app import make_app
+from assay.serve.background import Background
 from assay.serve.listening import ServeOptions, addresses, networks
 from assay.serve.site import Site, open_site
 
@@ -47,7 +48,7 @@ def run(options: ServeOptions, opened: socket.socket) -> None:
     GUARD.proxies = tuple(networks(options.proxies))
     settings = [str(options.place), addresses(options, opened.getsockname()[1]), options.proxies]
     if options.workers == 1:
-        with open_site(options.place, addresses(options, opened.getsockname()[1])) as site:
+        with open_site(options.place, addresses(options, opened.getsockname()[1])) as site, Background(site, _tell):
             app = make_app(site, guard=GUARD, tell=_tell)
             uvicorn.Server(_config(app, Protocol, options)).run(sockets=[opened])
         return
@@ -61,7 +62,9 @@ def application() -> Asgi:
     """The application of a worker process, which has its settings from the process that started it."""
     place, known, proxies, counts = json.loads(os.environ[_SETTINGS])
     GUARD.proxies = tuple(networks(proxies))
-    return make_app(open_site(Path(place), known), guard=GUARD, tell=_tell, counts=Path(counts))
+    site = open_site(Path(place), known)
+    Background(site, _tell).__enter__()  # it ends with the process
+    return make_app(site, guard=GUARD, tell=_tell, counts=Path(counts))
 
 
 def _config(app: Asgi | str, protocol: Any, options: ServeOptions) -> uvicorn.Config:

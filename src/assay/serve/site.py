@@ -18,10 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from assay.competition import open_competition
 from assay.errors import BadInput, CannotSettle, brief
+from assay.folder.files import stamp
+from assay.judge.copies import FOUND
+from assay.judge.holds import DECISIONS
 from assay.ledger import config
 from assay.ledger.access import Ledger, open_ledger, open_store
 from assay.ledger.bundle import receipt_now
@@ -40,7 +43,7 @@ from assay.serve.ranking import AT_ONCE, Asked
 from assay.serve.season import Season, read
 from assay.serve.signed import SKEW, WINDOW, SignedRequest
 
-__all__ = ["ServedCompetition", "Site", "now", "open_site", "stamp"]
+__all__ = ["ServedCompetition", "Site", "now", "open_site"]
 
 SEASONS = 4
 """EpochReader of a competition that stay in memory."""
@@ -52,8 +55,10 @@ FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
-_PARTICIPANTS = "participants.csv"
-_RULES = ("scheme.toml", _PARTICIPANTS, "validators.csv", "tasks.txt", "bounty.toml", "quotes", config.POLICY)
+_PARTICIPANTS, _MARGINS = "participants.csv", "margins"
+_BESIDE = (_PARTICIPANTS, FOUND, DECISIONS, _MARGINS)
+"""What no settled epoch depends on, but its pages do."""
+_RULES = ("scheme.toml", "validators.csv", "tasks.txt", "bounty.toml", "quotes", config.POLICY, *_BESIDE)
 
 
 def now() -> datetime:
@@ -122,6 +127,8 @@ class ServedCompetition:
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
         self._known: _Registry | None = None
+        self.wake: Callable[[], None] = lambda: None
+        """Says that the background has something to do (`serve/background.py`)."""
         self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
         self.judged: dict[tuple[object, ...], str] = {}
         """The batches whose signatures were checked and whether they count: each is checked once, not for each page."""
@@ -251,7 +258,7 @@ class ServedCompetition:
             if settled is None:
                 return (*files, settled, view.highest_epoch(), view.last_seq()), ()
             ledger, newest = (settled, view.highest_epoch()), view.witnessed()
-        rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name != _PARTICIPANTS)
+        rest = tuple(row for name, row in zip(_RULES, files, strict=True) if name not in _BESIDE)
         return (*files, *ledger, newest and newest.size), (*rest, *ledger)
 
     def _open_epoch(self) -> int:
@@ -302,6 +309,8 @@ class ServedCompetition:
             raise copy(error) from None
         if known is None:
             _give_back()
+            if epoch is None and self.store is not None:
+                self.wake()
         with self._lock:
             shelf.seasons[epoch] = season
             if epoch is None:
@@ -481,15 +490,6 @@ def _page_key(name: str, epoch: int | None, query: Mapping[str, str]) -> tuple[o
 
 def _no_epoch(epoch: int) -> HttpProblem:
     return HttpProblem(404, f"epoch {epoch} is not settled", hint="the board names the epochs that are")
-
-
-def stamp(path: Path) -> tuple[Any, ...]:
-    """Return what changes when a file does; also its name, so that stamps can be sorted."""
-    try:
-        status = path.stat()
-    except OSError:
-        return (path.name, 0, 0, 0)
-    return (path.name, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _key_of(participant: str) -> PublicKey | None:

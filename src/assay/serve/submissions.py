@@ -89,11 +89,27 @@ class CommitmentAnswer(BaseModel):
     from_epoch: int
 
 
+class CopiesAnswer(BaseModel):
+    """What is known of a submission as a near-copy of earlier ones of others, and what was decided about it."""
+
+    state: Annotated[
+        Literal["pending", "clear", "flagged", "held", "released", "confirmed", "not-compared"],
+        Field(description="pending: it is compared beside the requests, in seconds; held: no validator gets it"),
+    ]
+    why: str = ""
+    todo: Annotated[str, Field(description="What the participant can do")] = ""
+    near: Annotated[
+        list[dict[str, Any]], Field(description="The earlier submissions, with dates and the passages that match")
+    ] = []
+    decision: Annotated[dict[str, Any] | None, Field(description="The organiser's decision, its reason and time")] = None
+
+
 class SubmissionAnswer(BaseModel):
     """The submission that was accepted: its digest, the epoch, the time that counts."""
 
     model_config = described(
         {"participant": "atlas", "submission": DIGEST, "archive": _ARCHIVE_DIGEST, "epoch": 13, "at": _AT, "duplicate": False}
+        | {"copies": {"state": "pending", "why": "It is being compared with earlier submissions.", "todo": "", "near": []}}
     )
 
     participant: str
@@ -102,6 +118,7 @@ class SubmissionAnswer(BaseModel):
     epoch: int
     at: str
     duplicate: Annotated[bool, Field(description="Somebody handed in the same submission earlier: this one earns nothing")]
+    copies: Annotated[CopiesAnswer | None, Field(description="Near-copies; null where the scheme compares none")] = None
 
 
 class OwnSubmission(BaseModel):
@@ -113,11 +130,12 @@ class OwnSubmission(BaseModel):
     at: str
     sealed: bool
     current: bool
-    state: Literal["received", "being-judged", "judged", "scored", "replaced", "committed", "refused"]
+    state: Literal["received", "being-judged", "judged", "scored", "replaced", "held", "committed", "refused"]
     duplicate: Annotated[bool, Field(description="Somebody handed in the same submission earlier: this one earns nothing")]
     score: str = ""
     validators: list[str] = []
-    why: Annotated[str, Field(description="Why the enclave refused a sealed one")] = ""
+    copies: Annotated[CopiesAnswer | None, Field(description="Near-copies; of the current one")] = None
+    why: Annotated[str, Field(description="Why the enclave refused a sealed one, or why one is held")] = ""
 
 
 class CommitmentRow(BaseModel):
@@ -375,8 +393,10 @@ def _log_list(
 
 
 def _upload(served: ServedCompetition, upload: Upload, status: int) -> Response:
-    row = {name: getattr(upload, name) for name in ("participant", "submission", "archive", "epoch", "at")}
+    row: dict[str, Any] = {name: getattr(upload, name) for name in ("participant", "submission", "archive", "epoch", "at")}
     row["duplicate"] = uploads.is_duplicate(served, upload)
+    stands = uploads.copy_standing(served, upload)
+    row["copies"] = None if stands is None else stands.document()
     return _json(row, status)
 
 

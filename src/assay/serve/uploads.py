@@ -23,7 +23,8 @@ from pathlib import Path
 from assay.enclave import delivery
 from assay.errors import AssayError, BadInput
 from assay.folder.files import alone
-from assay.judge import submitting, tree
+from assay.judge import holds, submitting, tree
+from assay.judge.holds import CopyStanding
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.ledger.intake import open_epoch
 from assay.records import Tests
@@ -44,6 +45,7 @@ __all__ = [
     "archive_bounds",
     "check_room",
     "commit",
+    "copy_standing",
     "count_attempt",
     "forgive_attempt",
     "is_duplicate",
@@ -250,7 +252,9 @@ def store(served: ServedCompetition, permission: Permission, files: Path) -> Upl
     flushing = threading.Thread(target=_flush, args=(files,))  # so that `placed` need not wait for the disk after the digest
     flushing.start()
     try:
-        return _enter(served, served.scheme, permission, files)
+        upload = _enter(served, served.scheme, permission, files)
+        served.wake()
+        return upload
     except BadInput as error:
         raise _seen_from(error, files) from None
     finally:
@@ -267,6 +271,17 @@ def is_duplicate(served: ServedCompetition, upload: Upload) -> bool:
     latest = served.handed_in()
     others = {row.participant: row.submission for row in latest.values()}
     return submitting.find(served.folder, upload.participant).is_duplicate(upload.submission, others)
+
+
+def copy_standing(served: ServedCompetition, upload: Upload) -> CopyStanding | None:
+    """What is known of a submission as a near-copy; None where the scheme compares none, or it is sealed. Raises BadInput."""
+    scheme, key = served.scheme, (upload.participant, upload.submission)
+    if upload.submission == upload.archive or scheme.kind.record.by_participant:
+        return None
+    found = holds.standings(served.folder, scheme, [key], comparing=True).get(key)
+    if found is not None and found.state == "pending":
+        served.wake()
+    return found
 
 
 def _flush(files: Path) -> None:

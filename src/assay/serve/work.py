@@ -22,11 +22,12 @@ from starlette.responses import Response
 from assay.errors import BadInput
 from assay.exact import canonical, digest
 from assay.folder.files import flush_folder
-from assay.judge import entries
+from assay.judge import entries, holds
 from assay.judge.entries import Entries
 from assay.ledger.closing_cost import next_epoch
 from assay.records import Participant
 from assay.scheme.fields import Digest
+from assay.scheme.model import Scheme
 from assay.serve.answers import DIGEST, Work, described
 from assay.serve.bodies import Received, receive
 from assay.serve.desk import FolderDesk, FolderFiles, ValidatorFolder, additions
@@ -294,7 +295,11 @@ class WorkDesk:
         if scheme.consensus.assign is not None:
             self._add_first(first, people, counting, epoch)
         before = None if scheme.consensus.assign is None else {name: at for name, at in first.items() if at < epoch}
-        files = self._files.files(scheme, additions(people.participants.values(), here, latest, before))
+        held = self._held(scheme, counting)
+        added = additions(people.participants.values(), here, latest, before)
+        files = self._files.files(scheme, added, held)
+        back = {row["participant"] for row in held or ()}
+        counting = [person for person in counting if person.key not in back]
         seats = Entries(self._served.folder, scheme, validator, tuple(here), tuple(people.validators.values()))
         mine = {person.key for person in entries.drawn(seats, counting, first, epoch)}
         head: Json = {
@@ -309,6 +314,20 @@ class WorkDesk:
             {"participant": person.key, "submission": person.submission, "assigned": person.key in mine} for person in counting
         ]
         return Offer(validator, head, rows), files
+
+    def _held(self, scheme: Scheme, counting: Sequence[Participant]) -> list[dict[str, str]] | None:
+        """The submissions that no validator gets, each with the reason; None where the scheme holds nothing."""
+        if scheme.submission is None or scheme.submission.copies != "hold" or scheme.kind.record.by_participant:
+            return None
+        keys = [(person.key, person.submission) for person in counting]
+        known = holds.standings(self._served.folder, scheme, keys, comparing=True)
+        if any(stands.state == "pending" for stands in known.values()):
+            self._served.wake()
+        return [
+            {"participant": key, "submission": submission, "why": stands.why}
+            for (key, submission), stands in known.items()
+            if not stands.judged
+        ]
 
     def _add_first(self, first: dict[str, int], people: People, counting: Sequence[Participant], epoch: int) -> None:
         """Add the lowest epoch of anybody's evidence about each submission, where the registry does not say when it came."""

@@ -121,15 +121,15 @@ def _step(
         best = next((top for top in ranked[:1] if top.score), None)
     else:
         best = next((agreed for agreed in ranked if new(agreed, state.submission)), None)
-        if best is not None and not _improves(best.score, state.record, rules):
+        if best is not None and not improves(best.score, state.record, rules):
             best = None
     if best is None:
         return _State(state.record, state.last, state.submission, known)
     return _State(best.score, epoch, best.submission, known)
 
 
-def _improves(score: int, record: int, rules: Decay) -> bool:
-    """At least θ above the record, or 1 for the first time."""
+def improves(score: int, record: int, rules: Decay) -> bool:
+    """Whether a score (nanos) is at least θ above the record, or 1 for the first time. SPEC 4, Decay."""
     if score == NANO and record < NANO:
         return True
     if rules.improvement_mode == "relative":

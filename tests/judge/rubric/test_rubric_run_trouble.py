@@ -250,6 +250,7 @@ def test_a_refused_key_ends_the_run_and_says_so(folder: Path) -> None:
     assert lines(folder) == []
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_midway(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c", texts=MANY)
     ended: list[RunEvent] = []

@@ -200,6 +200,7 @@ for _ in range(draw.randrange(1, 4)):
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("filtered", [True, False])
 def test_whatever_an_owner_sets_the_next_box_does_not_see(own: Bubblewrap, sh: Shell, tmp_path: Path, filtered: bool) -> None:
     (tmp_path / "steps.py").write_text(STEPS)
@@ -218,6 +219,7 @@ def test_whatever_an_owner_sets_the_next_box_does_not_see(own: Bubblewrap, sh: S
     assert 0 < used < 25
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("change", ALL.values(), ids=ALL.keys())
 def test_everything_is_as_it_was(own: Bubblewrap, sh: Shell, change: str) -> None:
     with own.open(own.image(), LIMITS) as first:

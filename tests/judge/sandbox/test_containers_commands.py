@@ -102,6 +102,7 @@ WRITES: list[tuple[str, str]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("what", "script"), WRITES, ids=[what for what, _ in WRITES])
 def test_the_bound_on_what_is_written_holds(bench: ContainerBench, what: str, script: str) -> None:
     # What was written and is not on the disk yet is in memory, so that may be met first.
@@ -208,6 +209,7 @@ FIFOS = [
 """An engine that opens one of the first two waits for ever, and takes everything else of the engine with it."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("script", FIFOS)
 def test_files_that_the_engine_reads_do_not_stop_it(containers: Containers, bench: ContainerBench, script: str) -> None:
     assert bench.sh(f"{script}; true").ran.exit_code == 0

@@ -121,7 +121,7 @@ STANDING = {
 """What an agent may have made of a place."""
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("what", STANDING)
 def test_what_is_put_takes_the_place_of_whatever_stood_there(bench: ContainerBench, given_tree: Path, what: str) -> None:
     script = f"mkdir -p /srv/place; cd /srv/place; {STANDING[what]}"
@@ -151,6 +151,7 @@ ON_THE_WAY = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ON_THE_WAY)
 def test_a_way_that_is_no_folder_becomes_one(bench: ContainerBench, given_tree: Path, what: str) -> None:
     assert bench.sh(f"mkdir -p /srv; {ON_THE_WAY[what]}").ran.exit_code == 0

@@ -50,13 +50,13 @@ def in_containers(cheat: Cheat) -> tuple[str, ...]:
     return depth((weaker,), ("separate", "shared"))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name in IN_BOTH], ids=lambda cheat: cheat.name)
 def test_a_cheat(made: Ground, cheat: Cheat) -> None:
     wins_nothing(made, cheat)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name not in IN_BOTH], ids=lambda cheat: cheat.name)
 def test_a_cheat_that_goes_by_files(mostly_bubblewrap: Ground, cheat: Cheat) -> None:
     wins_nothing(mostly_bubblewrap, cheat)

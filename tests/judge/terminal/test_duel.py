@@ -196,6 +196,7 @@ def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> N
     assert (back["winner"], back["challenger"]["participant"]) == ("king", "bob")
 
 
+@pytest.mark.full
 def test_several_challengers_share_alpha_and_the_kings_trials(tmp_path: Path) -> None:
     folder = competition(tmp_path / "season", tasks=2)
     make_agent(tmp_path / "idle", "exit 0")

@@ -46,7 +46,7 @@ timeout = 3600
 """
 TEXT = {"ann": "One, two, three, and four:\nintegers march in order.\nNone of them is late.\n"}
 PATIENT = JudgeLimits(seconds=3600.0, attempts=2)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

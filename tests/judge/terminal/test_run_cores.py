@@ -71,6 +71,7 @@ def places(folder: Path) -> list[str]:
     return [(one / "agent" / "stdout.txt").read_text().split(":")[1].strip() for one in kept]
 
 
+@pytest.mark.full
 def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, cores: list[int], crews: list[WorkerPool]) -> None:
     folder = competition(tmp_path / "c", cpus=0.5)
     seen: list[list[set[int]]] = []

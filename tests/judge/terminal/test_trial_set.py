@@ -38,6 +38,7 @@ def tasks(tmp_path: Path) -> Path:
     return tmp_path / "tasks"
 
 
+@pytest.mark.full
 def test_a_set_ends_with_a_score(tasks: Path, tmp_path: Path) -> None:
     said = run("trial", tasks, tmp_path / "good", "--jobs", "2", "--output", tmp_path / "kept", code=1)
     assert "Score 0.666666667: 2 of 3 tasks passed (95 % interval 20.8–93.9 %)." in said.stdout

@@ -29,6 +29,7 @@ def nanos(part: int, whole: int) -> int:
 # rag
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("reference", "output", "common", "tokens"),
     [
@@ -115,6 +116,7 @@ def test_true_is_not_one(equals: Any, met: str) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_slow_expression_is_not_met_and_does_not_hold_anybody_up() -> None:
     began = time.monotonic()
     found = quality.score_checklist(checklist({"kind": "regex", "pattern": "(a|aa)+$"}), "a" * 100 + "b")

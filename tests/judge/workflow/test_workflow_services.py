@@ -135,6 +135,7 @@ def within(run: Any, bound: float) -> PlanRun:
     return result
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "health"),
     [*((name, health) for name in MISBEHAVIOUR for health in ("well", "broken")), ("hangs", "hanging"), ("503", "hanging")],

@@ -175,6 +175,7 @@ def test_a_subnet_that_turns_to_commitments_in_between(place: Path, chain: Simul
     assert [one.state for one in kit.tried(place)] == ["failed", "committed"]
 
 
+@pytest.mark.full
 def test_an_old_runtime_takes_plain_weights_and_no_commitments(tmp_path: Path, shared: Path) -> None:
     with kit.subnet(extended=False) as chain:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), chain)

@@ -29,7 +29,7 @@ def place(tmp_path: Path, chain: Simulator) -> Path:
     return kit.publish_toml(kit.competition(tmp_path / "c"), chain)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", ["drop-before", "drop-after"])
 def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, kind: str, method: str) -> None:
@@ -44,6 +44,7 @@ def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, ki
     assert len(kit.tried(place)) == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["duplicate", "garbage", "wrong-id", "stray", "silent-after"])
 def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None:
     kit.publish_toml(place, chain, rpc_seconds=1)
@@ -264,7 +265,7 @@ POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("code", "message", "data", "kind", "words"), POOL)
 def test_what_a_pool_says(
     place: Path, chain: Simulator, code: int, message: str, data: str | None, kind: type[Outcome], words: str

@@ -126,7 +126,7 @@ def test_functions_of_the_runtime_are_asked_by_its_own_description(chain: Simula
         there.call("AuraApi", "slot_duration")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("extended", "spec"), [(True, 1218), (False, 218)])
 @pytest.mark.parametrize("versions", [(14,), (15,), (14, 15)], ids=str)
 def test_metadata_of_either_version_is_enough(shared: Path, versions: tuple[int, ...], extended: bool, spec: int) -> None:
@@ -266,6 +266,7 @@ def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
 FAULTS = ["drop-before", "drop-after", "garbage", "duplicate", "stray"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["state_queryStorageAt", "state_call", "chain_getFinalizedHead"])
 def test_one_fault_on_the_wire_is_got_over(chain: Simulator, there: BittensorNode, fault: str, method: str) -> None:
@@ -370,6 +371,7 @@ class Retold(BittensorNode):
         return super().call(api, method, args, at) | (self.state or {})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("said", "state", "why"),
     [

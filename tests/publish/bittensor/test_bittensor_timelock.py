@@ -58,6 +58,7 @@ def at(seconds: int, several: list[dict[str, Any]]) -> list[list[Any]]:
     return found
 
 
+@pytest.mark.full
 def test_what_the_chain_opens_is_what_was_meant() -> None:
     """Hotkey, uids, weights and version key, as the chain reads them: SCALE."""
     opens = reveal_block(there({}))

@@ -45,6 +45,7 @@ def test_coin_sent_with_a_token_would_be_lost_and_is_refused(bad: EvmWorld) -> N
         bad.chain.send(bad.round.functions.fund(), bad.sponsor, 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("manner", "error", "values"),
     [
@@ -118,6 +119,7 @@ def test_who_sends_it_to_the_round_itself_keeps_it(bad: EvmWorld) -> None:
     assert bad.owed(bad.sponsor) == ETHER
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("called", ["fund", "settle", "claim"])
 @pytest.mark.parametrize("during", ["fund", "claim"])
 def test_a_token_that_calls_back_gets_nowhere(bad: EvmWorld, called: str, during: str) -> None:
@@ -239,6 +241,7 @@ def test_the_oracle_has_nothing_that_anybody_could_change(world: EvmWorld) -> No
     assert sorted(changing) == ["revoke", "submit", "submitSigned"]
 
 
+@pytest.mark.full
 def test_who_settles_gives_it_too_little_gas_in_vain(world: EvmWorld) -> None:
     """There is no way in which scores that are there are not seen: it is settled by them, or not at all."""
     a = world.agents[0]

@@ -319,6 +319,7 @@ def test_a_node_that_is_behind_is_given_time(place: Path, world: EvmWorld, proxy
     once(world, place)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("message", "code"),
     [

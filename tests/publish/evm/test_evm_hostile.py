@@ -135,7 +135,7 @@ def test_an_oracle_of_its_own_is_named(place: Path, chain: AnvilChain, honest: A
     refusing(place, "wrong-oracle")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("change", ["storage", "copy", "forwarder", "nothing", "oracle"])
 def test_a_round_of_its_own(place: Path, chain: AnvilChain, honest: Any, change: str) -> None:
     making: dict[str, Callable[[], str]] = {

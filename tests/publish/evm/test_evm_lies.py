@@ -109,6 +109,7 @@ def test_a_state_that_no_round_has(place: Path, world: EvmWorld, proxy: Proxy, s
     assert f"is in state {state}, which does not exist" in " ".join(done.output.split())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [

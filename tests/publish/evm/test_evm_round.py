@@ -39,6 +39,7 @@ def test_what_is_in_the_terms_is_what_the_round_says(world: EvmWorld) -> None:
         assert said == ([tuple(one) for one in value] if name == "tiers" else value), name
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -10,12 +10,14 @@ import typer
 from assay.cli.output import AsJson, emit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rich.console import RenderableType
 
-    from assay.judge.copies import SourceSurvey
+    from assay.judge.copies import Entered, NearCopy, SourceSurvey
     from assay.rules.near_copies import Alike
+
+    Decisions = Mapping[tuple[str, str], Mapping[str, str]]
 
 __all__ = ["copies"]
 
@@ -29,47 +31,60 @@ def copies(
     baseline: Annotated[
         list[Path] | None, typer.Option(metavar="PATH", help="Common code that is left out. May be repeated.")
     ] = None,
-    release: Annotated[str | None, typer.Option(metavar="KEY", help="Let this one's held submission be judged.")] = None,
-    by: Annotated[str, typer.Option(metavar="NAME", help="Who releases it.", show_default=False)] = "",
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why it is released.", show_default=False)] = "",
+    release: Annotated[str | None, typer.Option(metavar="KEY", help="Say that this one's submission is no copy.")] = None,
+    confirm: Annotated[str | None, typer.Option(metavar="KEY", help="Say that this one's submission is a copy.")] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Who decides it.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why; the participant reads it.", show_default=False)] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show near-copies among submissions, with the passages that match.
+    """Show near-copies among submissions with their passages, and decide about them.
 
     It flags, and never decides: names, comments, white space and the order of functions do not matter to it, so look at the
     passages. Left out are the folders baseline/ and tasks/ of DIR, and what --baseline names. Nothing that was handed in is run.
-    With [submission] copies = "hold", a near-copy is not judged until --release.
+    With a ledger, each submission is compared with all that others ever handed in earlier; else only current ones are known.
+
+    With [submission] copies = "hold", a near-copy is not judged until --release; --confirm holds a submission for good, also one
+    that was not flagged. The last decision counts. Each is one line of copies.jsonl, which only grows.
 
     \b
     Examples:
       assay copies my-competition
       assay copies my-competition --participant miner-7
       assay copies my-competition --release miner-7 --by alice --reason "same author, told us before"
+      assay copies my-competition --confirm miner-7 --by alice --reason "the planner is miner-2's"
     """
     from assay.cli.output import Working
     from assay.cli.show import sentence, show
+    from assay.errors import BadInput
     from assay.folder import csvs, registry
     from assay.folder.files import Place
     from assay.judge import copies as near
+    from assay.judge import holds
     from assay.judge.entries import counting
     from assay.scheme.load import read
 
     scheme = read(folder / "scheme.toml")
     file = folder / csvs.PARTICIPANTS.name
     people = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
-    if release is not None:
-        row = near.release(folder, people, release, by=by, reason=reason)
+    if release is not None and confirm is not None:
+        raise BadInput("a submission is released or confirmed", field="--confirm", hint="give one of --release and --confirm")
+    if (key := release if release is not None else confirm) is not None:
+        row = holds.decide(folder, people, key, "confirm" if release is None else "release", by=by, reason=reason)
         if not emit(row, as_json):
-            show(sentence(f"The submission of {release} is released by {by}: {reason}"))
+            told = f"is released by {by}" if release is not None else f"is confirmed as a copy by {by}"
+            show(sentence(f"The submission of {key} {told}: {reason}"))
         return
-    people = tuple(counting(people))
     with Working("comparing submissions"):
-        found = near.survey(folder, scheme, people, baseline or ())
+        entries = near.of_ledger(folder, people)
+        if entries is not None and scheme.submission is not None and scheme.submission.copies is not None:
+            near.compare_new(folder, scheme, entries)  # what a service compares beside its requests
+        found = near.survey(folder, scheme, near.history(counting(people)) if entries is None else entries, baseline or ())
         equal = _equal(folder)
-        held = near.held(folder, scheme, people)
-    if emit(lambda: _document(found, equal, held, near.released(folder)), as_json):
+        held = holds.held(folder, scheme, counting(people))
+    decided = holds.decisions(folder)
+    if emit(lambda: _document(found, equal, held, decided), as_json):
         return
-    show(*_shown(found, equal, held, participant))
+    show(*_shown(found, equal, held, decided, participant))
 
 
 def _equal(folder: Path) -> dict[tuple[str, str], Alike]:
@@ -91,51 +106,55 @@ def _equal(folder: Path) -> dict[tuple[str, str], Alike]:
 
 
 def _document(
-    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], released: list[dict[str, str]]
+    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions
 ) -> dict[str, object]:
     return {
         "schema": "assay.copies/1",
         "compared": found.compared,
         "absent": [*found.absent],
         "too_large": [*found.too_large],
-        "near": [copy.document() | {"held": copy.later.submission in held} for copy in found.found],
+        "near": [copy.document() | {"held": copy.later.participant in held} for copy in found.found],
         "equal_outcomes": [
             {"participants": [*pair], "tasks": one.tasks, "passed": one.passed, "ways": str(one.ways), "pairs": one.pairs}
             for pair, one in equal.items()
         ],
-        "released": released,
+        "released": [row for row in decided.values() if row["decision"] == "release"],
+        "confirmed": [row for row in decided.values() if row["decision"] == "confirm"],
     }
 
 
 def _shown(
-    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], wanted: str | None
+    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions, wanted: str | None
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence
-    from assay.serve.draw import when
     from assay.settle.story.telling import plural
 
-    near = [one for one in found.found if wanted in (None, one.later.key)]
+    def state(one: NearCopy) -> str:
+        decision = decided.get(one.later.key, {}).get("decision")
+        return {"release": "released", "confirm": "confirmed"}.get(str(decision), "held" if one.later.participant in held else "")
+
+    near = [one for one in found.found if wanted in (None, one.later.participant)]
     yield sentence(f"{plural(found.compared, 'submission')} compared; {plural(len(near), 'pair')} to look at.")
     if near:
         yield ""
         yield grid(
             [
-                Column("participant", [one.later.key for one in near], kind="key", style="bold"),
-                Column("handed in", [when(one.later.submitted_at) for one in near], spare=1),
-                Column("earlier", [one.earlier.key for one in near], kind="key"),
-                Column("handed in", [when(one.earlier.submitted_at) for one in near], spare=1),
+                Column("participant", [one.later.participant for one in near], kind="key", style="bold"),
+                Column("handed in", [_when(one.later) for one in near], spare=1),
+                Column("earlier", [one.earlier.participant for one in near], kind="key"),
+                Column("handed in", [_when(one.earlier) for one in near], spare=1),
                 Column("common", [f"{one.pair.common} of {one.pair.prints}, {one.pair.other_prints}" for one in near]),
-                Column("", ["held" if one.later.submission in held else "" for one in near]),
+                Column("", [state(one) for one in near]),
             ]
         )
         yield note("Common: fingerprints that both have, of those of the participant and of the earlier one.")
     for one in near if wanted is not None else ():
         yield ""
-        yield sentence(f"{one.later.key} and {one.earlier.key}:")
+        yield sentence(f"{one.later.participant} and {one.earlier.participant}:")
         for passage in one.pair.passages[:PASSAGES]:
             here, there = (f"{file}:{a}-{b}" for file, (a, b) in
                            ((passage.file, passage.lines), (passage.other, passage.other_lines)))  # fmt: skip
-            yield sentence(f"{here} is {there} of {one.earlier.key}", indent=2)
+            yield sentence(f"{here} is {there} of {one.earlier.participant}", indent=2)
         for mine, theirs in one.same_files:
             yield sentence(f"{mine} has the bytes of {theirs}", indent=2)
     for (a, b), alike in equal.items():
@@ -147,3 +166,9 @@ def _shown(
     for names, why in ((found.absent, "whose files are not here"), (found.too_large, "too large to compare")):
         if names:
             yield note(f"Not compared: {', '.join(names[:10])}, {why}.")
+
+
+def _when(entry: Entered) -> str:
+    from assay.serve.draw import when
+
+    return when(entry.at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
     from assay.judge.judges import JudgeFunction
     from assay.judge.running import RunSummary
     from assay.judge.stations import ErrandEngine
+    from assay.judge.until import UntilDecided
     from assay.kind import Kind, Option
 
 __all__ = ["COMMAND", "engine_of", "judge_of", "late_values", "run", "settings_of"]
 
 MISSING, STOPPED = 1, 130
+
+
+class UntilName(StrEnum):
+    """What a run may be certain of before it stops: `rules.decided.Until`."""
+
+    decided = "decided"
+    paid = "paid"
+
+
 _OPTIONS, _VALUES = "assay.kind.options", "assay.kind.values"
 
 _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
@@ -43,6 +54,10 @@ _Jobs = Annotated[
 _Attempts = Annotated[int, typer.Option(metavar="N", help="Attempts for a trial that errs.", min=1)]
 _Sign = Annotated[
     str | None, typer.Option(metavar="KEY", help="Sign what was judged with this key file, and add it to the ledger.")
+]
+_Until = Annotated[
+    UntilName | None,
+    typer.Option(help="Stop judging whoever cannot change a rank, tier or weight any more; paid: only what is paid."),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 _AsJson = Annotated[bool, typer.Option("--json", help="What came of it as one line of canonical JSON; no board.")]
@@ -135,6 +150,7 @@ def run(
     epoch: _Epoch = None,
     attempts: _Attempts = 3,
     sign: _Sign = None,
+    until: _Until = None,
     quiet: _Quiet = False,
     as_json: _AsJson = False,
 ) -> None:
@@ -149,23 +165,22 @@ def run(
     does nothing must fail. A success is stored in $ASSAY_STATE, else in /var/lib/assay or ~/.local/share/assay.
 
     In a competition with a ledger, --sign adds the evidence to the ledger, and the leaderboard shows how the epoch would be
-    settled now. The epoch stays open for other validators; `assay settle` closes it.
+    settled now. The epoch stays open for other validators; `assay settle` closes it. With --engine ray, the nodes of a Ray
+    cluster judge, --jobs trials at most at one time; with --sign too, several machines may run this for one validator.
 
-    With --engine ray, the nodes of a Ray cluster judge, as many trials at one time as keep them busy; --jobs is the most. With
-    --sign too, results go to the ledger as they come, and several machines may run this for one validator: none judges what
-    another one has.
+    With --until decided (kind tests), a participant is not judged any further when no outcome of what is left can change a rank,
+    a tier or a weight. With --until paid, ranks of those who get nothing may stay open. A trial that was spared is missing.
 
     Environment: ASSAY_MODEL_URL and ASSAY_MODEL_KEY are the model for agents that use one; the key stays outside the sandbox.
     ASSAY_LLM_BASE_URL and ASSAY_LLM_API_KEY are the model that answers a rubric. GITHUB_TOKEN is the token for GitHub. After a
     bounty's scoring deadline nothing is judged.
-
     Ends with 0 if nothing is missing any more, 1 if something is left without a result, 130 if it was stopped.
 
     \b
     Examples:
       assay run my-competition --validator val-1 --jobs 2
       assay run my-competition --validator val-1 --participant miner-7 --task git-rescue
-      assay run my-competition --sign val-1 --jobs 2
+      assay run my-competition --sign val-1 --until paid
       assay run my-competition --validator val-1 --engine ray --address 10.0.0.1:6379
       assay run my-bounty --validator val-1 --model-url https://api.example.com/v1
     """
@@ -176,14 +191,28 @@ def run(
     own = settings_of(context, kind)
     whose, signing = _whose(folder, validator, sign)
     since = None if signing is None else signing.epoch
+    choice = None if until is None else _choice(folder, whose, until, since if epoch is None else epoch, everybody=everybody)
     with engine_of(context, jobs) as engine, LiveRun(jobs or kind.jobs, quiet=quiet) as live, ExitStack() as stack:
         shared = None if signing is None or engine is None else stack.enter_context(signing.shared(epoch))
         options = RunOptions(
             jobs or kind.jobs, since if epoch is None else epoch, since, attempts, participants=participant or (),
-            everybody=everybody, engine=engine, leases=None if shared is None else shared.leases, own=own,
+            everybody=everybody, engine=engine, leases=None if shared is None else shared.leases, choice=choice, own=own,
         )  # fmt: skip
         summary = judge(folder, whose, options, live.event if shared is None else shared.heard(live.event))
-    _conclude(folder, summary, signing, epoch, as_json=as_json)
+    _conclude(folder, summary, choice, signing, epoch, as_json=as_json)
+
+
+def _choice(folder: Path, validator: str, until: UntilName, epoch: int | None, *, everybody: bool) -> UntilDecided:
+    """The trials that may still matter, for --until. Raises BadInput."""
+    from assay.errors import BadInput
+    from assay.judge.until import UntilDecided
+
+    if everybody:
+        what = "judges also what counts for nothing, and --until only what can change something"
+        raise BadInput(what, field="--all", hint="leave one of them out")
+    choice = UntilDecided.of(folder, validator, until.value, epoch)
+    warn(choice.season.cautions)
+    return choice
 
 
 def engine_of(context: typer.Context, jobs: int | None) -> AbstractContextManager[ErrandEngine | None]:
@@ -238,7 +267,15 @@ def _whose(folder: Path, validator: str | None, sign: str | None) -> tuple[str, 
     return named, None
 
 
-def _conclude(folder: Path, summary: RunSummary, signing: Signing | None, asked: int | None, *, as_json: bool) -> None:
+def _conclude(
+    folder: Path,
+    summary: RunSummary,
+    choice: UntilDecided | None,
+    signing: Signing | None,
+    asked: int | None,
+    *,
+    as_json: bool,
+) -> None:
     """Say what came of the run, sign it, and settle. asked: --epoch. Raises typer.Exit where something is missing."""
     from assay.cli.show import command, show
 
@@ -247,11 +284,14 @@ def _conclude(folder: Path, summary: RunSummary, signing: Signing | None, asked:
 
         if signing is not None:
             signing.add(asked)
-        emit(_document(summary) | {"signed": signing is not None})
+        decided = {} if choice is None else {"decided": choice.document}
+        emit(_document(summary) | decided | {"signed": signing is not None})
         if summary.stopped or summary.errors:
             raise typer.Exit(STOPPED if summary.stopped else MISSING)
         return
-    show(*_report(summary))
+    show(*_report(summary, choice))
+    if choice is not None:
+        show(*_told_of_decided(choice))
     if signing is not None:
         show(signing.add(asked), "")
     if summary.stopped:
@@ -286,13 +326,15 @@ def _document(summary: RunSummary) -> dict[str, Any]:
     return {"unit": summary.unit, "stopped": summary.stopped, **counts, **rest}
 
 
-def _report(summary: RunSummary) -> Iterator[RenderableType]:
+def _report(summary: RunSummary, choice: UntilDecided | None) -> Iterator[RenderableType]:
     from assay.cli.judging.live import table
     from assay.cli.show import Column, grid, heading, sentence
     from assay.settle.story.telling import plural
 
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(summary.outcomes.items()))
-    if not summary.planned and not summary.errors:
+    if not summary.planned and not summary.errors and choice is not None and choice.spared:
+        yield sentence(f"Nothing is left to judge: every {summary.unit} has its evidence, or cannot change anything.")
+    elif not summary.planned and not summary.errors:
         named = "" if summary.submission == "account" else " of the submissions in participants.csv"
         yield sentence(f"Nothing is missing: every {summary.unit}{named} has its evidence.")
     else:
@@ -321,6 +363,40 @@ def _report(summary: RunSummary) -> Iterator[RenderableType]:
         yield table(summary.table)
     for remark in summary.remarks:
         yield sentence(remark)
+    yield ""
+
+
+def _told_of_decided(choice: UntilDecided) -> Iterator[RenderableType]:
+    """Say whether it is decided, and what need not be judged."""
+    from assay.cli.show import Column, grid, sentence
+    from assay.exact import text
+    from assay.settle.story.telling import plural
+
+    spared = choice.spared
+    count = sum(row.trials for row in spared)
+    changes = "what anybody is paid" if choice.season.until == "paid" else "a rank, a tier or a weight"
+    if not choice.is_all_decided:
+        yield sentence(f"It is not decided yet: some trials that are left can still change {changes}.")
+    if not spared:
+        yield sentence("No trial was spared: each could change something.")
+        yield ""
+        return
+    yield sentence(f"Decided: {plural(count, 'trial')} need not be judged, because no outcome can change {changes}.")
+
+    def shown(score: int | None) -> str:
+        return "none" if score is None else text(score)
+
+    rows = [row.standing for row in spared]
+    places = ["–".join(str(place) for place in dict.fromkeys(row.places or ())) or "none" for row in rows]
+    yield grid(
+        [
+            Column("participant", [row.participant for row in rows], kind="key"),
+            Column("spared", [str(row.trials) for row in spared], right=True),
+            Column("[lowest, highest]", [f"[{shown(row.lowest)}, {shown(row.highest)}]" for row in rows], right=True),
+            Column("place", places, right=True),
+            Column("why", [row.reason for row in rows], kind="text"),
+        ]
+    )
     yield ""
 
 

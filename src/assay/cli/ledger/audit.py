@@ -20,6 +20,7 @@ from assay.errors import BadInput, CannotSettle, Refused, Unreachable
 from assay.judge.kind_options import SandboxName
 
 if TYPE_CHECKING:
+    from assay.cli.show import Column
     from assay.judge.terminal.again import TrialsAgain
     from assay.ledger.auditing import AuditedEpoch, AuditRandomness
     from assay.rules.audit import ClaimedTrial
@@ -103,8 +104,7 @@ def draw(
         from assay.cli.show import Column, grid, show
 
         _show_plan(document)
-        columns = [Column(name, [str(row[name]) for row in rows]) for name in ("participant", "validator", "task", "trial")]
-        show(grid(columns))
+        show(grid([*_keys(rows), *(Column(name, [str(row[name]) for row in rows]) for name in ("task", "trial"))]))
 
 
 def _show_plan(document: Json) -> None:
@@ -215,16 +215,15 @@ def _all_seen(audited: AuditedEpoch, value: AuditRandomness, judge: TrialsAgain,
 
 
 def _tell(trial: ClaimedTrial, outcomes: Sequence[str]) -> None:
-    from assay.cli.errors import printable
+    from assay.cli.errors import cut_digests, printable
     from assay.rules.audit import finding
 
     state = finding(trial.passed, outcomes)
     if state != "held":
         claimed = "pass" if trial.passed else "no pass"
         what = ", ".join(outcomes) or "its work is missing"
-        typer.echo(
-            printable(f"{state}: {trial.validator} on {trial.participant}, {trial.task}: {claimed}; seen: {what}"), err=True
-        )
+        told = f"{state}: {trial.validator} on {trial.participant}, {trial.task}: {claimed}; seen: {what}"
+        typer.echo(printable(cut_digests(told)), err=True)
 
 
 def _show_audit(predicate: Json) -> None:
@@ -234,13 +233,17 @@ def _show_audit(predicate: Json) -> None:
     show(sentence(summary(predicate)))
     rows = [row for row in predicate["judged"] if row["state"] != "held"]
     if rows:
-        columns = [
-            Column(name, [str(row[name]) for row in rows]) for name in ("validator", "participant", "task", "claimed", "state")
-        ]
-        show(grid(columns))
+        show(grid([*_keys(rows), *(Column(name, [row[name] for row in rows]) for name in ("task", "claimed", "state"))]))
     if predicate["untested"]:
         count = sum(row["trials"] for row in predicate["untested"])
         show(sentence(f"{count} more had no tests run, so they are taken as they are claimed."))
+
+
+def _keys(rows: Sequence[Json]) -> list[Column]:
+    """The columns of participants and validators."""
+    from assay.cli.show import Column
+
+    return [Column(name, [row[name] for row in rows], kind="key") for name in ("participant", "validator")]
 
 
 @app.command("verify")

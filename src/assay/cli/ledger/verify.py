@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from assay.cli.archive import Address, Engine, Memory, Workers, check_alone, shard_engine, verify_archive
+from assay.cli.judging.run import UntilName
 
 if TYPE_CHECKING:
     from assay.ledger.verify import Verified
@@ -24,6 +25,8 @@ _SUBNET = "A subnet file that a signed split must follow."
 _Subnet = Annotated[Path | None, typer.Option(metavar="FILE", help=_SUBNET, show_default=False)]
 _DUEL = "What `assay duel` wrote: the duel is computed again from the bundle's evidence."
 _Duel = Annotated[Path | None, typer.Option(metavar="FILE", help=_DUEL, show_default=False)]
+_UNTIL = "Also check that no outcome of a missing trial could change a rank, tier or weight; paid: only what is paid."
+_Until = Annotated[UntilName | None, typer.Option(help=_UNTIL)]
 _POLICY = "Witnesses (C2SP tlog-policy): a quorum must have cosigned."
 _Policy = Annotated[Path | None, typer.Option(metavar="FILE", help=_POLICY, show_default=False)]
 
@@ -38,6 +41,7 @@ def verify(
     subnet: _Subnet = None,
     policy: _Policy = None,
     duel: _Duel = None,
+    until: _Until = None,
     everything: Annotated[bool, typer.Option("--all", help="Verify every epoch of every competition in an archive.")] = False,
     engine: Engine = "local",
     address: Address = None,
@@ -51,6 +55,8 @@ def verify(
     and what was found; and what could not be checked.
 
     A subnet's signed split names the log of each competition, so the keys of these logs need not be given.
+
+    With --until, every outcome that trials which nobody judged could have had must give the same ranks, tiers and weights.
     The exit code is 0 if every check passes, 1 if one fails.
 
     With --all, every epoch of an archive is verified (assay export archive writes one), by several processes at once. A fault in
@@ -62,6 +68,7 @@ def verify(
       assay verify epoch-12.receipt --key log.vkey --checkpoint seen-in-may --log log
       assay verify miner-7-epoch-12.proof --key log.vkey --policy witnesses.policy
       assay verify epoch-12 --key log.vkey --duel duels/11-0f3a5b6c7d8e.json
+      assay verify epoch-12 --key log.vkey --until paid
       assay verify emission-12 --key "example.org/my-subnet+1a2b3c4d+Ab…" --subnet my-subnet.toml
       assay verify --all s3://my-bucket/archive --key log-1.vkey --key log-2.vkey
     """
@@ -71,15 +78,14 @@ def verify(
     from assay.ledger.verify import verify as check
 
     keys = [log_key(text) for text in key or ()]
-    files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet}
-    files["duel"] = duel
+    files = {"evidence": evidence, "scheme": scheme, "checkpoint": checkpoint, "log": log, "subnet": subnet, "duel": duel}
     if everything:
-        check_alone({f"--{name}": path is not None for name, path in files.items()}, "--all")
+        check_alone({f"--{name}": path is not None for name, path in (files | {"until": until}).items()}, "--all")
         verify_archive(receipt, keys, policy, shard_engine(engine, workers, memory, address), as_json=as_json)
         return
     try:
         with Working(f"verifying {receipt}"):
-            report = check(receipt, key=keys, policy=policy, **files)
+            report = check(receipt, key=keys, policy=policy, until=None if until is None else until.value, **files)
     except Refused as refused:
         refuse(refused, as_json=as_json)
     if not emit(report.document, as_json):

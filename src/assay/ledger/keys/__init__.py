@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from assay.errors import BadInput, brief
+from assay.errors import MISSING, BadInput, brief
 from assay.folder.files import flush_folder, unreadable
 from assay.folder.files import load as load_bytes
 from assay.ledger import check
@@ -68,10 +68,12 @@ __all__ = [
 
 @contextmanager
 def as_bad_input(hint: str, *, file: Path | str | None = None, line: int | None = None, field: str = "") -> Iterator[None]:
-    """Raise errors of `check` in the block as BadInput, with this place and this hint."""
+    """Raise errors of `check` in the block as BadInput, with this place and this hint; without it where a library is missing."""
     try:
         yield
     except CheckError as refused:
+        if refused.stage == MISSING:
+            raise BadInput(str(refused), file=file, line=line, field=field, stage=MISSING) from None
         what = str(refused).removeprefix(f"{refused.stage}: ")
         raise BadInput(what, file=file, line=line, field=field, hint=hint, stage=refused.stage) from None
 

@@ -19,9 +19,14 @@ log. Then all stages run for each competition, with the key that the split names
 
 emission      the split is computed again from these settlements, compared field by field
 
-For a duel that is given beside a bundle, a last stage:
+For signed audits in a bundle's audits/, and a duel that is given beside it, two last stages:
 
+audit         the draw, the martingale and the verdict of each audit are computed again
 duel          the duel is computed again from the bundle's evidence, compared field by field
+
+For a bundle that is said to be decided, a last stage:
+
+decided       no outcome of a missing trial could have changed a rank, a tier or a weight, or what anybody is paid
 
 The first fault is raised as `assay.Refused`: its stage, its participant, what was expected and what was found. The files may come
 from a stranger; whatever is in them, nothing else is raised. A missing file is BadInput.
@@ -31,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from assay.errors import BadInput, Refused
 from assay.ledger import bundle, check
@@ -38,6 +44,7 @@ from assay.ledger.check import LogKey
 from assay.ledger.keys import as_bad_input
 from assay.ledger.verify import audits, claims, duels, recompute, subnet_bundle, witnesses
 from assay.ledger.verify.report import STAGES, Material, StageResult, Verified, gather_material, several
+from assay.rules.decided import Until
 
 __all__ = [
     "STAGES",
@@ -53,6 +60,23 @@ __all__ = [
 ]
 
 
+class LastStages(NamedTuple):
+    """The needs of a bundle's last stages: a duel's file, what missing trials must not change, the policy of audits."""
+
+    duel: Path | None = None
+    until: Until | None = None
+    policy: Path | None = None
+
+    def not_looked_at(self, into: Verified) -> None:
+        """Say that they take a bundle."""
+        for name, asked in (("duel", self.duel), ("decided", self.until)):
+            if asked is not None:
+                into.not_looked_at(name, "that takes the bundle that `assay export epoch` writes")
+
+
+NO_LAST = LastStages()
+
+
 def verify(
     receipt: Path | str,
     *,
@@ -64,6 +88,7 @@ def verify(
     subnet: Path | str | None = None,
     policy: Path | str | None = None,
     duel: Path | str | None = None,
+    until: Until | None = None,
 ) -> Verified:
     """Check a receipt, a participant's proof, or the bundle of an epoch or of a subnet, as far as the given files allow.
 
@@ -72,7 +97,8 @@ def verify(
     with the key that the receipt itself names. checkpoint: one that was seen before. log: the folder of the log's tiles, if it is
     not in the bundle. subnet: a subnet file that a signed split must follow. policy: a policy file (C2SP tlog-policy); a quorum
     of its witnesses must have cosigned the checkpoint of the receipt, or the one given as `checkpoint`. duel: what `assay duel`
-    wrote; it is computed again from the evidence in the bundle.
+    wrote; it is computed again from the evidence in the bundle. until: what the missing trials of the bundle must not be able to
+    change, whatever they would have come to: see `rules.decided`.
 
     Raises Refused at the first stage that fails, and BadInput for wrong arguments. SPEC 6.
     """
@@ -82,8 +108,8 @@ def verify(
     contest = None if duel is None else Path(duel)
     paths = {name: None if path is None else Path(path) for name, path in given}
     if subnet_bundle.is_joint(place):
-        if (evidence, scheme, duel) != (None, None, None):
-            what = "is of a subnet, but --evidence, --scheme and --duel are of a competition"
+        if (evidence, scheme, duel, until) != (None, None, None, None):
+            what = "is of a subnet, but --evidence, --scheme, --duel and --until are of a competition"
             raise BadInput(what, file=place, hint="verify one of its competitions by itself")
         announced = None if subnet is None else Path(subnet)
         subnet_bundle.verified(
@@ -96,7 +122,7 @@ def verify(
     if len(keys) > 1:
         raise BadInput(f"is of one log, but {len(keys)} keys were given", file=place, hint="give only the key of its log")
     files = {name: None if path is None else Path(path) for name, path in (("evidence", evidence), ("scheme", scheme))}
-    return _of_one(place, keys[0] if keys else None, into, **paths, **files, duel=contest)
+    return _of_one(place, keys[0] if keys else None, into, **paths, **files, last=LastStages(contest, until, paths["policy"]))
 
 
 def _of_one(
@@ -109,7 +135,7 @@ def _of_one(
     checkpoint: Path | None = None,
     log: Path | None = None,
     policy: Path | None = None,
-    duel: Path | None = None,
+    last: LastStages = NO_LAST,
 ) -> Verified:
     """`verify` for one competition; known: its log's key."""
     given = gather_material(receipt, evidence)
@@ -129,9 +155,9 @@ def _of_one(
         claims.consistency(checkpoint, used, now, tiles, into)
     witnesses.verify_witnesses(policy, checkpoint, used, checked.proof.checkpoint, into)
     if not recompute.is_participant_proof(given.data):
-        _rest(given, checked, used, now, into, duel)
-    elif duel is not None:
-        into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
+        _rest(given, checked, used, now, into, last)
+    else:
+        last.not_looked_at(into)
     if scheme is not None:
         recompute.same_scheme(scheme, checked.predicate, into)
     return into
@@ -142,13 +168,12 @@ def _key(text: str) -> LogKey:
         return LogKey.parse(text.strip())
 
 
-def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None) -> None:
+def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, last: LastStages) -> None:
     """The stages after `log`, as far as there are files for them."""
     if given.root is not None:
-        whole(given, checked, key, now, into, duel)
+        whole(given, checked, key, now, into, last)
         return
-    if duel is not None:
-        into.not_looked_at("duel", "that takes the bundle that `assay export epoch` writes")
+    last.not_looked_at(into)
     if given.alone is not None:
         previous = checked.predicate["previous"]
         records = claims.check_bound(given.alone, checked, 0 if previous is None else previous["epoch"] + 1)
@@ -159,7 +184,12 @@ def _rest(given: Material, checked: check.Receipt, key: LogKey, now: check.Check
 
 
 def whole(
-    given: Material, checked: check.Receipt, key: LogKey, now: check.Checkpoint, into: Verified, duel: Path | None = None
+    given: Material,
+    checked: check.Receipt,
+    key: LogKey,
+    now: check.Checkpoint,
+    into: Verified,
+    last: LastStages = NO_LAST,
 ) -> None:
     """The stages from `chain` on, for a checked receipt and its bundle; raises Refused."""
     recompute.check_kind(given, checked.predicate)
@@ -167,8 +197,9 @@ def whole(
     records = claims.check_held(given, before.receipts, into)
     judged = claims.check_signed(given, records, checked.predicate["competition"], now.origin, into)
     into.settlement = recompute.settlement(given, before, judged, records, into)
-    assert given.root is not None
-    audits.verify_failed_audits(given.root / bundle.AUDITS, into.settlement.inputs, checked.predicate["competition"], into)
-    if duel is not None:
+    audits.verify_audits(given, checked, key, last.policy, into)
+    if last.duel is not None:
         bodies = (body for seq, body in recompute.in_order([*given.evidence.values()]) if seq not in into.left_out)
-        duels.verify_duel(duel, into.settlement.inputs, before.receipts, bodies, into)
+        duels.verify_duel(last.duel, into.settlement.inputs, before.receipts, bodies, into)
+    if last.until is not None:
+        recompute.verify_decided(into.settlement, last.until, into)

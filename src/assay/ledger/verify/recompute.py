@@ -29,6 +29,7 @@ from assay.ledger.verify import claims
 from assay.ledger.verify.claims import ReceiptChain
 from assay.ledger.verify.report import Material, Verified, gather_material, or_null, read_document, read_file, several, stage
 from assay.records import Evidence, record
+from assay.rules.decided import Until, decided
 from assay.scheme.load import read as read_scheme
 from assay.settle import Inputs, Settlement, pipeline
 
@@ -346,3 +347,18 @@ def _included(place: Mapping[str, Any], under: Mapping[str, Any], leaf: bytes, n
     hashes = [bytes.fromhex(digits) for digits in place["hashes"]]
     root = bytes.fromhex(under["root"].removeprefix("sha256:"))
     check.check_inclusion(root, under["count"], place["index"], leaf, hashes, name)
+
+
+def verify_decided(settlement: Settlement, until: Until, into: Verified) -> None:
+    """Stage `decided`: no outcome of a missing trial changes a rank, a tier or a weight, or what is paid; raises Refused.
+
+    The bounds of every score are computed again from the bundle's evidence. SPEC 2.1, 3, 4, 5.
+    """
+    with stage("decided"):
+        found = decided(settlement, until)
+        standing = next((row for row in found.standings if not row.decided), None)
+        if standing is not None:
+            what = f"{several(standing.missing, 'missing trial')} could change it: {standing.reason}"
+            raise Refused("decided", what, participant=standing.participant, expected="decided", found=standing.why)
+    changes = "what anybody is paid" if until == "paid" else "a rank, a tier or a weight"
+    into.right("decided", f"no outcome of {several(found.missing, 'missing trial')} could change {changes}: {found.digest}")

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, BadInput, Refused
+from assay.errors import MISSING, AssayError, BadInput, Refused
 from assay.folder import strict
 from assay.folder.evidence import parse
 from assay.folder.files import SETTLEMENT_BYTES, Place, decode, load, unreadable
@@ -85,14 +85,21 @@ def or_null(value: object) -> object:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Raise every error of Assay in the block as Refused of this stage."""
+    """Raise every error of Assay in the block as Refused of this stage.
+
+    But a missing library is BadInput of the stage `MISSING`: nothing that is verified is wrong then.
+    """
     try:
         yield
     except check.CheckError as refused:
+        if refused.stage == MISSING:
+            raise BadInput(str(refused), stage=MISSING) from None
         raise Refused(name, refused.what, expected=refused.expected, found=refused.found) from None
     except Refused:
         raise
     except BadInput as error:
+        if error.stage == MISSING:
+            raise
         place = f"{error.field}: " if error.field else ""
         hint = f"; {error.hint}" if error.hint and name in HINTED else ""
         raise Refused(name, f"{place}{error.what}{hint}", file=error.file, line=error.line) from None
