@@ -66,9 +66,9 @@ def _overhead(place: Path, engine: RayEngine) -> str:
     }
     for turn in range(TURNS):
         for name, where in (("local", None), ("far", engine)):
-            own, beside = _per_trial(place / f"{name}-{turn}", where)
+            own, others = _per_trial(place / f"{name}-{turn}", where)
             spent[f"{name} trial"] += own
-            spent[name] += beside
+            spent[name] += others
         rhythm = _quartile(spent["local trial"])
         spent["task"] += _each(lambda: ray.get(empty.remote()), 20, rhythm)
         spent["insert"] += _each(insert, 20, rhythm)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -156,12 +157,12 @@ def measure(folder: Path, count: int) -> list[Spent]:
 
         def plainly(numbers: Sequence[int]) -> None:
             for number in numbers:
-                spent.time("bare", lambda number=number: bare.take(*taken[number]))
+                spent.time("bare", partial(bare.take, *taken[number]))
 
         def one_by_one(numbers: Sequence[int]) -> None:
             for number in numbers:
-                one = spent.time("read", lambda number=number: batch.read(files[number]))
-                assert spent.time("append", lambda one=one: intake.accept(single, one, known)).new == TASKS
+                one = spent.time("read", partial(batch.read, files[number]))
+                assert spent.time("append", partial(intake.accept, single, one, known)).new == TASKS
 
         def together(numbers: Sequence[int]) -> None:
             some = [files[number] for number in numbers]

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from multiprocessing import get_context
@@ -250,7 +251,7 @@ def main() -> None:
         few: dict[str, tuple[Cost, Cost]] = {}
         for shape, (name, database) in itertools.product((SMALL, *LARGE), kinds.items()):
             season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)
-            first = apart(lambda season=season: fill(season))
+            first = apart(partial(fill, season))
             found = measure(season)
             print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s of the processor)")
             for what, cost, beside in zip(("assay settle", "assay explain"), found, few.setdefault(name, found), strict=True):

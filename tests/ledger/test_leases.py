@@ -74,8 +74,14 @@ def judge(place: Path, number: int, cells: list[Key], start: Barrier) -> list[Ke
             if answer == "ours":
                 submission, task, trial = cell
                 found = small_folder.record(validator=VALIDATOR, submission=submission, task=task, trial=trial, outcome=outcome)
-                made = {"origin": ledger_kit.ORIGIN, "competition": known.competition, "task_set": known.task_set}
-                signed = batch.make([record(found)], signer=ledger_kit.VALIDATORS[VALIDATOR], validator=VALIDATOR, **made)
+                signed = batch.make(
+                    [record(found)],
+                    origin=ledger_kit.ORIGIN,
+                    competition=known.competition,
+                    task_set=known.task_set,
+                    signer=ledger_kit.VALIDATORS[VALIDATOR],
+                    validator=VALIDATOR,
+                )
                 verdict = intake.accept(ledger, signed, known)
                 assert (verdict.new, verdict.conflicting) == (1, 0)
                 judged.append(cell)

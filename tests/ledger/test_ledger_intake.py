@@ -201,7 +201,7 @@ def test_batches_that_come_together_have_each_its_own_verdict(ledger: Store, tmp
         other.write_bytes(kit.signed(kit.one(), competition="another").data)
         elsewhere = kit.signed(kit.one(task="t9"), origin="example.org/other")
         first, again = kit.signed(*kit.trials(range(3))), kit.signed(*kit.trials([2], outcome="fail"), *kit.trials([3]))
-        came = [b"no batch", first, other, again.data, elsewhere, first, kit.signed(kit.one(task="t5"))]
+        came: list[intake.Source] = [b"no batch", first, other, again.data, elsewhere, first, kit.signed(kit.one(task="t5"))]
         before = ledger.commits()
         verdicts = list(intake.accept_all(ledger, came, kit.TERMS))
         taken = [Accepted(3, 0, 0, 1, 3), Accepted(2, 0, 1, 4, 5), Accepted(0, 3), Accepted(1, 0, 0, 6, 6)]

@@ -276,7 +276,8 @@ def accept_all(store: Store, sources: Iterable[Source], known: IntakeRules) -> I
             batch = source if isinstance(source, Batch) else batches.read(source)
             _check_source(store, batch, known)
         except BadInput as error:
-            group.append((file, error.at(file=file)))
+            error.at(file=file)
+            group.append((file, error))
         else:
             group.append((file, batch))
             size += sum(map(len, batch.bodies))
@@ -308,7 +309,8 @@ def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadIn
             return [verdict for entry in group for verdict in _accept_group(store, [entry], answers)]
         if isinstance(error, StoreError):
             raise
-        return [error.at(file=group[0][0])]
+        error.at(file=group[0][0])
+        return [error]
 
 
 def _accept_together(
@@ -327,7 +329,8 @@ def _accept_together(
                 if new:
                     _check_new(batch, store.meta.origin, last)
             except BadInput as error:
-                verdicts.append(error.at(file=file))
+                error.at(file=file)
+                verdicts.append(error)
                 continue
             verdicts.append(tx.add_batch(batch, counts=judge.counts))
             taken.append((batch, new))
