@@ -246,7 +246,7 @@ def read_arrays(place: Path) -> int:
 @cache
 def names_of(place: Path) -> evidence.Registry:
     found = folder.read(place)
-    validators, participants = (frozenset(one.key for one in rows) for rows in (found.validators, found.participants))
+    validators, participants = (frozenset(row.key for row in rows) for rows in (found.validators, found.participants))
     return evidence.Registry(found.scheme.score.kind, validators, participants, found.scheme.score)
 
 

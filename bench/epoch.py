@@ -46,7 +46,7 @@ def make(folder: Path, validators: int, participants: int, kind: str = "tests") 
     """
     judges = [keys.new() for _ in range(validators)]
     people = [f"miner-{number:03}" for number in range(participants)]
-    submissions = {one: "sha256:" + hashlib.sha256(one.encode()).hexdigest() for one in people}
+    submissions = {person: "sha256:" + hashlib.sha256(person.encode()).hexdigest() for person in people}
     document = rules(NAME, people, submissions, judges, kind)
     given = eligible.settled_from(document, epoch=EPOCH, evidence=lambda _: Gathered(), previous=None)
     document = eligible.inputs_document(given)
@@ -85,7 +85,7 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
     """Settled epochs of one competition with a log of its own, as `assay export archive --parquet` writes them; its records."""
     judges, signer = [keys.new() for _ in range(validators)], keys.new()
     people = [f"miner-{number:03}" for number in range(participants)]
-    submissions = {one: "sha256:" + hashlib.sha256(f"{name}/{one}".encode()).hexdigest() for one in people}
+    submissions = {person: "sha256:" + hashlib.sha256(f"{name}/{person}".encode()).hexdigest() for person in people}
     document = rules(name, people, submissions, judges)
     given = eligible.settled_from(document, epoch=epochs[0], evidence=lambda _: Gathered(), previous=None)
     document, key = eligible.inputs_document(given), log.log_key(f"example.org/{name}", signer.public)
@@ -97,7 +97,7 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
         place.mkdir(parents=True)
         with (place / bundle.BATCHES).open("wb") as file:
             for first, (at, judge) in itertools.product(range(0, participants, RUNS), enumerate(judges)):
-                some = [(one, submissions[one]) for one in people[first : first + RUNS]]
+                some = [(person, submissions[person]) for person in people[first : first + RUNS]]
                 validator = judge.public.raw.hex()
                 found = sorted((hashlib.sha256(body).digest(), body) for body in _bodies(at, validator, first, some, epoch))
                 root, names = batch.root_of([digest for digest, _ in found]), tuple(sorted(one for _, one in some))

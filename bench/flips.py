@@ -87,7 +87,9 @@ def main() -> None:
         told("other seeds, temperature 0.8", before, seeds)
         for name, question in reworded(honest):
             told(name, before, [asked(said.url, question)])
-        fitting = [one for one in INJECTIONS if not one.refused and sum(map(len, one.files.values())) <= LONGEST]
+        fitting = [
+            injection for injection in INJECTIONS if not injection.refused and sum(map(len, injection.files.values())) <= LONGEST
+        ]
         attacked = [RubricCase(case.bounty, case.problem, Solution(one.solution.files)) for one in fitting[: said.attacks]]
         told("attacks in the solution, temperature 0", before, [asked(said.url, one.baseline()) for one in attacked])
 

@@ -132,11 +132,11 @@ def prepared(folder: Path, given: Sequence[Batch], known: intake.IntakeRules) ->
     with store.create(folder / "before.db", store.Meta(NAME, ORIGIN, "key")) as before:
         assert all(isinstance(verdict, Accepted) for verdict in intake.accept_all(before, given, known))
     with closing(sqlite3.connect(folder / "before.db")) as written:
-        for number, one in enumerate(given, start=1):
-            envelope = check.Envelope.parse(check.parse_json(one.envelope, "batch"), "batch")
+        for number, made_batch in enumerate(given, start=1):
+            envelope = check.Envelope.parse(check.parse_json(made_batch.envelope, "batch"), "batch")
             head = written.execute("SELECT * FROM batches WHERE id = ?", (number,)).fetchall()
             rows = written.execute("SELECT * FROM records WHERE batch = ? ORDER BY seq", (number,)).fetchall()
-            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(one.statement.validator))
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(made_batch.statement.validator))
             found.append(Taken(key, envelope.signatures[0][1], check.pae(check.IN_TOTO, envelope.payload), head, rows))
     return found
 
@@ -144,10 +144,10 @@ def prepared(folder: Path, given: Sequence[Batch], known: intake.IntakeRules) ->
 def measure(folder: Path, count: int) -> list[Spent]:
     """All ways over `count` batches: of the first hundredth, then of each tenth."""
     signers = [keys.new() for _ in range(VALIDATORS)]
-    rules = {one.public.raw.hex(): one.public for one in signers}
+    rules = {signer.public.raw.hex(): signer.public for signer in signers}
     known = intake.IntakeRules(NAME, "tests", rules, {*map(participant, range(count))})
     batches = list(made(count, signers))
-    taken, files = prepared(folder, batches, known), [one.data for one in batches]
+    taken, files = prepared(folder, batches, known), [given.data for given in batches]
     del batches
     ends = {max(GROUP, count // 100), *range(count // 10, count + 1, count // 10)}
     found, spent = list[Spent](), Spent()
@@ -161,8 +161,8 @@ def measure(folder: Path, count: int) -> list[Spent]:
 
         def one_by_one(numbers: Sequence[int]) -> None:
             for number in numbers:
-                one = spent.time("read", partial(batch.read, files[number]))
-                assert spent.time("append", partial(intake.accept, single, one, known)).new == TASKS
+                given = spent.time("read", partial(batch.read, files[number]))
+                assert spent.time("append", partial(intake.accept, single, given, known)).new == TASKS
 
         def together(numbers: Sequence[int]) -> None:
             some = [files[number] for number in numbers]

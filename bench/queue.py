@@ -460,7 +460,7 @@ def table(tally: Tally, trials: int, nodes: int) -> list[str]:
         f"  errors tried again                                {tally.retried:10,}",
         f"  claims of cells that another driver has           {tally.looks:10,}",
         f"  bound of what is under way                        {tally.bound:10,}",
-        "  cells in the driver's memory, at most, in tenths 1, 5, 9" + "".join(f"{one:10,}" for one in tenths),
+        "  cells in the driver's memory, at most, in tenths 1, 5, 9" + "".join(f"{tenth:10,}" for tenth in tenths),
     ]
 
 

@@ -117,7 +117,7 @@ def appended(place: Path, size: int) -> Appended:
     for path, data in tiles.log_files(entries).items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_bytes(data)
-    leaves = [check.leaf_hash(one) for one in entries]
+    leaves = [check.leaf_hash(entry) for entry in entries]
     (place / "checkpoint").write_bytes(note.sign_checkpoint(size, merkle.root(leaves), KEY, SIGNER))
     before = _files(place)
     log = Log(place, KEY)

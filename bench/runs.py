@@ -128,7 +128,7 @@ def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
         took = statistics.median(map(seconds, turns))
         line = f"{what:52}{took:9.2f} s{trials / took:11.1f}"
         for ideal in ideals:
-            shares = sorted(trials * ideal(one) / jobs / seconds(one) for one in turns)
+            shares = sorted(trials * ideal(turn) / jobs / seconds(turn) for turn in turns)
             line += f"{statistics.median(shares):8.2f} ({shares[0]:.2f}–{shares[-1]:.2f})"
         print(line)
 
@@ -156,9 +156,9 @@ def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
     share(f"two bare bwrap, {jobs} at a time: what the machine gives", lambda one: one.machine)
     share("of what the machine gives, from the first trial", lambda one: one.trial / jobs / each(one) / one.machine)
     print(f"share: of the first ideal; by overhead: of the second   (aim: at least {SHARE})")
-    most = statistics.median(one.overhead / one.trial for one in turns)
+    most = statistics.median(turn.overhead / turn.trial for turn in turns)
     print(f"the second leaves the scripts out, and the run carries them out, so it cannot pass{most:11.2f}")
-    busy = statistics.median(one.busy for one in turns) / trials
+    busy = statistics.median(turn.busy for turn in turns) / trials
     print(f"{'processor time of the whole run, a trial':52}{busy * 1e3:8.1f} ms", flush=True)
 
 

@@ -77,7 +77,7 @@ def findings() -> list[dict[str, Any]]:
         detector = getattr(all_detectors, name)
         if inspect.isclass(detector) and issubclass(detector, AbstractDetector) and detector is not AbstractDetector:
             slither.register_detector(detector)
-    return [finding for found in slither.run_detectors() for finding in found]
+    return [finding for run_detector in slither.run_detectors() for finding in run_detector]
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ def rows(given: list[Vote], flagged: str, excluded: str, rules: Doc | None) -> l
     """The counting validators, and which of them (names in words) are flagged and excluded."""
     least = max(1, int((rules or {}).get("min_validator_stake", "0")))
     names = [name for name, stake, said in given if int(stake) >= least and not said.isalpha()]
-    return [{"validator": one, "flagged": one in flagged.split(), "excluded": one in excluded.split()} for one in names]
+    return [{"validator": name, "flagged": name in flagged.split(), "excluded": name in excluded.split()} for name in names]
 
 
 def agreed(

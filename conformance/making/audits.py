@@ -58,7 +58,7 @@ def board(scores: Mapping[str, int], *, stakes: tuple[int, ...] = (100, 100, 100
 
 def given(of: Doc, *differs: tuple[str, str, str, list[str]], randomness: str = RANDOM, receipt: str = RECEIPT) -> Doc:
     """An audit of a case; differs: (participant, validator, task, outcomes) of the trials that do not show what is claimed."""
-    rows = [dict(zip(("participant", "validator", "task", "seen"), one, strict=True)) for one in differs]
+    rows = [dict(zip(("participant", "validator", "task", "seen"), differ, strict=True)) for differ in differs]
     return {"case": of, "receipt": receipt, "randomness": randomness, "seen": rows}
 
 

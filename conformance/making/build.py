@@ -76,7 +76,7 @@ class Disagreement(Exception):
 def made(file: File) -> str:
     """The text of a case file; raises Disagreement with the name of the case and the first place that differs."""
     cases = [drafted(file, draft) for draft in file.drafts]
-    names = [one["name"] for one in cases]
+    names = [case["name"] for case in cases]
     if len(set(names)) != len(names):
         raise Disagreement(f"{file.name}: two cases have one name: {next(name for name in names if names.count(name) > 1)}")
     return dumped({"schema": SCHEMA, "kind": file.kind, "about": file.about, "cases": cases})
@@ -106,7 +106,7 @@ def inner(kind: str, draft: CaseDraft) -> Doc:
     """What an output was made of, for the reader: the settlements of a split, of which it has the digests alone."""
     if kind != "emission":
         return {}
-    return {"inner": [answer("settle", one["case"]) for one in json.loads(json.dumps(draft.input))["competitions"]]}
+    return {"inner": [answer("settle", load["case"]) for load in json.loads(json.dumps(draft.input))["competitions"]]}
 
 
 def hold(file: File, draft: CaseDraft, who: str, part: Any, output: Any) -> None:

@@ -151,8 +151,8 @@ def bundle(found: Story, upto: int = 0, **changes: Any) -> Doc:
         "receipts": {str(one.epoch): document for one, document in zip(epochs, found.receipts, strict=False)},
         "inputs": last.inputs,
         "settlement": last.settlement,
-        "records": {str(one.epoch): one.records for one in epochs},
-        "batches": [line for one in epochs for line in one.batches],
+        "records": {str(epoch.epoch): epoch.records for epoch in epochs},
+        "batches": [line for epoch in epochs for line in epoch.batches],
     }
     whole |= {} if last.previous is None else {"previous": last.previous}
     made: Doc = json.loads(json.dumps(whole | changes))

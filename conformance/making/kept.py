@@ -74,7 +74,9 @@ INPUTS = [
     document("nor is the evidence", case_of(3, evidence=RECORDS), BARE),
     document("rows in another order", case_of(3, evidence=[], participants=PEOPLE[::-1], validators=JUDGES[::-1]), BARE),
     document("a scheme with its defaults", case_of(3, evidence=[], scheme=FILLED), BARE),
-    document("what is empty is left out", case_of(3, evidence=[], participants=[one | {"name": ""} for one in PEOPLE]), BARE),
+    document(
+        "what is empty is left out", case_of(3, evidence=[], participants=[person | {"name": ""} for person in PEOPLE]), BARE
+    ),
     document(
         "history and randomness by epoch",
         case_of(3, evidence=[], history=HISTORY, randomness=RANDOM),

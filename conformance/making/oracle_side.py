@@ -196,7 +196,7 @@ def encoding(given: Doc) -> Doc:
 def weights(given: Doc) -> Doc:
     section = rules(reward=given["reward"])["reward"]
     people = given["participants"]
-    by_strategy, burn_strategy = sharing([one["score"] for one in people], section)
+    by_strategy, burn_strategy = sharing([person["score"] for person in people], section)
     by_cap, burn_cap, unallocated = reward.cap(by_strategy, fraction(section["cap"]), section["excess"])
     decayed = [share * fraction(one.get("kept", "1")) for share, one in zip(by_cap, people, strict=True)]
     final = [share if one.get("registered", True) else Fraction(0) for share, one in zip(decayed, people, strict=True)]

@@ -19,7 +19,7 @@ ONE, TWO = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for numbe
 NAME = "example.org/log"
 KEY = trees.vkey(NAME, ONE)
 ENTRIES = [f"entry {number}".encode() for number in range(9)]
-LEAVES = [trees.leaf(one) for one in ENTRIES]
+LEAVES = [trees.leaf(entry) for entry in ENTRIES]
 SIZES = (1, 2, 3, 5, 7, 8, 9)
 
 

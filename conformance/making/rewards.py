@@ -155,7 +155,7 @@ ENCODING = [
 def weighed(name: str, people: list[Any], expect: Doc | None = None, **reward: Any) -> CaseDraft:
     """People: a score, or (score, kept), or (score, kept, False) for one that is not registered."""
     names = ("score", "kept", "registered")
-    rows = [dict(zip(names, one if isinstance(one, tuple) else (one,), strict=False)) for one in people]
+    rows = [dict(zip(names, person if isinstance(person, tuple) else (person,), strict=False)) for person in people]
     return case(name, {"reward": reward, "participants": rows}, expect)
 
 

@@ -72,7 +72,7 @@ def safe(text: str) -> str:
 
 
 def signatures(*changes: Doc) -> Doc:
-    return ENVELOPE | {"signatures": [ENVELOPE["signatures"][0] | one for one in changes]}
+    return ENVELOPE | {"signatures": [ENVELOPE["signatures"][0] | change for change in changes]}
 
 
 def envelope(name: str, document: Doc | str, keys: list[str], signed_by: list[str], threshold: int = 1) -> CaseDraft:
@@ -195,7 +195,7 @@ MANY = [bytes([number // 256, number % 256]) for number in range(259)]
 
 def files(entries: list[bytes]) -> dict[str, str]:
     """The files of a log, but for its checkpoint."""
-    hashes, found = [trees.leaf(one) for one in entries], {}
+    hashes, found = [trees.leaf(entry) for entry in entries], {}
     for level in (0, 1):
         for index in range(-(-len(entries) // 256 ** (level + 1))):
             if tile := trees.tile(level, index, hashes):

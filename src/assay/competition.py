@@ -188,8 +188,8 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
     rules = subnet.read(place)
     competitions = [open_competition(place.parent / member.path) for member in rules.competitions]
     epoch = _settled_by_all(competitions) if epoch is None else epoch
-    found = [_settled_or_none(one, epoch) for one in competitions]
-    epochs = [one.epoch for one in found if one is not None]
+    found = [_settled_or_none(competition, epoch) for competition in competitions]
+    epochs = [settled.epoch for settled in found if settled is not None]
     if not epochs:
         raise CannotSettle("none of the competitions has evidence", file=place, hint="put records into their evidence/ folders")
     last = max(epochs)
@@ -206,7 +206,7 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
 
 def _settled_by_all(competitions: Sequence[Competition]) -> int | None:
     """The highest epoch that has a receipt in every ledger; None if there is none."""
-    folders = [one.path for one in competitions if one.has_ledger]
+    folders = [competition.path for competition in competitions if competition.has_ledger]
     if not folders:
         return None
     from assay.ledger.subnet_bundle import last_epoch

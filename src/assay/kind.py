@@ -318,7 +318,9 @@ def names() -> tuple[str, ...]:
 
 def plugins(group: str, name: str) -> list[EntryPoint]:
     """The entry points of a name in a group, of all packages that are installed."""
-    found = {one.value: one for one in entry_points(group=group, name=name)}  # a package can be on the path twice
+    found = {
+        entry_point.value: entry_point for entry_point in entry_points(group=group, name=name)
+    }  # a package can be on the path twice
     return [found[value] for value in sorted(found)]
 
 
@@ -336,13 +338,13 @@ def builtin_options() -> dict[str, Option]:
 def _own() -> dict[str, Kind]:
     """Assay's own kinds by name. Only its own metadata is read for them, which takes a twentieth of reading everybody's."""
     try:
-        found = [one for one in distribution(SELF).entry_points if one.group == GROUP]
+        found = [entry_point for entry_point in distribution(SELF).entry_points if entry_point.group == GROUP]
     except PackageNotFoundError:
         found = []
     if not found:
         hint = "install it again (in a checkout: tools/setup)"
         raise BadInput(f"the installed package assay has no entry points in the group {GROUP}", hint=hint)
-    return {one.name: _loaded(one) for one in found}
+    return {entry_point.name: _loaded(entry_point) for entry_point in found}
 
 
 @cache

@@ -162,4 +162,4 @@ def _value(value: Any, kind: str) -> Any:
 def _validators(row: Json) -> list[Json]:
     of = {"participant": row["participant"]}
     counted = [of | {"counts": True} | vote for vote in row["validators"]]
-    return counted + [of | {"counts": False} | one for one in row["not_counted"]]
+    return counted + [of | {"counts": False} | left_out for left_out in row["not_counted"]]

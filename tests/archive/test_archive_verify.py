@@ -110,7 +110,7 @@ def test_the_first_fault_is_that_of_the_bundle(what: str, place: Path, tmp_path:
         if row.competition == "subnet-1/small"
     ]
     alone = [one_by_one(small, epoch, tmp_path) for epoch in EPOCHS]
-    assert [one is None for one in ours] == [one is None for one in alone]
+    assert [our is None for our in ours] == [one is None for one in alone]
     if what not in SAID_OTHERWISE:
         assert ours == alone
     assert any(ours)

@@ -35,7 +35,7 @@ LATER = {"trial"}
 
 def test_every_command_says_it_to_programs_too() -> None:
     without = {
-        " ".join(path) for path in commands() if "--json" not in {name for one in command(path).params for name in one.opts}
+        " ".join(path) for path in commands() if "--json" not in {name for param in command(path).params for name in param.opts}
     }
     assert without - LATER == set(WITHOUT)
 
@@ -103,7 +103,7 @@ def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: p
     new = document("ledger", "init", made(tmp_path / "new"), "--origin", "example.org/new", "--key", "small-log")
     assert new["key"].startswith("example.org/new+")
     place = ledger_kit.made(tmp_path / "small")
-    batches = [one.data for one in ledger_kit.batches(place, ledger_kit.records())]
+    batches = [batch.data for batch in ledger_kit.batches(place, ledger_kit.records())]
     for number, data in enumerate(batches):
         (tmp_path / f"{number}.batch").write_bytes(data)
     files = [tmp_path / f"{number}.batch" for number in range(len(batches))]
@@ -129,7 +129,7 @@ def test_signed_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     place = ledger_kit.made(tmp_path / "small")
     keys.save("one", ledger_kit.VALIDATORS[ledger_kit.V1])
     (place / "evidence").mkdir()
-    lines = [json.dumps(one) for one in ledger_kit.records(validators=[ledger_kit.V1])]
+    lines = [json.dumps(record) for record in ledger_kit.records(validators=[ledger_kit.V1])]
     (place / "evidence" / "run.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     found = document("evidence", "sign", place, "--key", "one")
     assert (found["records"], found["of_a_former_epoch"]) == (4, 0)

@@ -151,7 +151,7 @@ def test_a_pod_is_nobody_special_and_takes_its_secrets_from_secrets(name: str, t
     assert spec["automountServiceAccountToken"] is False
     assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
     volumes = {one["name"]: one for one in spec.get("volumes", ())}
-    assert not any("hostPath" in one for one in volumes.values())
+    assert not any("hostPath" in volume for volume in volumes.values())
     for container in containers(template):
         assert "@sha256:" in container["image"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -211,7 +211,7 @@ def test_what_cannot_be_replayed(folder: Path, tmp_path: Path) -> None:
     assert "was judged by val-1, val-2; choose the validator" in refused("rejudge", folder, "ann")
     assert "by val-2 comes out as it is" in output("rejudge", folder, "ann", "--validator", "val-2")
 
-    line = next(one for one in lines(folder) if one["participant"] == "ann")
+    line = next(line for line in lines(folder) if line["participant"] == "ann")
     name = line["attestation"][7:]
     document, transcript = folder / "judgements" / f"{name}.json", folder / "transcripts" / f"{name}.sealed"
     words = ("rejudge", folder, "ann", "--validator", VALIDATOR)
@@ -244,7 +244,7 @@ def test_what_cannot_be_replayed(folder: Path, tmp_path: Path) -> None:
 def test_evidence_that_says_something_else_than_its_transcript_is_found_out(folder: Path, old: str, new: str, says: str) -> None:
     file = folder / "evidence" / f"run-{VALIDATOR}.jsonl"
     text = file.read_text()
-    (line,) = [one for one in text.splitlines() if '"ELEGANT"' in one]
+    (line,) = [splitline for splitline in text.splitlines() if '"ELEGANT"' in splitline]
     assert old in line
     file.write_text(text.replace(line, line.replace(old, new)))
     assert says in refused("rejudge", folder, "ann", code=1)

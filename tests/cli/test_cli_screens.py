@@ -57,7 +57,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         output("import", "csv", EXAMPLES / "benchmark/trials.csv", place / "board")
         small = ledger_kit.made(place / "small")
         ledger_kit.add(small, ledger_kit.records())
-        later = [one for one in ledger_kit.records(validators=[V1]) if (one["participant"], one["task"]) == ("m1", "t1")]
+        later = [
+            record for record in ledger_kit.records(validators=[V1]) if (record["participant"], record["task"]) == ("m1", "t1")
+        ]
         ledger_kit.add(small, [one | {"outcome": "fail"} for one in later])
         with ledger_kit.opened(small) as ledger:
             settling.settle(ledger, SIGNER)

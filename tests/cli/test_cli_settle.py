@@ -119,7 +119,11 @@ def test_a_prize_that_nobody_reaches(tmp_path: Path) -> None:
 
 
 def test_who_has_no_score_and_why(competition: Path) -> None:
-    found = [one for one in records(competition) if not (one["participant"] == "miner-b" and one["validator"] == "validator-3")]
+    found = [
+        record
+        for record in records(competition)
+        if not (record["participant"] == "miner-b" and record["validator"] == "validator-3")
+    ]
     with_records(competition, [one for one in found if (one["participant"], one["task"]) != ("miner-c", "task-07")])
     board = lines(output("settle", competition, columns=200))
     assert board[1] == "1 of 3 participants has an agreed score."
@@ -153,7 +157,7 @@ def test_nobody_has_a_score(competition: Path) -> None:
 
 
 def test_scores_of_zero_take_no_part(competition: Path) -> None:
-    with_records(competition, [one | {"outcome": "fail"} for one in records(competition)])
+    with_records(competition, [record | {"outcome": "fail"} for record in records(competition)])
     assert "No participant has a share in the reward, so everything burns." in lines(output("settle", competition))
 
 

@@ -24,7 +24,7 @@ WAITS = "m2 has no agreed score yet, and judging goes on until 2999-01-01T00:00:
 
 
 def evidence(*records: Mapping[str, object]) -> str:
-    return small_folder.lines([small_folder.record("rubric", **one) for one in records])
+    return small_folder.lines([small_folder.record("rubric", **record) for record in records])
 
 
 ONE = {"participant": "m1", "submission": "s1"}
@@ -67,12 +67,12 @@ def test_a_ledger_keeps_nothing_before_the_deadline(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
     keys.save("small-log", SIGNER)
     place = ledger_kit.made(tmp_path / "small", "rubric", scheme_toml=SCHEME)
-    ledger_kit.add(place, [one for one in ledger_kit.records("rubric") if one["participant"] == "m1"])
+    ledger_kit.add(place, [record for record in ledger_kit.records("rubric") if record["participant"] == "m1"])
     assert WAITS in refused("settle", place, "--key", "small-log", code=1)
     assert "no epoch is settled yet" in refused("receipt", place, code=1)
     assert "Nothing was stored" in output("settle", place, "--dry-run")
     assert "entry 0 of" in output("settle", place, "--key", "small-log", "--early", columns=200)
     assert "as it was settled before" in output("settle", place, columns=200)  # what is settled is settled
     rewrite(place / "scheme.toml", LATER, PAST)
-    ledger_kit.add(place, [one for one in ledger_kit.records("rubric", epoch=4) if one["participant"] == "m1"])
+    ledger_kit.add(place, [record for record in ledger_kit.records("rubric", epoch=4) if record["participant"] == "m1"])
     assert "entry 1 of" in output("settle", place, "--key", "small-log", columns=200)

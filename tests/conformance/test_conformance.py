@@ -221,7 +221,7 @@ def script(folder: Path, body: str) -> str:
 def failures(folder: Path, command: str, *drafts: Doc, seconds: float = 60) -> list[str]:
     report = run(small(folder / "cases", *drafts), command, seconds=seconds)
     assert report.command == command
-    return [str(failure) for one in report.files for failure in one.failures]
+    return [str(failure) for file in report.files for failure in file.failures]
 
 
 RIGHT = """
@@ -296,7 +296,7 @@ def test_an_input_is_sent_as_the_file_spells_it(tmp_path: Path) -> None:
       "input" : {"b": [3.0, 1e2, -0.0, "\\u00e9 {}",
         {}], "a": "]"} , "output": {}}, {"output": {"x": 2}, "input":0.50,"name":"y"}], "kind":"tests", "about": "[]"}"""
     (tmp_path / "few.json").write_text(text.replace("\n", "\r\n"), encoding="utf-8")
-    assert [one.text for one in read(tmp_path / "few.json").cases] == [
+    assert [case.text for case in read(tmp_path / "few.json").cases] == [
         '{"b": [3.0, 1e2, -0.0, "\\u00e9 {}",        {}], "a": "]"}',
         "0.50",
     ]
@@ -308,9 +308,9 @@ def test_an_input_is_sent_as_the_file_spells_it(tmp_path: Path) -> None:
 
 def test_every_input_of_the_files_is_found_as_it_is() -> None:
     for name in NAMES:
-        for one in read(FOLDER / name).cases:
-            assert "\n" not in one.text
-            assert json.loads(one.text) == one.input
+        for case in read(FOLDER / name).cases:
+            assert "\n" not in case.text
+            assert json.loads(case.text) == case.input
 
 
 def test_one_file_and_one_case(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_scheme_with_every_section_fits() -> None:
 @pytest.mark.full
 def test_every_case_that_is_not_refused_fits_its_kind() -> None:
     kinds = PUBLISHED["kinds.schema.json"]
-    assert [one["properties"]["kind"]["const"] for one in kinds["oneOf"]] == list(CASES)
+    assert [kind["properties"]["kind"]["const"] for kind in kinds["oneOf"]] == list(CASES)
     for place, kind in enumerate(CASES):
         validator = jsonschema.Draft202012Validator({"$ref": f"kinds.schema.json#/oneOf/{place}"}, registry=REGISTRY)
         for one in list(accepted(kind))[:40]:
@@ -220,7 +220,7 @@ def test_the_examples_of_the_documentation_fit() -> None:
 
 
 def test_the_settlement_of_the_documentation_is_that_of_its_case() -> None:
-    case, settlement, split = (one for one in blocks("formats.md") if not {"kind", "predicate", "netuid"} & one.keys())
+    case, settlement, split = (block for block in blocks("formats.md") if not {"kind", "predicate", "netuid"} & block.keys())
     assert answer("settle", case) == settlement
     assert split["competitions"][0]["settlement"] == settlement["digest"]
 

@@ -36,16 +36,16 @@ def ratio(share: str) -> str:
 
 def test_tests(shared: Path) -> None:
     found = known("score-tests", lambda given, output: told(given["passed"], given["trials"], output["score"]))
-    wanted = {told(one["passed"], one["total"], one["score"]) for one in vectors(shared, "tests")["cases"]}
+    wanted = {told(vector["passed"], vector["total"], vector["score"]) for vector in vectors(shared, "tests")["cases"]}
     assert wanted
     assert not wanted - found
 
 
 def test_workflow(shared: Path) -> None:
     found = known("score-workflow", lambda given, output: told(given["score"], ZEROS | given["task"], output["score"]))
-    for one in vectors(shared, "workflow")["cases"]:
-        task = {name: value for name, value in one.items() if name not in ("score", "note")}
-        assert told({"kind": "workflow"}, task, one["score"]) in found, one
+    for vector in vectors(shared, "workflow")["cases"]:
+        task = {name: value for name, value in vector.items() if name not in ("score", "note")}
+        assert told({"kind": "workflow"}, task, vector["score"]) in found, vector
 
 
 def test_rubric(shared: Path) -> None:
@@ -73,25 +73,25 @@ def test_consensus(shared: Path) -> None:
         return told(given["consensus"], votes, output["status"], output["score"], *flags)
 
     found = known("consensus", asked)
-    for one in vectors(shared, "consensus")["cases"]:
-        rules = {name: one[name] for name in ("min_validators",) if name in one}
-        votes = [[validator, stake, nanos(score)] for validator, stake, score in one["scores"]]
-        flags = [one.get(name, []) for name in ("flagged", "excluded")]
-        assert told(rules, votes, one.get("status", "agreed"), one["agreed"], *flags) in found, one
+    for vector in vectors(shared, "consensus")["cases"]:
+        rules = {name: vector[name] for name in ("min_validators",) if name in vector}
+        votes = [[validator, stake, nanos(score)] for validator, stake, score in vector["scores"]]
+        flags = [vector.get(name, []) for name in ("flagged", "excluded")]
+        assert told(rules, votes, vector.get("status", "agreed"), vector["agreed"], *flags) in found, vector
 
 
 def test_cap(shared: Path) -> None:
     found = known("cap", lambda given, output: told(given["reward"], given["shares"], output["shares"], output["burn"]))
-    for one in vectors(shared, "cap")["cases"]:
-        shares, out = ([ratio(share) for share in one[name]] for name in ("shares", "out"))
-        assert told({"cap": one["cap"], "excess": one["excess"]}, shares, out, ratio(one["burn"])) in found, one
+    for vector in vectors(shared, "cap")["cases"]:
+        shares, out = ([ratio(share) for share in vector[name]] for name in ("shares", "out"))
+        assert told({"cap": vector["cap"], "excess": vector["excess"]}, shares, out, ratio(vector["burn"])) in found, vector
 
 
 def test_decay(shared: Path) -> None:
     found = known("decay", lambda given, output: told(given["decay"], given["last"], given["epoch"], output["kept"]))
-    for one in vectors(shared, "decay")["cases"]:
-        assert one["curve"] == "linear"  # the default
-        assert told({}, one["stale_since"], one["epoch"], one["kept"]) in found, one
+    for vector in vectors(shared, "decay")["cases"]:
+        assert vector["curve"] == "linear"  # the default
+        assert told({}, vector["stale_since"], vector["epoch"], vector["kept"]) in found, vector
 
 
 def test_weights(shared: Path) -> None:
@@ -104,9 +104,9 @@ def test_weights(shared: Path) -> None:
         return told(plain | given["reward"], scores, [row["u16"] for row in output["weights"]], output["burn"]["u16"])
 
     found = known("weights", asked)
-    for one in vectors(shared, "weights")["cases"]:
-        rules = plain | {name: one[name] for name in plain if name in one}
-        assert told(rules, [nanos(score) for score in one["scores"]], one["u16"], one.get("burn", 0)) in found, one
+    for vector in vectors(shared, "weights")["cases"]:
+        rules = plain | {name: vector[name] for name in plain if name in vector}
+        assert told(rules, [nanos(score) for score in vector["scores"]], vector["u16"], vector.get("burn", 0)) in found, vector
 
 
 def test_payout(shared: Path) -> None:

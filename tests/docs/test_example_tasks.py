@@ -23,7 +23,7 @@ IDS = sorted(one.name for one in SET.iterdir())
 
 
 def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
-    assert [str(one) for one in inspect_tasks(SET)[0]] == []
+    assert [str(inspect_task) for inspect_task in inspect_tasks(SET)[0]] == []
 
 
 def test_there_are_ten_and_all_are_verified_separately() -> None:
@@ -99,4 +99,4 @@ def test_harbor_gives_the_same_verdict(name: str, tmp_path: Path) -> None:
 
 def test_no_two_agents_are_the_same_submission() -> None:
     assert len(AGENTS) == 6
-    assert len({load_agent(one).digest for one in AGENTS}) == 6
+    assert len({load_agent(agent).digest for agent in AGENTS}) == 6

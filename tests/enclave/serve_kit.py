@@ -163,7 +163,11 @@ class EnclaveWorld:
         wait(lambda: self.socket.exists() and self.collateral.exists(), "dstack")
         text = (self.place / "bounty.toml").read_text()
         if "[enclave]" not in text:
-            lines = wait(lambda: [one for one in self.dstack.log.read_text().splitlines() if one.startswith("compose hash")])
+            lines = wait(
+                lambda: [
+                    splitline for splitline in self.dstack.log.read_text().splitlines() if splitline.startswith("compose hash")
+                ]
+            )
             pin = f'\n[enclave]\ncompose_hash = "{lines[0].split()[-1]}"\ndevelopment = true\n'
             (self.place / "bounty.toml").write_text(text + pin)
 

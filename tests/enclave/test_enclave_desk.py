@@ -192,7 +192,7 @@ def test_a_solution_that_is_too_large_is_refused_for_good(place: Path) -> None:
         error = turned_away(RejectionCode.TOO_LARGE, partial(one.submit, made.file, BEFORE))
         assert "larger than the bounty's 1000 tokens" in str(error)
         assert one.opened == {}
-    assert [one.refused for one in opened(place).state.submissions.values()] == [True]
+    assert [submission.refused for submission in opened(place).state.submissions.values()] == [True]
 
 
 def test_what_the_judge_would_refuse_is_refused_for_good(place: Path) -> None:
@@ -203,7 +203,7 @@ def test_what_the_judge_would_refuse_is_refused_for_good(place: Path) -> None:
     envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     desk.commit(envelope, BEFORE)
     turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(made.file, BEFORE))
-    assert [one.refused for one in desk.state.submissions.values()] == [True]
+    assert [submission.refused for submission in desk.state.submissions.values()] == [True]
 
 
 def test_what_is_no_solution_is_refused_for_good(place: Path) -> None:
@@ -212,7 +212,7 @@ def test_what_is_no_solution_is_refused_for_good(place: Path) -> None:
     desk.commit(sealing.sign_commitment(secret, kit.PEOPLE[kit.P1]).envelope, BEFORE)
     made = kit.sealed_anyway(desk.bounty, secret, SECRET_TEXT.encode(), desk.identity.seal.public)
     turned_away(RejectionCode.NO_SOLUTION, lambda: desk.submit(made.file, BEFORE))
-    assert [one.refused for one in opened(place).state.submissions.values()] == [True]
+    assert [submission.refused for submission in opened(place).state.submissions.values()] == [True]
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b"[" * 5000, b'{"schema":"assay.sealed/1","schema":1}'])

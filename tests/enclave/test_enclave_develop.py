@@ -119,7 +119,7 @@ def test_a_socket_that_is_in_use_is_left_and_one_that_is_dead_taken(endpoint: Pa
 
 
 def test_everything_says_that_it_is_for_development() -> None:
-    leaf, authority, root = (x509.load_der_x509_certificate(one) for one in AUTHORITY.platform.certificates)
+    leaf, authority, root = (x509.load_der_x509_certificate(certificate) for certificate in AUTHORITY.platform.certificates)
     assert DEVELOPMENT_ROOT in root.subject.rfc4514_string().replace("\\,", ",")
     for one in (leaf, authority, root):
         assert "development" in one.subject.rfc4514_string()

@@ -44,10 +44,10 @@ def scores(world: EnclaveWorld, found: CheckedResults) -> dict[str, int | None]:
     """Participant → BPS; None where it is unjudged."""
     assert found.batch is not None
     rules, bps = world.bounty.rules, dict[str, int | None]()
-    for one in found.batch.records:
-        assert isinstance(one, Rubric)
-        made = judge(one.baseline, one.checks, one.verdict, rules) if one.outcome == "judged" else None
-        bps[one.participant] = None if made is None else made.bps
+    for record in found.batch.records:
+        assert isinstance(record, Rubric)
+        made = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
+        bps[record.participant] = None if made is None else made.bps
     return bps
 
 

@@ -340,7 +340,7 @@ def test_records_that_say_something_else_than_their_judgement_are_refused(house:
 
     attestation, data = house.run(act)
     plain, identity = json.loads(data), kit.identity(house.bounty)
-    records = [one.model_copy(update={"verdict": "EXCEPTIONAL"}) for one in batch.read(plain["batch"].encode()).records]
+    records = [record.model_copy(update={"verdict": "EXCEPTIONAL"}) for record in batch.read(plain["batch"].encode()).records]
     made = batch.make(
         records,
         origin=house.bounty.origin,

@@ -122,7 +122,7 @@ def _settle_and_release(world: EnclaveWorld, tmp_path: Path) -> None:
     shown = " ".join(output("rejudge", world.place, kit.P1, columns=500).split())
     assert f"{kit.P1}: replayed, the judgement by " in shown
     assert "comes out as it is in the evidence, 10000 BPS." in shown
-    lost = next(one for one in kit.PEOPLE if one not in paid)
+    lost = next(person for person in kit.PEOPLE if person not in paid)
     assert "only someone who has the solution can judge it" in refused("rejudge", world.place, lost)
 
 

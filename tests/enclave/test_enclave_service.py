@@ -50,7 +50,7 @@ def states(found: dict[str, Any]) -> dict[str, str]:
 def records(found: dict[str, Any]) -> dict[str, Rubric]:
     made = batch.read(found["batch"].encode())
     batch.check_signature(made, public(made.statement.validator))
-    return {one.participant: one for one in made.records if isinstance(one, Rubric)}
+    return {record.participant: record for record in made.records if isinstance(record, Rubric)}
 
 
 def rejected(code: RejectionCode, act: Any) -> None:

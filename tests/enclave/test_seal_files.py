@@ -39,7 +39,7 @@ def test_other_parts_are_other_bytes(first: list[bytes], second: list[bytes]) ->
 def test_a_commitment_is_the_hash_of_its_parts_each_after_its_length() -> None:
     salt, submission = bytes(range(32)), f"sha256:{'1' * 64}"
     parts = [b"assay/commitment/v1", OTHER.encode(), b"miner-7", salt, submission.encode()]
-    plain = b"".join(len(one).to_bytes(8, "big") + one for one in parts)
+    plain = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     assert sealing.commitment_digest(OTHER, "miner-7", salt, submission) == f"sha256:{sha256(plain).hexdigest()}"
     with pytest.raises(ValueError, match="a salt has 32 bytes"):
         sealing.commitment_digest(OTHER, "miner-7", salt[1:], submission)

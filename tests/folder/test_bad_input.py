@@ -118,7 +118,7 @@ LINES: list[tuple[str, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "message"), [one[1:] for one in LINES], ids=[one[0] for one in LINES])
+@pytest.mark.parametrize(("line", "message"), [line[1:] for line in LINES], ids=[line[0] for line in LINES])
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["newline", "end of file"])
 def test_a_line_that_is_no_record(tmp_path: Path, line: bytes, message: str, end: bytes) -> None:
     place = small_folder.make(tmp_path, "given", evidence=ROW.encode() + b"\r\n\n" + line + end)

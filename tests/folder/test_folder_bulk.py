@@ -36,9 +36,9 @@ DIGESTS = st.sampled_from(["sha256:a", "sha256:b"])
 
 
 def table(records: Sequence[Record], **types: pa.DataType) -> pa.Table:
-    names = [name for name in [*SCHEMA, "competition"] if any(name in one for one in records)] or list(SCHEMA)
+    names = [name for name in [*SCHEMA, "competition"] if any(name in record for record in records)] or list(SCHEMA)
     schema = SCHEMA | {"competition": pa.string()} | types
-    return pa.table({name: pa.array([one.get(name) for one in records], schema[name]) for name in names})
+    return pa.table({name: pa.array([record.get(name) for record in records], schema[name]) for name in names})
 
 
 def write(path: Path, records: Sequence[Record], **types: pa.DataType) -> Path:
@@ -153,7 +153,7 @@ def test_records_of_one_key_that_differ_in_any_field_are_refused(field: str, tmp
     changed = {"observed_at": "2026-11-02T11:00:00Z", "outcome": "fail"}.get(field, "sha256:b")
     pair = [small_folder.record(image="sha256:a", work="sha256:a"), small_folder.record(image="sha256:a", work="sha256:a")]
     pair[1][field] = changed
-    for number, records in enumerate((pair, [pair[0], pair[0]], [one | {"seq": at} for at, one in enumerate(pair)])):
+    for number, records in enumerate((pair, [pair[0], pair[0]], [row | {"seq": at} for at, row in enumerate(pair)])):
         lines = small_folder.make(tmp_path / f"lines{number}", evidence=small_folder.lines(records))
         columns = small_folder.make(tmp_path / f"columns{number}", evidence=None)
         write(columns / "evidence/a.parquet", records)
@@ -205,9 +205,9 @@ def test_what_a_footer_says_of_the_rows_decides_nothing(field: str, way: Any, tm
     rows += [rows[0] | {"outcome": "pass", "seq": 90}, rows[1] | {"epoch": 1, "seq": 91}, rows[2] | {"task": "t9", "epoch": 4}]
     true = table(rows)
     values = true.column(field).to_pylist()
-    same = {one: way(other for other in values if len(str(other)) == len(str(one))) for one in set(values)}
+    same = {value: way(other for other in values if len(str(other)) == len(str(value))) for value in set(values)}
     told = true.set_column(
-        true.schema.get_field_index(field), field, pa.array([same[one] for one in values], true.schema.field(field).type)
+        true.schema.get_field_index(field), field, pa.array([same[value] for value in values], true.schema.field(field).type)
     )
     lines = small_folder.make(tmp_path / "lines", evidence=small_folder.lines(rows), **shape)
     columns = small_folder.make(tmp_path / "columns", evidence=None, **shape)

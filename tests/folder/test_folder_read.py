@@ -64,7 +64,7 @@ def test_a_case_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind(tmp_path: Path, kind: str) -> None:
     inputs = folder.read(small_folder.make(tmp_path, kind))
-    assert {one.kind for one in records(inputs)} == {kind}
+    assert {record.kind for record in records(inputs)} == {kind}
     assert (inputs.task_set is None) == (kind != "tests")
 
 
@@ -90,7 +90,7 @@ def test_everything_that_may_be_there(tmp_path: Path) -> None:
     assert inputs.randomness == {2: b"\x0f" * 32}
     assert inputs.tasks == ("t2", "t1")
     assert inputs.task_set == digest(["t1 snapshot", f"t2 sha256:{'a' * 64} shared"])
-    assert [one.epoch for one in records(inputs)] == [3]
+    assert [record.epoch for record in records(inputs)] == [3]
 
 
 def test_the_task_set_does_not_depend_on_order_or_spaces(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_the_built_in_judge_registers_as_others_do() -> None:
 def test_a_kind_that_nobody_judges_is_refused_by_name(folder: Path) -> None:
     said = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], env={"COLUMNS": "500"})
     assert said.exit_code == 2
-    there = ", ".join(sorted({one.name for one in entry_points(group=judges.GROUP)}))
+    there = ", ".join(sorted({entry_point.name for entry_point in entry_points(group=judges.GROUP)}))
     what = f"scheme.toml: score.kind: there is no judge for the kind 'given', only for: {there}; install a package"
     assert what in said.stderr
 

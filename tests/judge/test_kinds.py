@@ -126,7 +126,7 @@ def test_a_scheme_names_a_judge_in_the_place_of_the_kinds_own(
     monkeypatch.setenv("COLUMNS", "500")
 
     def done(*words: object, code: int = 0) -> str:
-        said = CliRunner().invoke(app, [str(one) for one in words])
+        said = CliRunner().invoke(app, [str(word) for word in words])
         assert said.exit_code == code, said.output
         return said.output
 

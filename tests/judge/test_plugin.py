@@ -34,7 +34,7 @@ def command(*words: object, folder: Path, code: int | None = 0) -> str:
     }
     env |= {name: os.environ[name] for name in ("UV_CACHE_DIR",) if name in os.environ}
     env |= {"UV_CACHE_DIR": env.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))}
-    done = subprocess.run([str(one) for one in words], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([str(word) for word in words], cwd=folder, env=env, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     assert code is None or done.returncode == code, said
     return said
@@ -52,7 +52,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command(UV, "venv", "--quiet", "--offline", "--python", sys.executable, place / "venv", folder=place)
     python = place / "venv" / "bin" / "python"
     wheels = sorted((place / "dist").glob("*.whl"))
-    assert [one.name.split("-")[0] for one in wheels] == ["assay", "assay_latency"]
+    assert [wheel.name.split("-")[0] for wheel in wheels] == ["assay", "assay_latency"]
     command(UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, *wheels, folder=place)
     site = command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=place).strip()
     Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -103,7 +103,7 @@ def test_a_package_adds_a_kind_and_a_publisher(installed: Path, services: str, t
     folder = competition(tmp_path, services, key)
 
     shapes = json.loads(assay("scheme", "schema"))["properties"]["score"]["oneOf"]
-    assert [one["properties"]["kind"]["const"] for one in shapes if "properties" in one] == ["latency"]
+    assert [shape["properties"]["kind"]["const"] for shape in shapes if "properties" in shape] == ["latency"]
     assert "--timeout" in assay("run", folder, "--help")
     assert "--timeout" not in assay("run", "--help")
     assert "No such option: --timout" in assay("run", folder, "--validator", key, "--timout", 9, code=2)

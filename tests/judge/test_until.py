@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -179,6 +180,18 @@ def test_a_validator_that_does_not_count_judges_nothing(tmp_path: Path) -> None:
     assert judged(folder, "paid", validator="val-2").summary.judged == 0
     judged(folder, "paid")
     assert weights(folder) == {"ann": 65_535}
+
+
+def test_tasks_that_others_failed_come_first(tmp_path: Path) -> None:
+    folder = season(tmp_path)
+    only_ann = Scripted(folder, "val-1", RunOptions(epoch=1, participants=("ann",)))
+    only_ann.carry_out()
+    failed = {record["task"] for record in map(json.loads, evidence(folder)) if record["outcome"] == "fail"}
+    assert 0 < len(failed) < 10
+    choice = UntilDecided.of(folder, "val-1", "paid")
+    bob = [row for row in assay.open(folder).upcoming().inputs.participants if row.key == "bob"]
+    first = list(choice.chosen(EveryTrial(bob, TASKS, 1)))[: len(failed)]
+    assert {cell.task for cell in first} == failed
 
 
 @pytest.mark.parametrize("until", ["paid", "decided"])

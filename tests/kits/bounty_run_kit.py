@@ -96,7 +96,7 @@ def lines(folder: Path, validator: str = VALIDATOR) -> list[dict[str, Any]]:
 
 def outcomes(folder: Path, validator: str = VALIDATOR) -> dict[str, str]:
     """Participant → how it was judged."""
-    return {one["participant"]: one["outcome"] for one in lines(folder, validator)}
+    return {line["participant"]: line["outcome"] for line in lines(folder, validator)}
 
 
 def events_of(kind: str, events: list[RunEvent]) -> list[str]:

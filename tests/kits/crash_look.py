@@ -62,7 +62,7 @@ def _kept(ledger: Ledger, said: Sequence[list[Any]]) -> None:
         assert [one.seq for one in found] == list(range(1, len(found) + 1))
         assert len({one.digest for one in found}) == len(found)
         receipts = list(view.receipts())
-        assert [one.position for one in receipts] == list(range(len(receipts)))
+        assert [receipt.position for receipt in receipts] == list(range(len(receipts)))
         for kind, *what in said:
             if kind == "batch":
                 epoch, digest = what
@@ -80,7 +80,7 @@ def _kept(ledger: Ledger, said: Sequence[list[Any]]) -> None:
                 assert view.submissions(epoch)[participant].submission == submission
             elif kind == "exported":
                 assert exported(ledger.folder, what[0]).is_dir()
-    assert list(ledger.log.entries()) == [bytes.fromhex(one.digest[7:]) for one in receipts]
+    assert list(ledger.log.entries()) == [bytes.fromhex(receipt.digest[7:]) for receipt in receipts]
     ledger.log.check()
     for path in exported(ledger.folder, 0).parent.glob("epoch-*"):
         if ["exported", int(path.name[6:])] not in said:  # whole, though nobody was told

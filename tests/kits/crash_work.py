@@ -40,10 +40,10 @@ DATABASE = {"do_execute", "do_executemany", "do_commit"}
 
 def found_in(place: Path, epoch: int) -> list[Batch]:
     """The batches of an epoch: everybody's, one record again in another batch, and one record that says something else."""
-    everybody = [one | {"submission": f"{one['submission']}-{epoch}"} for one in ledger_kit.records(epoch=epoch)]
+    everybody = [record | {"submission": f"{record['submission']}-{epoch}"} for record in ledger_kit.records(epoch=epoch)]
     again = everybody[:1]
     other = [next(one for one in everybody if one["validator"] == V2) | {"outcome": "fail"}]
-    return [one for some in (everybody, again, other) for one in ledger_kit.batches(place, some)]
+    return [batch for some in (everybody, again, other) for batch in ledger_kit.batches(place, some)]
 
 
 def made(place: Path, database: str) -> None:

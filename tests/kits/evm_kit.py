@@ -114,7 +114,7 @@ class AnvilChain:
             url, request_kwargs={"timeout": 60}, cache_allowed_requests=True, cacheable_requests={RPCEndpoint("eth_chainId")}
         )
         self.w3: Any = Web3(provider)
-        self.accounts: list[str] = [str(one) for one in self.w3.eth.accounts[:24]]
+        self.accounts: list[str] = [str(account) for account in self.w3.eth.accounts[:24]]
         self.gas_used = 0
         """The gas of the transaction that made the last contract."""
 
@@ -178,10 +178,10 @@ def errors() -> dict[str, dict[str, Any]]:
     """Selector → the error of any contract."""
     found = {}
     for path in sorted((built() / "tested").glob("*.json")):
-        for one in json.loads(path.read_text())["abi"]:
-            if one["type"] == "error":
-                signature = f"{one['name']}({','.join(part['type'] for part in one['inputs'])})"
-                found["0x" + Web3.keccak(text=signature)[:4].hex()] = one
+        for load in json.loads(path.read_text())["abi"]:
+            if load["type"] == "error":
+                signature = f"{load['name']}({','.join(part['type'] for part in load['inputs'])})"
+                found["0x" + Web3.keccak(text=signature)[:4].hex()] = load
     return found
 
 
@@ -198,8 +198,8 @@ def refused(name: str, *args: Any) -> Iterator[None]:
     if args:
         types = [part["type"] for part in known["inputs"]]
         values = Web3().codec.decode(types, bytes.fromhex(data[10:]))
-        assert tuple(one.lower() if isinstance(one, str) else one for one in values) == tuple(
-            one.lower() if isinstance(one, str) else one for one in args
+        assert tuple(value.lower() if isinstance(value, str) else value for value in values) == tuple(
+            arg.lower() if isinstance(arg, str) else arg for arg in args
         )
 
 
@@ -269,8 +269,8 @@ class EvmWorld:
         return self.round
 
     def commit(self, *agents: str) -> None:
-        for one in agents:
-            self.chain.send(self.round.functions.commit(Web3.keccak(text=one)), one)
+        for agent in agents:
+            self.chain.send(self.round.functions.commit(Web3.keccak(text=agent)), agent)
 
     def close(self) -> None:
         """On to where scores are taken."""

@@ -16,7 +16,7 @@ KEY = LogKey.parse(trees.vkey(NAME, ONE))
 OTHER = LogKey.parse(trees.vkey(NAME, TWO))
 DIGEST = "sha256:" + "cd" * 32
 ENTRIES = [bytes([number]) for number in range(40)]
-LEAVES = [trees.leaf(one) for one in ENTRIES]
+LEAVES = [trees.leaf(entry) for entry in ENTRIES]
 
 
 def public(key: Ed25519PrivateKey) -> check.Ed25519Key:
@@ -40,7 +40,7 @@ def receipts(count: int = 5, **changes: Any) -> tuple[list[dict[str, Any]], list
 def file_of(index: int, size: int, envelope: Any = None, key: Ed25519PrivateKey = ONE) -> dict[str, Any]:
     """The receipt of an entry as a document, in a log of that size."""
     found, entries = receipts()
-    hashes = [trees.leaf(one) for one in entries[:size]]
+    hashes = [trees.leaf(entry) for entry in entries[:size]]
     signed = trees.note(NAME, size, trees.tree_of(hashes), key)
     proof = trees.proof(index, trees.inclusion(index, hashes), signed)
     return {"schema": "assay.receipt/1", "envelope": found[index] if envelope is None else envelope, "proof": proof}

@@ -53,7 +53,7 @@ class Inserter:
     def put(self, row: Sequence[Any], records: Sequence[Sequence[Any]] = ()) -> None:
         """A batch, and records."""
         marks = {name: f"INSERT INTO {name} VALUES ({', '.join('?' * size)})" for name, size in (("batches", 10), ("records", 7))}
-        self.run((marks["batches"], row), *((marks["records"], one) for one in records))
+        self.run((marks["batches"], row), *((marks["records"], record) for record in records))
 
     def _server(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> Any:
         import psycopg

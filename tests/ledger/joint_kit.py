@@ -47,7 +47,7 @@ def settle(place: Path, epoch: int = EPOCH) -> str:
 def subnet(place: Path, *members: str, **logs: str) -> Path:
     rows = "".join(
         f'[[competitions]]\npath = "{name}"\nshare = "{share}"\n' + (f'log = "{logs[name]}"\n' if name in logs else "")
-        for name, share in (one.split() for one in members)
+        for name, share in (member.split() for member in members)
     )
     path = place / "my-subnet.toml"
     path.write_text(f'emission = "1000"\n{rows}', encoding="utf-8")

@@ -121,7 +121,7 @@ def test_what_cannot_be_written_down_is_kept_and_not_answered(place: Path, tmp_p
     assert f"error: {place / intake.ACKNOWLEDGED}: {what}; correct this, then hand the batch in again" in said.stderr
     assert "0 records added by 0 batches; 1 refused." in said.stdout
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        assert [one.digest for one in view.batches()] == [found.digest]
+        assert [batch.digest for batch in view.batches()] == [found.digest]
     assert "cannot be read (Is a directory)" in refused("ledger", "check", place)
     (place / intake.ACKNOWLEDGED).rmdir()
     for _ in range(2):

@@ -30,7 +30,7 @@ from ledger_kit import SIGNER
 
 KEY = str(ledger_kit.KEY)
 RECORDS = ledger_kit.records()
-FAILED = [one | ({"outcome": "fail"} if (one["participant"], one["task"]) == ("m1", "t1") else {}) for one in RECORDS]
+FAILED = [record | ({"outcome": "fail"} if (record["participant"], record["task"]) == ("m1", "t1") else {}) for record in RECORDS]
 
 
 def exported(place: Path, records: list[dict[str, Any]]) -> Path:
@@ -348,10 +348,10 @@ def test_evidence_of_an_epoch_that_nobody_is_at(settled: Path) -> None:
 @pytest.mark.parametrize("name", ["receipt", "proof", "verify"])
 def test_forgeries_that_are_rightly_signed(name: str) -> None:
     found = conformance.read(Path(__file__).parents[2] / "conformance" / f"{name}.json")
-    for one in found.cases:
-        if not one.refused:
-            assert conformance.answer(name, one.input) == one.output
+    for case in found.cases:
+        if not case.refused:
+            assert conformance.answer(name, case.input) == case.output
             continue
         with pytest.raises((BadInput, Refused)) as refused:
-            conformance.answer(name, one.input)
-        assert name != "verify" or one.why.startswith(f"{getattr(refused.value, 'stage', '')}: "), one.name
+            conformance.answer(name, case.input)
+        assert name != "verify" or case.why.startswith(f"{getattr(refused.value, 'stage', '')}: "), case.name

@@ -95,8 +95,8 @@ def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: 
                 added.append(20)
 
     writers = [threading.Thread(target=write, args=(1000 * of,)) for of in range(2)]
-    for one in writers:
-        one.start()
+    for writer in writers:
+        writer.start()
     try:
         for number in range(4):
             while len(added) < 10 * (number + 1):  # they are at it
@@ -110,8 +110,8 @@ def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: 
                 assert audit(copy).records == about.held.records == 20 * about.held.batches
     finally:
         done.set()
-        for one in writers:
-            one.join()
+        for writer in writers:
+            writer.join()
     with store.open(config.read(place).place) as ledger:
         assert audit(ledger).records == sum(added)
 

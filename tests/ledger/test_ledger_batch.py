@@ -111,7 +111,7 @@ def test_every_kind_of_record_can_be_signed(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.batch").write_bytes(found.data)
     again = batch.read(tmp_path / "a.batch")
     assert again == found
-    assert [one.digest[7:] for one in again.records] == [one.hex() for one in again.digests]
+    assert [one.digest[7:] for one in again.records] == [digest.hex() for digest in again.digests]
 
 
 def test_a_hotkey_signs_too() -> None:
@@ -269,7 +269,7 @@ def test_a_line_that_ends_within_a_record_is_not_made_good_by_one_that_has_two(h
 
 def test_records_that_have_braces_in_a_name_are_read() -> None:
     found = [canonical(record(seen(task=task)).document()) for task in ("t1", "},{", "é🦆")]
-    assert [canonical(one.document()) for one in batch.read_records(found, "tests", None, 2)] == found
+    assert [canonical(read_record.document()) for read_record in batch.read_records(found, "tests", None, 2)] == found
 
 
 def test_the_canonical_form_has_no_numbers_of_pythons_own() -> None:

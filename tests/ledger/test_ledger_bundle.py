@@ -49,14 +49,14 @@ def exported(place: Path, epoch: int, target: Path, *, as_parquet: bool = False)
 
 def content(place: Path) -> list[Any]:
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        epochs = [one.epoch for one in view.receipts()]
+        epochs = [receipt.epoch for receipt in view.receipts()]
         return [
             sorted(view.records()),
-            sorted((one.digest, one.validator, one.count, one.envelope, one.members) for one in view.batches()),
+            sorted((batch.digest, batch.validator, batch.count, batch.envelope, batch.members) for batch in view.batches()),
             list(view.receipts()),
             [view.settlement(epoch) for epoch in epochs],
             [view.inputs(found.inputs) for epoch in epochs if (found := view.settlement(epoch))],
-            sorted(one.record.seq for one in view.conflicts()),
+            sorted(conflict.record.seq for conflict in view.conflicts()),
         ]
 
 
@@ -117,13 +117,13 @@ def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp
             import_bundle(ledger, exported(place, epoch, tmp_path / str(epoch)))
             audit(ledger.store)
             with ledger.store.reading() as view:
-                found.append([(one.record.seq, one.first.seq) for one in view.conflicts()])
+                found.append([(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()])
     assert found[0] == []
     assert content(copy) == content(place)
     for one in (place, copy):
         with ledger_kit.opened(one) as ledger, ledger.store.reading() as view:
-            assert found[1] == [(one.record.seq, one.first.seq) for one in view.conflicts()]
-            assert [one.record.seq for one in view.conflicts(3, 3)] == [5, 6, 7, 8]
+            assert found[1] == [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()]
+            assert [conflict.record.seq for conflict in view.conflicts(3, 3)] == [5, 6, 7, 8]
             assert view.conflicting() == {batch.id: 4 for batch in view.batches() if batch.members[0][0] in (5, 17, 21, 25)}
             assert audit(ledger.store).conflicts == len(found[1]) == 16
 

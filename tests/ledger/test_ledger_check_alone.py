@@ -28,7 +28,7 @@ from oracle import trees
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """A receipt, the checkpoint before it, the proof between them."""
-    hashes = [trees.leaf(one) for one in receipts()[1]]
+    hashes = [trees.leaf(receipt) for receipt in receipts()[1]]
     (tmp_path / "receipt").write_text(json.dumps(file_of(2, 5)), encoding="utf-8")
     (tmp_path / "seen").write_text(trees.note(NAME, 3, trees.tree_of(hashes[:3]), ONE), encoding="utf-8")
     (tmp_path / "hashes").write_text("".join(f"{b64(one)}\n" for one in trees.consistency(3, hashes)), encoding="utf-8")

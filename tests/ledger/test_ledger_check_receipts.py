@@ -41,7 +41,7 @@ def test_each_step_of_a_receipt_is_checked() -> None:
 
 
 def test_a_receipt_goes_on_from_a_checkpoint_seen_before() -> None:
-    hashes = [trees.leaf(one) for one in receipts()[1]]
+    hashes = [trees.leaf(receipt) for receipt in receipts()[1]]
     seen = {size: trees.note(NAME, size, trees.tree_of(hashes[:size]), ONE).encode() for size in range(6)}
     for size in range(4):
         check.check_receipt(parsed(file_of(2, 3)), [KEY], seen[size], trees.consistency(size, hashes[:3]))

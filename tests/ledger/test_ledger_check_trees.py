@@ -13,7 +13,7 @@ from oracle import trees
 def test_roots_and_proofs_of_the_trees_that_everybody_tests_with() -> None:
     """The eight leaves of Certificate Transparency's own tests, and the roots there."""
     leaves = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
-    hashes = [check.leaf_hash(bytes.fromhex(one)) for one in leaves]
+    hashes = [check.leaf_hash(bytes.fromhex(leave)) for leave in leaves]
     roots = [
         "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
         "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",

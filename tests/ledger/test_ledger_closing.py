@@ -110,7 +110,7 @@ def test_an_epoch_without_a_score_is_closed_only_by_saying_so(tmp_path: Path) ->
 
 def test_that_nobody_has_a_score_though_all_have_reported_is_said(tmp_path: Path) -> None:
     place = made(tmp_path)
-    ledger_kit.add(place, [one for one in ledger_kit.records(epoch=1) if one["task"] == "t1"])
+    ledger_kit.add(place, [record for record in ledger_kit.records(epoch=1) if record["task"] == "t1"])
     said = refused("settle", place, code=1)
     assert "Every validator has reported; see why: --dry-run" in said
     done = run("settle", place, "--without-scores", columns=200)
@@ -238,7 +238,7 @@ def resubmitted(tmp_path: Path, *validators: str) -> Path:
     place = made(tmp_path, 1, 2, participants_csv=small_folder.PARTICIPANTS + "m3,3,,,,,\n")
     settle(place)
     rewrite(place / "participants.csv", "m2,2,,s2,", "m2,2,,s2-new,")
-    seen = [one for one in ledger_kit.records(epoch=3, validators=validators) if one["participant"] == "m2"]
+    seen = [record for record in ledger_kit.records(epoch=3, validators=validators) if record["participant"] == "m2"]
     ledger_kit.add(place, [one | {"submission": "s2-new"} for one in seen])
     return place
 
@@ -266,7 +266,7 @@ def test_epochs_that_are_passed_cost_a_score_too(tmp_path: Path) -> None:
     place = made(tmp_path, 1, 2)
     settle(place)
     rewrite(place / "participants.csv", "m2,2,,s2,", "m2,2,,s2-new,")
-    seen = [one for one in ledger_kit.records(epoch=4, validators=[V1]) if one["participant"] == "m2"]
+    seen = [record for record in ledger_kit.records(epoch=4, validators=[V1]) if record["participant"] == "m2"]
     ledger_kit.add(place, [one | {"submission": "s2-new"} for one in seen])
     refusal = refused("settle", place, "--epoch", "4", code=1)
     assert "2 validators have not reported yet: " in refusal

@@ -210,7 +210,7 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
 def test_records_that_are_not_signed_are_not_added(folder: Path) -> None:
     init(folder)
     lines = folder / "records.jsonl"
-    lines.write_text("".join(f"{json.dumps(one)}\n" for one in ledger_kit.records()))
+    lines.write_text("".join(f"{json.dumps(record)}\n" for record in ledger_kit.records()))
     result = run("evidence", "add", folder, lines, columns=200, code=2)
     assert result.stderr == f"error: {lines}: is not a signed batch; sign it first: assay evidence sign\n"
     assert result.stdout == "0 records added by 0 batches; 1 refused.\n"

@@ -29,7 +29,7 @@ def add(ledger: Store, *found: dict[str, Any], task_set: str | None = None) -> A
 def flagged(ledger: Store) -> list[tuple[int, int]]:
     """(the later, the one that counts) of each conflict."""
     with ledger.reading() as view:
-        return [(one.record.seq, one.first.seq) for one in view.conflicts()]
+        return [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()]
 
 
 def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) -> None:
@@ -41,8 +41,8 @@ def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) ->
         assert add(ledger, kit.one(outcome="fail"), kit.one(task="t2")) == Accepted(1, 1, 0, 4, 4)
         with ledger.reading() as view:
             assert view.conflicting() == {2: 1, 3: 1}
-            assert [one.record.seq for one in view.conflicts(4)] == []
-            assert [one.record.seq for one in view.conflicts(3, 3)] == [2, 3]
+            assert [conflict.record.seq for conflict in view.conflicts(4)] == []
+            assert [conflict.record.seq for conflict in view.conflicts(3, 3)] == [2, 3]
             among = {seqs: view.conflicts_among(*seqs) for seqs in ((1, 4, 9), (1, 4, 1), (3, 3, 9), (4, 4, 9))}
         assert [(count, [(one.record.seq, one.first.seq) for one in some]) for count, some in among.values()] == [
             (2, [(2, 1), (3, 1)]),
@@ -160,7 +160,7 @@ def test_a_run_that_has_no_record_is_not_looked_up_slot_by_slot(ledger: Store, m
     with ledger:
         first, other = kit.trials(range(8)), kit.trials(range(8), submission="s2", outcome="fail")
         for found in (first, other, [*first, *other[:4]]):
-            there = [slot_of(record(one)) for one in found]
+            there = [slot_of(record(row)) for row in found]
             with ledger.reading() as view:
                 known = slots.candidates(view._connection, there)
             monkeypatch.setattr(slots, "FEW", 10**6)
@@ -185,8 +185,8 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
         place = ledger_kit.made(tmp_path / name)
         ledger_kit.add(place, ledger_kit.records())
         with ledger_kit.opened(place) as ledger:
-            for one in ledger_kit.batches(place, more):
-                assert intake.accept(ledger.store, one, intake.intake_rules(place)).conflicting == one.statement.count
+            for batch in ledger_kit.batches(place, more):
+                assert intake.accept(ledger.store, batch, intake.intake_rules(place)).conflicting == batch.statement.count
             digests.append(_settled(ledger))
     assert digests[0] == digests[1]
 

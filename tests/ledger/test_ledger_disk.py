@@ -32,7 +32,7 @@ def settle(place: Path, epoch: int) -> settling.EpochResult:
 def settled(place: Path) -> list[int]:
     """The epochs that are."""
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        return [one.epoch for one in view.receipts()]
+        return [receipt.epoch for receipt in view.receipts()]
 
 
 def refused(kind: type[AssayError], file: Path, *words: str) -> Callable[[Callable[[], object]], str]:

@@ -41,7 +41,7 @@ def trials(epoch: int, who: str, submission: str, passes: int) -> list[Json]:
 
 def made(place: Path) -> Path:
     ledger_kit.made(place, scheme_toml=SCHEME)
-    others = [one | {"validator": ledger_kit.V2} for one in trials(3, "m1", "s1", 0)]  # accepted first, and not asked for
+    others = [trial | {"validator": ledger_kit.V2} for trial in trials(3, "m1", "s1", 0)]  # accepted first, and not asked for
     ledger_kit.add(place, [*trials(3, "m2", "s2", 1), *others])
     settle(place, 3)
     error = small_folder.record(epoch=4, validator=V1, participant="m1", submission="s1", task="t1", trial=7, outcome="error")
@@ -71,7 +71,9 @@ def document(place: Path) -> Json:
     tasks = registry.read_tasks(place / "tasks.txt", 3)
     sides = Side("m1", "s1"), Side("m2", "s2")
     contest = Contest(read_scheme(place / "scheme.toml"), 4, V1, *sides, (3, receipt(place, 3)), tasks.ids, tasks.digest)
-    passed = [{(one["task"], one["trial"]): one["outcome"] == "pass" for one in trials(4, "m", "s", count)} for count in (5, 1)]
+    passed = [
+        {(trial["task"], trial["trial"]): trial["outcome"] == "pass" for trial in trials(4, "m", "s", count)} for count in (5, 1)
+    ]
     return contest.fought(*passed)
 
 

@@ -75,13 +75,13 @@ def test_more_threads_than_connections_are_told(tmp_path: Path) -> None:
     with store.create(tmp_path / "ledger.db", kit.META) as ledger:
         ledger._engine.pool._timeout = 0.01  # type: ignore[attr-defined]
         open_ones = [ledger.reading() for _ in range(15)]
-        for one in open_ones:
-            one.__enter__()
+        for open_one in open_ones:
+            open_one.__enter__()
         with pytest.raises(store.DatabaseBusy) as error, ledger.reading():
             pass
         refused(error.value, store.DatabaseBusy, "too many at once")
-        for one in open_ones:
-            one.__exit__(None, None, None)
+        for open_one in open_ones:
+            open_one.__exit__(None, None, None)
 
 
 def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_else(tmp_path: Path) -> None:

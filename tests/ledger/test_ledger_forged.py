@@ -134,7 +134,7 @@ def test_a_bundle_has_all_receipts_up_to_its_checkpoint(forged: Path) -> None:
     document = json.loads(path.read_bytes())
     mine, other = sha256(base64.b64decode(document["envelope"]["payload"])).digest(), bytes(32)
     for entries, words in (([other, mine], "it is not in its place in the log"), ([mine, other], "are not all that the log has")):
-        tree = Tree([leaf_hash(one) for one in entries])
+        tree = Tree([leaf_hash(entry) for entry in entries])
         checkpoint = log.sign_checkpoint(2, tree.root(), ledger_kit.KEY, SIGNER)
         document["proof"] = log.proof_text(tree.inclusion(entries.index(mine)), checkpoint)
         path.write_bytes(canonical(document))

@@ -118,7 +118,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The digests of the settlements of both epochs, where nothing was forged."""
     place = ledger_kit.made(tmp_path_factory.mktemp("clean") / "small")
     ledger_kit.add(place, ledger_kit.records(epoch=1))
-    return [made.settlement.digest for made in epochs(place)]
+    return [epoch.settlement.digest for epoch in epochs(place)]
 
 
 @pytest.mark.sampled(9)

@@ -278,5 +278,5 @@ def test_slots_of_many_records_are_those_of_each(kind: str) -> None:
         {"epoch": 4},
     ]
     records = [record(small_folder.record(kind, **changes)) for changes in changed]
-    assert batch.slots_of(records) == [batch.slot_of(one) for one in records]
+    assert batch.slots_of(records) == [batch.slot_of(item) for item in records]
     assert batch.slots_of([]) == []

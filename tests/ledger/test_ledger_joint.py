@@ -40,7 +40,7 @@ def test_the_split_is_of_the_last_epoch_that_all_have_settled_and_names_the_rece
 @pytest.mark.no_cover
 def test_an_epoch_that_is_open_in_a_ledger_has_no_receipt_there(place: Path) -> None:
     found = assay.emission(place / "my-subnet.toml", 4)
-    assert [one["epoch"] for one in found.receipts] == [4]
+    assert [receipt["epoch"] for receipt in found.receipts] == [4]
     assert found.competitions[1].receipt is None
     shown = output("emission", place / "my-subnet.toml", "--epoch", "4")
     assert "Not settled in a ledger, so without a receipt: small in two." in shown
@@ -53,7 +53,7 @@ def test_one_with_a_ledger_and_one_without(place: Path, tmp_path: Path) -> None:
     ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%", "plain 40%")
     found = assay.emission(path)
-    assert (found.epoch, [one["competition"] for one in found.receipts]) == (EPOCH, ["small"])
+    assert (found.epoch, [receipt["competition"] for receipt in found.receipts]) == (EPOCH, ["small"])
     assert "Not settled in a ledger, so without a receipt: plain." in output("emission", path)
     assert "receipts" not in assay.emission(subnet(tmp_path, "plain 40%")).document
     with pytest.raises(BadInput, match="the competition has no ledger"):
@@ -394,7 +394,9 @@ def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert output("ledger", "consistency", path, "1") == ""
     assert "already" in output("ledger", "migrate", path)
     text = (tmp_path / "my-subnet.ledger.toml").read_text()
-    (tmp_path / "my-subnet.ledger.toml").write_text("".join(one for one in text.splitlines(True) if "signer" not in one))
+    (tmp_path / "my-subnet.ledger.toml").write_text(
+        "".join(splitline for splitline in text.splitlines(True) if "signer" not in splitline)
+    )
     assert "does not say which key signs the split" in refused("emission", path, "--sign")
     (tmp_path / "out" / "emission.receipt").unlink()
     (tmp_path / "out" / "emission.json").touch()

@@ -77,7 +77,7 @@ def forge(
     """
     payload = changed(exported, change, digests=digests)
     entries = [*before, sha256(payload).digest()]
-    leaves = [check.leaf_hash(one) for one in entries]
+    leaves = [check.leaf_hash(entry) for entry in entries]
     checkpoint = log.sign_checkpoint(len(leaves), merkle.root(leaves), log.log_key(ORIGIN, signer.public), signer)
     place = Tree(leaves).inclusion(len(leaves) - 1)
     document = statements.split_document(canonical(sign_envelope(payload, signer)), place, checkpoint)

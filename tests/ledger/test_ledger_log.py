@@ -22,7 +22,7 @@ SIGNER = keys.read(SEED.hex().encode())
 NAME = "example.org/log"
 KEY = log.log_key(NAME, SIGNER.public)
 ENTRIES = [number.to_bytes(32, "big") for number in range(1500)]
-LEAVES = [trees.leaf(one) for one in ENTRIES]
+LEAVES = [trees.leaf(entry) for entry in ENTRIES]
 
 
 def signed(size: int, leaves: Sequence[bytes] = LEAVES) -> bytes:
@@ -74,7 +74,7 @@ def test_the_tree_of_the_specification() -> None:
 @given(st.lists(st.binary(max_size=400), max_size=6))
 def test_entries_go_into_a_bundle_and_come_back(entries: list[bytes]) -> None:
     data = log.bundle_entries(entries)
-    assert data == b"".join(len(one).to_bytes(2, "big") + one for one in entries)
+    assert data == b"".join(len(entry).to_bytes(2, "big") + entry for entry in entries)
     assert log.unbundle_entries(data) == entries
 
 

@@ -87,7 +87,7 @@ def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Pa
     assert next(folder.glob("evidence/*.jsonl")).read_bytes() == evidence
     assert "0 records signed and added to the ledger." in output(*words, "--sign", "val-1")
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
-        assert [one.epoch for one in view.batches()] == [1, 2]
+        assert [batch.epoch for batch in view.batches()] == [1, 2]
         assert list(view.conflicts()) == []
 
 

@@ -71,12 +71,12 @@ def test_the_ledger_settles_as_the_folder_does_epoch_after_epoch(database: str, 
     assert replayed(place) == digests
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         receipts = list(view.receipts())
-        stated = [receipt_predicate(one) for one in receipts]
+        stated = [receipt_predicate(receipt) for receipt in receipts]
         assert ledger.log.size == 3
         assert [one["epoch"] for one in stated] == [3, 4, 30]
         assert [one["previous"] for one in stated] == [
             None,
-            *({"epoch": one.epoch, "receipt": one.digest} for one in receipts[:2]),
+            *({"epoch": receipt.epoch, "receipt": receipt.digest} for receipt in receipts[:2]),
         ]
         assert [one["evidence"]["count"] for one in stated] == [view.count(0, 3), view.count(4, 4), view.count(5, 30)]
 
@@ -147,13 +147,13 @@ def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: 
     context = ledger_kit.processes()
     start, found = context.Event(), context.Queue()
     settlers = [context.Process(target=_settle_in_process, args=(place, start, found)) for _ in range(3)]
-    for one in settlers:
-        one.start()
+    for settler in settlers:
+        settler.start()
     start.set()
     said = [found.get(timeout=300) for _ in settlers]
-    for one in settlers:
-        one.join(300)
-        assert one.exitcode == 0
+    for settler in settlers:
+        settler.join(300)
+        assert settler.exitcode == 0
     assert sorted(new for new, _, _ in said) == [False, False, True]
     assert len({(settlement, receipt) for _, settlement, receipt in said}) == 1
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:

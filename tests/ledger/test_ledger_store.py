@@ -56,7 +56,7 @@ def test_what_was_accepted_is_there_in_order(ledger: Store, database: str) -> No
         assert (found[0].count, found[0].root, found[0].first_seq, found[0].last_seq) == (3, first.statement.root, 1, 3)
         assert view.named(first.digest) == found[:1] == [view.numbered(1)]
         assert view.named("sha256:") == []
-        assert [one.id for one in view.batches(4)] == [2]
+        assert [batch.id for batch in view.batches(4)] == [2]
         assert [view.last_batch(epoch) for epoch in (2, 3, 4)] == [0, 1, 2]
 
 
@@ -137,7 +137,7 @@ def test_settlements_receipts_and_submissions(ledger: Store) -> None:
             assert view.inputs("sha256:inputs") == b"{}"
             last = StoredReceipt(5, 1, f"sha256:{5:064x}", b"envelope 5", b"checkpoint 5")
             assert view.last_receipt() == view.receipt(5) == last
-            assert [one.epoch for one in view.receipts()] == [3, 5]
+            assert [receipt.epoch for receipt in view.receipts()] == [3, 5]
             assert list(view.receipts(1)) == [last]
             assert view.settled_epoch() == 5
             assert view.receipt_at(1) == last

@@ -137,7 +137,7 @@ def test_the_epoch_of_acceptance_draws_the_validators(tmp_path: Path) -> None:
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
         made = settling.settle(ledger, SIGNER)
-        assert [one.accepted_epoch for one in made.settlement.inputs.participants] == [2, None, 4]
+        assert [participant.accepted_epoch for participant in made.settlement.inputs.participants] == [2, None, 4]
         assert [one.settlement.digest for one in settling.replay(ledger)] == [made.settlement.digest]
 
 

@@ -54,7 +54,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Callable[[
     entries = [number.to_bytes(32, "big") for number in range(700)]
 
     def checkpoint(size: int) -> bytes:
-        top = root([leaf_hash(one) for one in entries[:size]])
+        top = root([leaf_hash(entry) for entry in entries[:size]])
         return log.sign_checkpoint(size, top, ledger_kit.KEY, ledger_kit.SIGNER)
 
     for path, data in bundle.log_files(entries, checkpoint(700)).items():
@@ -93,7 +93,7 @@ def test_a_log_that_was_rolled_back_or_forked(exported: Path, tmp_path: Path) ->
     entries = [bytes([number]) * 32 for number in range(3)]
     for size in (0, 2, 3):
         shutil.rmtree(given / "log")
-        top = root([leaf_hash(one) for one in entries[:size]])
+        top = root([leaf_hash(entry) for entry in entries[:size]])
         for path, data in bundle.log_files(
             entries[:size], log.sign_checkpoint(size, top, ledger_kit.KEY, ledger_kit.SIGNER)
         ).items():

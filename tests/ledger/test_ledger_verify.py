@@ -47,7 +47,7 @@ def test_a_receipt_alone(place: Path) -> None:
 def test_a_receipt_with_evidence(where: str, place: Path) -> None:
     found = verify(str(place / "4.receipt"), evidence=str(place / where), key=f" {KEY}\n")
     assert found.recomputed
-    assert sorted(set(done(found)), key=STAGES.index) == [one for one in STAGES if one not in ("consistency", "witnesses")]
+    assert sorted(set(done(found)), key=STAGES.index) == [stage for stage in STAGES if stage not in ("consistency", "witnesses")]
 
 
 def test_a_receipt_with_a_file_of_evidence_alone(place: Path, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_receipt_with_a_file_of_evidence_alone(place: Path, tmp_path: Path) ->
 def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small")
     for participant in ("m1", "m2"):
-        ledger_kit.add(place, [one for one in ledger_kit.records() if one["participant"] == participant])
+        ledger_kit.add(place, [record for record in ledger_kit.records() if record["participant"] == participant])
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)
         bundle.export(ledger, 3, tmp_path / "epoch-3")

@@ -53,7 +53,7 @@ def check_content(place: str) -> None:
         assert ledger.meta == kit.META
         assert audit(ledger) == Audited(records=6, batches=2, conflicts=1)
         with ledger.reading() as view:
-            assert [one.root for one in view.batches()] == [kit.signed(*kit.trials(range(1, 4))).statement.root, ANOTHER]
+            assert [batch.root for batch in view.batches()] == [kit.signed(*kit.trials(range(1, 4))).statement.root, ANOTHER]
             assert view.settlement(3) == kit.settled(3)[0]
             assert view.last_receipt() == kit.settled(3)[2]
             assert view.submissions()["m1"].submission == "s1"

@@ -47,8 +47,8 @@ def check(database: str, runs: int) -> None:
             found = list(view.records())
             assert [one.seq for one in found] == list(range(1, records + 1))
             assert len({one.digest for one in found}) == records
-            for one in view.batches():
-                assert one.members == ((one.first_seq, one.last_seq),)
+            for batch in view.batches():
+                assert batch.members == ((batch.first_seq, batch.last_seq),)
         assert audit(ledger).records == records
 
 

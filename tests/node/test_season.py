@@ -126,8 +126,8 @@ def _check(place: Path, hand: Path, people: SeasonParticipants, folders: list[Pa
     told = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
     assert (len(told), told) == (9, season_kit.submitted(place))
     batches = season_kit.sent(folders)
-    assert {one.statement.validator for one in batches} == set(VALIDATORS)
-    assert {one.digest for one in batches} == season_kit.batches_in(place)
+    assert {batch.statement.validator for batch in batches} == set(VALIDATORS)
+    assert {batch.digest for batch in batches} == season_kit.batches_in(place)
     epochs = settled(place)
     assert epochs == list(range(1, len(epochs) + 1))
     assert season_kit.by_hand(place, hand, people, batches, epochs) == settlements(place)

@@ -101,7 +101,7 @@ def check(made: Year, by_hand: Sequence[int]) -> None:
     told = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
     assert told <= season_kit.submitted(place)
     batches = [*season_kit.sent([place.parent / name for name in (*NAMES, "elsewhere")]), *made.lies]
-    assert {one.digest for one in batches} <= season_kit.batches_in(place)
+    assert {batch.digest for batch in batches} <= season_kit.batches_in(place)
     epochs = settled(place)
     assert epochs == list(range(1, len(epochs) + 1))
     theirs = settlements(place)

@@ -115,7 +115,7 @@ def _claims(scheme: Doc, ranking: list[str], scores: dict[str, int], places: int
         if paid:
             claims += [reaches(paid[0], max(mark for mark in marks if mark <= scores[paid[0]])), reaches(paid[-1], min(marks))]
         full = len(paid) == many
-        claims += [beats(paid[-1], one) if full else below(one, min(marks)) for one in others]
+        claims += [beats(paid[-1], other) if full else below(other, min(marks)) for other in others]
         missed = [mark for mark in marks if paid and mark > scores[ranking[0]]]
         return claims + ([below(one, min(missed)) for one in ranking] if missed else [])
     floor_ = max(1, int(fraction(reward["min_score"]) * GIGA))
@@ -138,19 +138,19 @@ def _trials(case: Doc, scheme: Doc, row: Doc, rests: dict[str, list[Doc]]) -> li
     tasks = {line.split()[0] for line in case["tasks"]}
     counting = {vote["validator"]: int(vote["stake"]) for vote in row["validators"] if not vote["excluded"]}
     combine, found = scheme["consensus"]["combine"], list[Doc]()
-    for one in rests[row["participant"]]:
-        if row["status"] != "agreed" or one["validator"] not in counting or one["outcome"] == "error":
+    for rest in rests[row["participant"]]:
+        if row["status"] != "agreed" or rest["validator"] not in counting or rest["outcome"] == "error":
             continue
-        if one["task"] not in tasks or one["trial"] > scheme["score"]["trials"]:
+        if rest["task"] not in tasks or rest["trial"] > scheme["score"]["trials"]:
             continue
         share = Fraction(1)
         if combine == "stake-mean" and scheme["score"].get("passed_by") != "all":
-            share = Fraction(counting[one["validator"]], sum(counting.values()))
+            share = Fraction(counting[rest["validator"]], sum(counting.values()))
         if combine == "mean" and scheme["score"].get("passed_by") != "all":
             share = Fraction(1, len(counting))
-        about = {"participant": row["participant"], "claimed": one["outcome"], "work": "work" in one}
-        about |= {name: one[name] for name in ("validator", "task", "trial")}
-        about["record"] = digest({name: value for name, value in one.items() if name != "seq"})
+        about = {"participant": row["participant"], "claimed": rest["outcome"], "work": "work" in rest}
+        about |= {name: rest[name] for name in ("validator", "task", "trial")}
+        about["record"] = digest({name: value for name, value in rest.items() if name != "seq"})
         found.append(about | {"effect": GIGA * share / (len(tasks) * scheme["score"]["trials"])})
     return found
 
@@ -162,7 +162,7 @@ def _state(claimed: str, seen: list[str]) -> str:
 
 def _path(claims: list[Doc], trials: list[Doc], walk: Iterator[int], risk: Fraction) -> tuple[list[int], list[int], bool]:
     """Draws, the value after each in units of 10^-18, and whether it was enough; nothing at all for a recount at once."""
-    unit, total = 10**18, Fraction(sum(one["size"] for one in trials), GIGA)
+    unit, total = 10**18, Fraction(sum(trial["size"] for trial in trials), GIGA)
     if any(claim["margin"] <= 0 for claim in claims):
         return [], [], False
     if GAMMA * total <= 1:
@@ -183,10 +183,10 @@ def _path(claims: list[Doc], trials: list[Doc], walk: Iterator[int], risk: Fract
 
 def _overstated(claim: Doc, trials: list[Doc]) -> Doc:
     total = Fraction(0)
-    for one in trials:
-        if one["state"] in ("false", "missing"):
-            sign = {claim["above"]: 1, claim["below"]: -1}.get(one["participant"], 0)
-            total += sign * one["effect"] * (1 if one["claimed"] == "pass" else -1)
+    for trial in trials:
+        if trial["state"] in ("false", "missing"):
+            sign = {claim["above"]: 1, claim["below"]: -1}.get(trial["participant"], 0)
+            total += sign * trial["effect"] * (1 if trial["claimed"] == "pass" else -1)
     return {
         "above": claim["above"],
         "below": claim["below"],

@@ -56,7 +56,7 @@ def statement_of(
     """What a validator signs for a log, and the lines of the records: each once, in the order of their digests."""
     found = {hashlib.sha256(line).digest(): line for line in map(plain, records)}
     digests = sorted(found)
-    names = sorted({str(one["submission"]) for one in records}, key=str.encode)
+    names = sorted({str(record["submission"]) for record in records}, key=str.encode)
     subject = []
     for name in names:
         head, _, digits = name.partition(":")
@@ -77,7 +77,7 @@ def statement_of(
             "count": len(digests),
             "root": f"sha256:{trees.root(digests).hex()}",
         },
-    }, [found[one] for one in digests]
+    }, [found[digest] for digest in digests]
 
 
 def batch(

@@ -47,7 +47,7 @@ def _root(leaves: Sequence[bytes]) -> Doc:
 
 def evidence_root(records: Sequence[Mapping[str, Any]]) -> Doc:
     """What a receipt states of its evidence: records in canonical form, in order of acceptance."""
-    return _root([evidence_leaf(one) for one in records])
+    return _root([evidence_leaf(record) for record in records])
 
 
 def inputs(case: Mapping[str, Any], scheme: Doc) -> Doc:
@@ -97,7 +97,7 @@ def results(settlement: Doc, held: Sequence[Doc] | None = None) -> list[Doc]:
 
 def results_root(settlement: Doc, held: Sequence[Doc] | None = None) -> Doc:
     """What a receipt states of its results."""
-    return _root([trees.leaf(plain(one)) for one in results(settlement, held)])
+    return _root([trees.leaf(plain(result)) for result in results(settlement, held)])
 
 
 def statement(
@@ -143,7 +143,7 @@ def own_proof(
     first: bool = False,
 ) -> Doc:
     """A participant's own proof: evidence by the epoch of its receipt; those records that its result rests on are in it."""
-    held = None if first else [one for records in evidence.values() for one in records]
+    held = None if first else [record for records in evidence.values() for record in records]
     rows = results(settlement, held)
     at = [row["participant"] for row in rows].index(participant)
     mine = [
@@ -161,7 +161,7 @@ def own_proof(
         "schema": "assay.proof/1" if first else "assay.proof/2",
         "receipt": receipt,
         "result": rows[at],
-        "result_proof": _place(at, [trees.leaf(plain(one)) for one in rows]),
+        "result_proof": _place(at, [trees.leaf(plain(row)) for row in rows]),
         "records": mine,
         "receipts": list(others),
     }
@@ -171,11 +171,11 @@ def batch_line(
     records: Sequence[Doc], key: Ed25519PrivateKey, competition: str, task_set: str | None, *, log: str = LOG, version: int = 2
 ) -> Doc:
     """A line of batches.jsonl: one validator's records of one epoch, each with its seq."""
-    bare = [{name: value for name, value in one.items() if name != "seq"} for one in records]
+    bare = [{name: value for name, value in record.items() if name != "seq"} for record in records]
     stated, _ = envelopes.statement_of(bare, competition, task_set, log)
     stated = stated if version > 1 else envelopes.first_version(stated)
     members: list[list[int]] = []
-    for seq in sorted(one["seq"] for one in records):
+    for seq in sorted(record["seq"] for record in records):
         if members and members[-1][1] == seq - 1:
             members[-1][1] = seq
         else:

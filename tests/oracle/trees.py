@@ -39,7 +39,7 @@ def tree_of(hashes: Sequence[bytes]) -> bytes:
 
 def root(entries: Sequence[bytes]) -> bytes:
     """MTH(D[n]). RFC 6962, 2.1."""
-    return tree_of([leaf(one) for one in entries])
+    return tree_of([leaf(entry) for entry in entries])
 
 
 def inclusion(m: int, hashes: Sequence[bytes]) -> list[bytes]:

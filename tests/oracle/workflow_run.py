@@ -80,16 +80,18 @@ def run(
         if spent > budget:
             stops.append((one.ended, "budget"))
             break
-    probes = _probes([one for one in attempts if one.last and one.outcome in ("broken", "lied", "timeout")], steps, health)
+    probes = _probes(
+        [attempt for attempt in attempts if attempt.last and attempt.outcome in ("broken", "lied", "timeout")], steps, health
+    )
     stops += [(end, "broken") for _, end, good in probes if not good]
-    whole = max((one.ended for one in attempts), default=0)
+    whole = max((attempt.ended for attempt in attempts), default=0)
     stops.append((whole, ""))
     stop, why = min(stops, key=lambda row: row[0])
 
-    done = [one for one in attempts if one.ended <= stop]
+    done = [attempt for attempt in attempts if attempt.ended <= stop]
     ended = {one.step for one in done if one.last}
     completed = {one.step for one in done if one.last and one.outcome == "answered"}
-    begun = [one for one in attempts if one.began <= stop and _ready(one, steps, completed, done)]
+    begun = [attempt for attempt in attempts if attempt.began <= stop and _ready(attempt, steps, completed, done)]
     broken = why == "broken"
     running: list[tuple[str, int, bool]] = [row for row in probes if _begun(row, done, steps, health) <= stop]
     if why == "latency":
@@ -99,8 +101,8 @@ def run(
     if not broken:
         limit = max(stop, latency) + grace
         broken = any(not good or end > limit for _, end, good in running)
-    times = [one.ended for one in attempts] + [end for _, end, _ in {*probes, *running}] + [latency, latency + grace]
-    times += [one.began for one in attempts if one.number > 1]
+    times = [attempt.ended for attempt in attempts] + [end for _, end, _ in {*probes, *running}] + [latency, latency + grace]
+    times += [attempt.began for attempt in attempts if attempt.number > 1]
     return RunCounts(
         broken=broken,
         stopped="" if why == "broken" else why,
@@ -120,7 +122,7 @@ def _all(steps: Mapping[str, Step], latency: int, waits: Sequence[int]) -> list[
     ends: dict[str, int | None] = {}
     while len(ends) < len(steps):
         name, step = next((n, s) for n, s in steps.items() if n not in ends and s.needs <= ends.keys())
-        before = [ends[one] for one in step.needs]
+        before = [ends[need] for need in step.needs]
         ends[name] = None
         if None in before:
             continue

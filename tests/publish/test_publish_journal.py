@@ -93,13 +93,13 @@ def test_many_at_once_write_one_after_the_other(tmp_path: Path) -> None:
     path, context = tmp_path / "j.jsonl", ledger_kit.processes()
     done = context.Queue()
     workers = [context.Process(target=_race, args=(path, done)) for _ in range(3)]
-    for one in workers:
-        one.start()
+    for worker in workers:
+        worker.start()
     counts = [done.get(timeout=60) for _ in workers]
-    for one in workers:
-        one.join(60)
+    for worker in workers:
+        worker.join(60)
     entries = in_file(path).entries
-    assert [one["number"] for one in entries] == list(range(60))
+    assert [entry["number"] for entry in entries] == list(range(60))
     assert sum(counts) == 60
 
 
@@ -139,7 +139,7 @@ def test_a_plan_is_named_by_all_that_is_sent() -> None:
     plan = PublishPlan("local", 3, "sha256:r", {"a": 1}, ())
     others = [PublishPlan("x", 3, "sha256:r", {"a": 1}, ()), PublishPlan("local", 4, "sha256:r", {"a": 1}, ())]
     others += [PublishPlan("local", 3, "sha256:s", {"a": 1}, ()), PublishPlan("local", 3, "sha256:r", {"a": 2}, ())]
-    assert len({plan.digest, *(one.digest for one in others)}) == 5
+    assert len({plan.digest, *(other.digest for other in others)}) == 5
 
 
 # Fees

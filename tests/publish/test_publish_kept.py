@@ -95,11 +95,11 @@ def test_many_at_once_write_one_after_the_other(place: Path) -> None:
     context = ledger_kit.processes()
     done = context.Queue()
     workers = [context.Process(target=_race, args=(place, done)) for _ in range(2)]
-    for one in workers:
-        one.start()
+    for worker in workers:
+        worker.start()
     counts = [done.get(timeout=120) for _ in workers]
-    for one in workers:
-        one.join(120)
+    for worker in workers:
+        worker.join(120)
     assert numbers(place) == list(range(20))
     assert sum(counts) == 20
 

@@ -113,7 +113,7 @@ def test_what_is_remembered() -> None:
 
 
 def codes(facts: Facts, memory: Memory, patience: float | None = None, now: float = NOW) -> list[str]:
-    return [one.code for one in alarms(facts, memory, now, patience)]
+    return [alarm.code for alarm in alarms(facts, memory, now, patience)]
 
 
 @pytest.mark.parametrize(

@@ -43,16 +43,16 @@ def test_the_shares_are_those_of_all_outcomes(rate: float) -> None:
 
 
 def test_what_is_known_of_the_seeds_rule() -> None:
-    few = [found.share for found in exclusions(SEEDS, 10, 3, rates=(0.5, 0.6, 0.7, 0.8))]
-    many = [found.share for found in exclusions(SEEDS, 80, 5, rates=(0.5, 0.6, 0.7))]
+    few = [exclusion.share for exclusion in exclusions(SEEDS, 10, 3, rates=(0.5, 0.6, 0.7, 0.8))]
+    many = [exclusion.share for exclusion in exclusions(SEEDS, 80, 5, rates=(0.5, 0.6, 0.7))]
     assert all(0.41 <= share <= 0.52 for share in few)
     assert all(0.17 <= share <= 0.19 for share in many)
 
 
 def test_noise_leaves_out_at_most_one_percent() -> None:
-    assert all(found.share <= 0.01 for found in exclusions(NOISE, 80, 5))
-    assert all(found.share <= 0.01 for found in exclusions(NOISE, 10, 3, rates=(0.5, 0.6)))
-    assert all(found.share <= 0.01 for found in exclusions(FLOOR, 10, 3)), "with a floor of one task"
+    assert all(exclusion.share <= 0.01 for exclusion in exclusions(NOISE, 80, 5))
+    assert all(exclusion.share <= 0.01 for exclusion in exclusions(NOISE, 10, 3, rates=(0.5, 0.6)))
+    assert all(exclusion.share <= 0.01 for exclusion in exclusions(FLOOR, 10, 3)), "with a floor of one task"
     assert exclusions(NOISE, 10, 3, rates=(0.9,))[0].share > 0.1, "the noise of a median of 1 is 0"
 
 

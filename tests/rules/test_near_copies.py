@@ -73,7 +73,7 @@ def test_honest_pairs_are_not_flagged_even_with_one_template(seed: int) -> None:
     r = Random(seed)
     template = "\n".join(program(r, 12))
     one, other = ("\n".join([template, *program(r)]) for _ in range(2))
-    base = frozenset(found.hash for found in grams("template.py", template))
+    base = frozenset(gram.hash for gram in grams("template.py", template))
     apart = [fingerprints({"a.py": text}, base) for text in (one, other)]
     assert not compare(*apart).near
     assert min(map(len, apart)) >= 20
@@ -151,5 +151,5 @@ def test_what_begins_a_text_or_comment_that_never_ends_begins_none(text: str, wo
 
 @pytest.mark.parametrize("piece", ["/*a", '\\"', "\\'", "'''\"", "'a\\\\"])
 def test_hostile_source_takes_no_more_time_than_other_source(piece: str) -> None:
-    """Each piece begins what has no end; looking for it from each would take hours."""
-    assert sum(1 for _ in words_of(piece * 60_000)) < 5 * 60_000
+    """Each piece begins what has no end; looking for it from each would take minutes."""
+    assert sum(1 for _ in words_of(piece * 25_000)) < 5 * 25_000

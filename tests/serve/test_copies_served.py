@@ -94,6 +94,9 @@ def test_a_near_copy_waits_is_held_and_is_released_or_confirmed(service: Running
     assert offered(service).keys() == {"m1"}
     catch_up(folder)
     assert offered(service).keys() == {"m1"}
+    page = service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode()
+    assert "No board yet" in page
+    assert "near-copy, held" in page
     row = own(service, TWO)
     assert (row["state"], row["copies"]["state"]) == ("held", "held")
     assert "submission of m1 of 2026-11-01 10:00 UTC. It is not judged meanwhile" in row["why"]

@@ -122,7 +122,7 @@ def test_the_validators_data_are_the_page_s(season: Season) -> None:
     assert [(row["name"], row["judged"], row["of"], row["left_out"]) for row in found["validators"]] == [
         (row["name"], row["done"], row["of"], row["out"]) for row in view["rows"]
     ]
-    assert [row["stake"] for row in found["validators"]] == [str(one.stake) for one in season.validators.values()]
+    assert [row["stake"] for row in found["validators"]] == [str(validator.stake) for validator in season.validators.values()]
     names = view["agreement"]["names"]
     cells = {
         (a, b): cell

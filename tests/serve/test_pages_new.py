@@ -204,7 +204,7 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger of two settled epochs: the first validator saw m2 fail, and the third judged m2 only in epoch 4."""
     first, second, third = ledger_kit.VALIDATORS
     folder = ledger_kit.made(tmp_path_factory.mktemp("settled") / "small")
-    early = [one for one in ledger_kit.records(epoch=3) if (one["validator"], one["participant"]) != (third, "m2")]
+    early = [record for record in ledger_kit.records(epoch=3) if (record["validator"], record["participant"]) != (third, "m2")]
     late = ledger_kit.records(epoch=4, validators=[third])
     outcomes = {(first, "m2"): "fail", (second, "m2"): "pass", (third, "m2"): "pass"}
     for number, found in ((3, early), (4, [one for one in late if one["participant"] == "m2"])):

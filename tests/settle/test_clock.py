@@ -303,8 +303,8 @@ def test_epoch_after_epoch_the_clocks_are_what_the_words_say(
 ) -> None:
     rules = decay(reset=reset, improvement_mode=mode, improvement="10%")
     ranked = [
-        sorted(((key, s, tenth * NANO // 10) for key, (s, tenth) in found.items()), key=lambda r: (-r[2], r[0]))
-        for found in epochs
+        sorted(((key, s, tenth * NANO // 10) for key, (s, tenth) in epoch.items()), key=lambda r: (-r[2], r[0]))
+        for epoch in epochs
     ]
     clock: Clock | None = None
     for epoch, rows in enumerate(ranked):

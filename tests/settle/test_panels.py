@@ -62,7 +62,7 @@ def test_a_story_tells_flips_and_splits() -> None:
     (row,) = settled.document["agreed"]
     assert row["not_counted"] == [{"validator": "v2", "reason": "panel-split", "missing": 0}]
     assert [vote["work"]["gate"] for vote in row["validators"]] == [True, False]
-    (chapter,) = [one for one in settled.explain("ann").chapters if one.name == "failed"]
+    (chapter,) = [chapter for chapter in settled.explain("ann").chapters if chapter.name == "failed"]
     assert "In 2 panels, 2 of 33 votes differ from the majority, most of them at B2 (1/6) and C1 (1/3)." in chapter.text
     assert "By model: a 1/18, b 1/15." in chapter.text
     assert chapter.facts["panels"]["questions"]["C1"] == {"flips": 1, "votes": 3}
@@ -87,7 +87,7 @@ def test_split_everywhere_is_the_reason_that_is_told() -> None:
     gate = {"judge": "b", "baseline": MET | {"B2": False}}
     records = [judgement("v1", vote("a"), vote("b", first=False), gate, rules=scheme.score)]
     settled = settle(Inputs(scheme, 5, (Participant("ann", submission="s-ann"),), (Validator("v1", 1),), records))
-    (chapter,) = [one for one in settled.explain("ann").chapters if one.name == "status"]
+    (chapter,) = [chapter for chapter in settled.explain("ann").chapters if chapter.name == "status"]
     assert "The answers of the panel of v1 differ too much" in chapter.text[0]
 
 

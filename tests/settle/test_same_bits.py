@@ -100,7 +100,7 @@ def compared(python: Path, count: int) -> None:
     assert len(ours) == len(theirs) == count
     different = [number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
     assert not different, f"{len(different)} of {count} differ, first {different[0]}: {asked[different[0]][:300]!r}"
-    assert sum(b'"refused":true' in one for one in ours) < count // 10
+    assert sum(b'"refused":true' in our for our in ours) < count // 10
 
 
 def others(*, needed: bool) -> list[Path]:

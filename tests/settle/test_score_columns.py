@@ -144,7 +144,7 @@ def test_arrays_give_what_records_give(kind: str, data: st.DataObject) -> None:
 @given(found=st.lists(_ran(), min_size=1, max_size=20))
 def test_each_task_is_rounded_exactly(rules: WorkflowScore, found: list[dict[str, Any]]) -> None:
     tasks = [make("workflow", task="t", **fields) for fields in found]
-    exact = [workflow.task(one, rules).score for one in tasks]  # type: ignore[arg-type]
+    exact = [workflow.task(task, rules).score for task in tasks]  # type: ignore[arg-type]
     assert workflow.task_scores(Columns.of(tasks, workflow.COLUMNS), rules).tolist() == exact
 
 

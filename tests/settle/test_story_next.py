@@ -136,7 +136,7 @@ def judged(answers: dict[str, list[str]], **scheme: Any) -> Json:
     records = [
         {"kind": "rubric", "epoch": 1, "validator": f"v{at}", "participant": key, "submission": f"s-{key}", "observed_at": WHEN}
         | {"baseline": {f"B{number}": f"B{number}" not in no for number in range(1, 5)}}
-        | {"checks": {one["id"]: one["id"] not in no for one in CHECKS}, "verdict": "COHERENT"}
+        | {"checks": {check["id"]: check["id"] not in no for check in CHECKS}, "verdict": "COHERENT"}
         for key, every in answers.items()
         for at, no in enumerate(every)
     ]

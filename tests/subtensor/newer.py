@@ -131,22 +131,22 @@ def extend(document: Any) -> None:
     """Add to a document of metadata 14 or 15 what of the current chain it lacks; it then says it is of another spec."""
     pallet = next(one for one in document["pallets"] if one["name"] == PALLET)
     entries = pallet["storage"]["entries"]
-    there = {one["name"] for one in entries}
+    there = {entry["name"] for entry in entries}
     lacking = [one for one in STORAGE if one[0] not in there]
     if not lacking:
         return
     types = _Types(document)
     entries += [_entry(types, *one) for one in lacking]
     if "StakeThreshold" not in there:  # it took the place of another
-        pallet["storage"]["entries"] = [one for one in entries if one["name"] != "WeightsMinStake"]
+        pallet["storage"]["entries"] = [entry for entry in entries if entry["name"] != "WeightsMinStake"]
     for variants, added in (
         (types.variants(pallet["calls"]["ty"]), CALLS),
         (types.variants(pallet["event"]["ty"]), [(name, tuple((None, one) for one in of)) for name, of in EVENTS]),
         (types.variants(pallet["error"]["ty"]), [(name, ()) for name in ERRORS]),
     ):
-        known = {one["name"] for one in variants}
+        known = {variant["name"] for variant in variants}
         missing = [one for one in added if one[0] not in known]
-        for index, (name, fields) in enumerate(missing, max(one["index"] for one in variants) + 1):
+        for index, (name, fields) in enumerate(missing, max(variant["index"] for variant in variants) + 1):
             made = [_field(field, types.of(kind), kind) for field, kind in fields]
             variants.append(_variant(index, name, *made))
     if not any(one["name"] == "Drand" for one in document["pallets"]):
@@ -181,7 +181,7 @@ def _say_spec(document: Any) -> None:
 
 
 def _entry(types: _Types, name: str, hashers: tuple[str, ...], keys: tuple[str, ...], value: str, default: str) -> Any:
-    key = types.of(keys[0]) if len(keys) == 1 else types.add({"tuple": [types.of(one) for one in keys]})
+    key = types.of(keys[0]) if len(keys) == 1 else types.add({"tuple": [types.of(key) for key in keys]})
     shape = {"Map": {"hashers": list(hashers), "key": key, "value": types.of(value)}} if keys else {"Plain": types.of(value)}
     return {"name": name, "modifier": "Default", "type": shape, "default": default, "documentation": []}
 

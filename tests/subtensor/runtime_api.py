@@ -50,11 +50,11 @@ def subnet_state(state: Storage, netuid: int, at: int) -> bytes:
     if not exists(state, netuid):
         return b"\0"
     hotkeys = [public_key(state.get("Keys", netuid, uid, at=at)) for uid in range(state.get("SubnetworkN", netuid, at=at))]
-    stakes = [stake(state, netuid, one, at) for one in hotkeys]
+    stakes = [stake(state, netuid, hotkey, at) for hotkey in hotkeys]
     values: dict[str, Any] = {
         "netuid": netuid,
         "hotkeys": hotkeys,
-        "coldkeys": [state.get("Owner", one, at=at) for one in hotkeys],
+        "coldkeys": [state.get("Owner", hotkey, at=at) for hotkey in hotkeys],
         "active": state.get("Active", netuid, at=at),
         "validator_permit": state.get("ValidatorPermit", netuid, at=at),
         "last_update": state.get("LastUpdate", index(netuid, 0), at=at),

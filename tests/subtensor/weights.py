@@ -76,7 +76,7 @@ def store_weights(
     owner = state.current and owner_uid(state, netuid) == uid
     _need(own or owner or state.get("ValidatorPermit", netuid)[uid], "NeuronNoValidatorPermit")
     _need(len(set(uids)) == len(uids), "DuplicateUids")
-    _need(all(one < count for one in uids), "UidVecContainInvalidOne")
+    _need(all(uid < count for uid in uids), "UidVecContainInvalidOne")
     _need(own or len(uids) >= min(count, state.get("MinAllowedWeights", netuid)), "WeightVecLengthIsLow")
     scaled = upscaled(values)
     _need(own or _limited(scaled, state.get("MaxWeightsLimit", netuid)), "MaxWeightExceeded")

@@ -215,7 +215,7 @@ def test_files_that_the_reader_trusts_are_compared(two: Path, tmp_path: Path) ->
 
 def test_a_split_is_compared_with_a_subnet_file(tmp_path: Path) -> None:
     cases = json.loads((CONFORMANCE / "emission-receipt.json").read_text(encoding="utf-8"))["cases"]
-    case = next(one["input"] for one in cases if one["input"].get("subnet") and "error" not in one["output"])
+    case = next(case["input"] for case in cases if case["input"].get("subnet") and "error" not in case["output"])
     split, subnet = tmp_path / "emission.receipt", tmp_path / "subnet.toml"
     split.write_text(case["receipt"], encoding="utf-8")
     rows = case["subnet"].pop("competitions")
@@ -327,6 +327,43 @@ def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path,
         if verified or answer["verified"]:
             wrong.append((change.path, change.where, verified, why, answer))
     assert wrong == []
+
+
+NASTY = [
+    *(
+        '{"a":1,"a":1}',
+        '{"a":1,"b":{"c":1,"c":2}}',
+        '{"a":1.0}',
+        '{"a":1e3}',
+        '{"a":-0}',
+        '{"a":01}',
+        '{"a":tru}',
+        "",
+        "7",
+        '"x"',
+    ),
+    *('{"a":9007199254740992}', '{"a":9007199254740993}', '{"a":"\\ud800"}', '{"a":"\\u0041"}', '{"a":"x\\ny"}', '{ "a":1}'),
+    *('{"a":1} ', '{"b":1,"a":[1,2,{"c":null}]}', '{"2":1,"1":2}', '{"__proto__":1}', '{"a":"\u2028é"}'),
+    *("[" * depth + "]" * depth for depth in (8, 9, 32, 33)),
+]
+
+
+def test_the_quick_ways_say_what_the_exact_ones_say() -> None:
+    words = [node(), str(Path(__file__).parent / "quick.mjs")]
+    done = subprocess.run(words, input=json.dumps(NASTY), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"texts": [], "numbers": []}
+
+
+def test_a_settlement_with_its_digest_elsewhere_is_red(two: Path, tmp_path: Path) -> None:
+    place = Path(shutil.copytree(two / "epoch-4", tmp_path / "bundle"))
+    settlement = json.loads((place / "settlement.json").read_text(encoding="utf-8"))
+    digest = f'"digest":"{settlement["digest"]}",'
+    text = (place / "settlement.json").read_text(encoding="utf-8").replace(digest, "")
+    for moved in (text.replace('{"agreed":[{', f'{{"agreed":[{{{digest}', 1), text):
+        (place / "settlement.json").write_text(moved, encoding="utf-8")
+        found = run(place, "--key", KEY, "--json")
+        assert (found.returncode, json.loads(found.stdout)["stage"]) == (1, "settlement")
 
 
 def test_it_imports_nothing_but_itself_and_node() -> None:

@@ -149,8 +149,8 @@ def changes(bundle: Path) -> list[Change]:
             receipt = json.loads(data)
             found += [*_document(path, receipt), *_payload(path, receipt, _written)]
             found += [
-                Change(path, f"proof, {one.where}", _written({**receipt, "proof": one.data.decode("utf-8", "replace")}))
-                for one in _bytes(path, receipt["proof"].encode())
+                Change(path, f"proof, {byte.where}", _written({**receipt, "proof": byte.data.decode("utf-8", "replace")}))
+                for byte in _bytes(path, receipt["proof"].encode())
             ]
         else:
             found += _bytes(path, data)

@@ -2,10 +2,12 @@
 
 import { concat, fromHex, sha256, toHex, utf8 } from "./bytes.js";
 import { difference } from "./document.js";
+import * as read from "./fields.js";
 import { refuse } from "./errors.js";
 import { byUtf8, decimal, gcd, max, min, NANO, nanosOf, sum } from "./exact.js";
-import { canonical } from "./json.js";
-import { openAudit } from "./receipts.js";
+import { canonical, isObject } from "./json.js";
+import { checkSubject, fileOf, natural, nullable, opened, openSigned, sha, software, staged, STATEMENT, subjects } from "./receipts.js";
+import { readVkey } from "./notes.js";
 import { nanos } from "./scheme.js";
 
 const ONE = 10n ** 18n;
@@ -222,6 +224,39 @@ function overstatements(plan, rows) {
 
 // ---- a signed audit
 
+const { object, list, oneOf, digest } = read;
+const nameOf = read.key;
+const digits = (most) => read.pattern(new RegExp(`^-?(0|[1-9][0-9]{0,${most}})$`), "a string of digits");
+const someone = nullable(nameOf);
+const outcome = oneOf("pass", "fail", "timeout");
+const auditPredicate = object({
+  competition: nameOf, epoch: read.epoch, receipt: digest, settlement: digest, log: nameOf, witnessed: nullable(natural),
+  randomness: (value, path) => (isObject(value) && "round" in value ? drandRound : givenValue)(value, path),
+  risk: nameOf, places: nullable(natural), claims: list(object({ above: someone, below: someone, margin: read.integer(-read.LARGEST, read.LARGEST) })),
+  trials: object({ counted: natural, drawn_from: natural, size: digits(60) }), untested: list(object({ validator: nameOf, trials: natural })),
+  judged: list(object({
+    participant: nameOf, validator: nameOf, task: nameOf, trial: natural, record: digest, claimed: outcome, seen: list(outcome), state: oneOf("held", "flaky", "false", "missing"),
+  })),
+  draws: list(natural), martingale: list(digits(60)), overstated: list(object({ above: someone, below: someone, nanos: digits(60), stands: read.boolean })),
+  verdict: oneOf("confirmed", "recounted", "refused"), software,
+});
+const givenValue = object({ source: oneOf("given"), value: sha });
+const drandRound = object({ source: oneOf("drand"), chain: sha, round: natural, signature: read.pattern(/^[0-9a-f]{96}$/, "48 bytes in hex") });
+const auditStatement = object({ _type: oneOf(STATEMENT), subject: subjects, predicateType: oneOf("assay:audit/v1"), predicate: read.anything });
+
+/** The file of a signed audit: signed by the auditor's key, and in its log. Its `predicate()` is read when the epoch is known to be right. */
+export async function openAudit(value, vkey) {
+  const found = staged("audit", () => fileOf("assay.audit/1")(opened(value, "audit"), "audit"));
+  const key = readVkey(vkey, [1], "audit");
+  const audit = await openSigned(found, key, { schema: "assay.audit/1", reader: auditStatement, code: "audit", logCode: "audit" });
+  return {
+    ...audit, key,
+    predicate: () => staged("audit", () => auditPredicate(audit.predicate, "statement")),
+    checkSubject: (name, of) => staged("audit", () => checkSubject(audit.statement, name, of)),
+  };
+}
+
+
 /** Round of drand's quicknet that a receipt witnessed at T (seconds since 1970) is drawn by. */
 function roundAfter(time) {
   return time <= DRAND.genesis ? 1n : ceilDiv(time - DRAND.genesis, DRAND.period) + 1n;
@@ -285,5 +320,3 @@ export function wrongOf({ judged: rows }) {
   }
   return new Map([...found].sort((a, b) => byUtf8(a[0], b[0])));
 }
-
-export { openAudit };

@@ -10,7 +10,7 @@ import { keyId, readKey, refuseSmallOrder } from "./keys.js";
 import { rootOf, rootText } from "./merkle.js";
 import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
 import { staged, subjects } from "./receipts.js";
-import { KINDS } from "./scheme.js";
+import { KINDS } from "./score.js";
 
 const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
 const predicate = {
@@ -54,11 +54,11 @@ export async function openBatch(envelope, code) {
   return batch;
 }
 
-/** That a statement is of these record digests (hex, any order) and submissions. */
+/** That a statement is of these record digests (in bytes, in any order) and submissions. */
 export function checkRoot({ statement: { subject }, count, root }, digests, submissions, code) {
-  const distinct = [...new Set(digests)].sort();
-  if (distinct.length !== count) refuse(`the statement counts ${count} records`, { code, expected: count, found: distinct.length });
-  const found = rootText(rootOf(distinct.map(fromHex)));
+  const distinct = new Map(digests.map((digest) => [toHex(digest), digest]));
+  if (distinct.size !== count) refuse(`the statement counts ${count} records`, { code, expected: count, found: distinct.size });
+  const found = rootText(rootOf([...distinct.keys()].sort().map((hex) => distinct.get(hex))));
   if (found !== root) refuse("the root is of other records", { code, expected: root, found });
   const names = [...new Set(submissions)].sort(byUtf8);
   if (names.length !== subject.length || names.some((name, i) => subject[i].name !== name)) refuse("the subjects are not the submissions of the records", { code });
@@ -85,7 +85,7 @@ export async function readBatch(text, keyText = null) {
     last = digest;
     records.push({ record, digest });
   }
-  checkRoot(batch, records.map(({ digest }) => digest), records.map(({ record }) => record.submission), "input");
+  checkRoot(batch, records.map(({ digest }) => fromHex(digest)), records.map(({ record }) => record.submission), "input");
   const contents = new Map();
   for (const { record } of records) {
     const known = contents.get(keyOf(record));

@@ -12,12 +12,10 @@ export function assigned(k, validators, submission, randomness) {
   return drawn.slice(0, k).map(([, key]) => key).sort(byUtf8);
 }
 
-const sorted = (values) => [...values].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0));
-
-/** Twice the median: for an even count, the sum of the middle two. */
+/** Twice the median: for an even count, the sum of the middle two. Values are scores in nanos or their distances, below 2^40, so exact as numbers. */
 export function twiceMedian(values) {
-  const ordered = sorted(values);
-  return ordered[(ordered.length - 1) >> 1] + ordered[ordered.length >> 1];
+  const ordered = Float64Array.from(values, Number).sort();
+  return BigInt(ordered[(ordered.length - 1) >> 1] + ordered[ordered.length >> 1]);
 }
 
 /** Who is too far from the others, by the scheme's method: one row a vote, and what was computed on the way. */
@@ -113,8 +111,8 @@ export function agree(consensus, votes, { needed, bps = false, trials = 1 }) {
   const stake = stakeOf(counted);
   const result = { status: "agreed", reason: null, score: null, bps: null, stake, median: null, mad: null, mean: null, flagged_majority: false, votes: [] };
   const short = (status, reason) => ({ ...result, status, reason });
-  result.votes = counted.map((vote) => ({ ...vote, flagged: false, excluded: false, modified_z: null, z_squared: null }));
   if (!enough(counted)) {
+    result.votes = counted.map((vote) => ({ ...vote, flagged: false, excluded: false, modified_z: null, z_squared: null }));
     const of = (state) => votes.filter((vote) => vote.state === state);
     if (of("unjudged").length && enough([...counted, ...of("unjudged")])) return short("unjudged", "malformed-or-unjudged");
     if (of("incomplete").length && enough([...counted, ...of("incomplete")])) return short("incomplete", "missing-trials");

@@ -2,7 +2,7 @@
 
 import { concat, fromBase64, fromUtf8, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
-import { isObject, parse } from "./json.js";
+import { isObject, parse, parseWritten } from "./json.js";
 import { verifyWith } from "./keys.js";
 
 const TYPE = "application/vnd.in-toto+json";
@@ -51,5 +51,5 @@ export function statementOf({ payload }, code) {
   } catch {
     refuse("the payload is not UTF-8", { code });
   }
-  return { value: parse(text, { code }), text };
+  return { value: parseWritten(text, { code }), text };
 }

@@ -5,7 +5,7 @@ import { apportion, decimal, fractionOf, NANO, shown, sum } from "./exact.js";
 import { refuse, under } from "./errors.js";
 import { isObject } from "./json.js";
 import { encode, strategy } from "./reward.js";
-import { readCase } from "./inputs.js";
+import { readCase } from "./case.js";
 import { settle } from "./settle.js";
 import { sealed } from "./document.js";
 

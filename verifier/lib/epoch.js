@@ -2,14 +2,13 @@
 
 import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse, Refused } from "./errors.js";
-import { equal, toHex, utf8 } from "./bytes.js";
-import { checkResets, firstAccepted, readInputs, readPrevious, readTasks, taskSetDigest } from "./inputs.js";
-import { aboutParticipants, readRecord, withoutSeq } from "./records.js";
+import { equal } from "./bytes.js";
+import { checkResets, firstAccepted, readInputs, readTasks, taskSetDigest } from "./inputs.js";
+import { aboutParticipants, readRow } from "./records.js";
 import { checkRoot, openBatch } from "./batches.js";
 import { difference, readSettlement } from "./document.js";
 import { evidenceEntry, openReceipt, results, staged } from "./receipts.js";
 import { digests, leafHashes, rootOf, rootOfLeaves, rootText } from "./merkle.js";
-import { settle } from "./settle.js";
 
 export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
 
@@ -60,7 +59,10 @@ function isSame(record, row) {
   return fields.length === Object.keys(record).length + 1 && fields.every((field) => field === "seq" || same(field));
 }
 
-/** The records of each receipt, in order of acceptance: {seq, record, hex, leaf}. `records`: epoch → rows. */
+/** So many records wait for their hashes, which are made together. */
+const TOGETHER = 512;
+
+/** The records of each receipt, in order of acceptance: {seq, record, digest, leaf}. `records`: epoch → rows, each asked for once. */
 export function checkEvidence(chain, records) {
   const wrong = at("evidence");
   const seen = new Set();
@@ -71,31 +73,38 @@ export function checkEvidence(chain, records) {
     const rows = records.get(predicate.epoch) ?? wrong(`${file} is missing`, { where: file });
     const from = i ? chain[i - 1].predicate.epoch : -1;
     const own = [];
-    rows.forEach((row, line) => {
-      const where = `${file}, line ${line + 1}`;
+    let [line, last, texts] = [0, -1, []];
+    for (const row of rows) {
+      const where = `${file}, line ${++line}`;
       if (!isObject(row) || !Number.isSafeInteger(row.seq) || row.seq < 0) wrong(`${where}: it has no seq`, { where });
-      const record = staged("evidence", () => readRecord(withoutSeq(row)));
+      const record = staged("evidence", () => readRow(row));
       const text = canonical(record);
       if (!isSame(record, row)) wrong(`${where}: the record is not in its canonical form`, { where });
-      if (seen.has(row.seq) || (own.length && own.at(-1).seq >= row.seq)) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
+      if (seen.has(row.seq) || last >= row.seq) wrong(`${where}: seq ${row.seq} is not above the one before, or stands twice`, { where });
       if (record.epoch <= from || record.epoch > predicate.epoch) wrong(`${where}: a record of epoch ${record.epoch} belongs to another receipt`, { where });
-      seen.add(row.seq);
-      own.push({ seq: row.seq, record, text });
-    });
-    addHashes(own);
+      seen.add((last = row.seq));
+      record.seq = row.seq;
+      own.push({ seq: row.seq, record, digest: null, leaf: null });
+      texts.push(text);
+      if (texts.length === TOGETHER) texts = hashed(own, texts);
+    }
+    hashed(own, texts);
     const { root, count } = rootOfLeafs(own);
     if (count !== predicate.evidence.count) wrong(`${file}: the receipt counts ${predicate.evidence.count} records`, { where: file, expected: predicate.evidence.count, found: count });
     if (root !== predicate.evidence.root) wrong(`${file}: a record, a seq or the order is not what the receipt binds`, { where: file, expected: predicate.evidence.root, found: root });
-    all.push(...own);
+    for (const one of own) all.push(one);
   });
   return all;
 }
 
-/** Gives each record its digest in hex and its leaf's hash, and takes its text. */
-function addHashes(own) {
-  const hashes = digests(own.map(({ text }) => utf8(text)));
-  const leaves = leafHashes(own.map(({ seq }, i) => evidenceEntry(seq, hashes.subarray(i * 32, i * 32 + 32))));
-  own.forEach((one, i) => Object.assign(one, { text: null, hex: toHex(hashes.subarray(i * 32, i * 32 + 32)), leaf: leaves.subarray(i * 32, i * 32 + 32) }));
+/** Gives the last records their digests and the hashes of their leaves; texts: theirs. Nothing waits then. */
+function hashed(own, texts) {
+  const hashes = digests(texts);
+  const last = own.slice(own.length - texts.length);
+  last.forEach((one, i) => (one.digest = hashes.subarray(i * 32, i * 32 + 32)));
+  const leaves = leafHashes(last.map(({ seq, digest }) => evidenceEntry(seq, digest)));
+  last.forEach((one, i) => (one.leaf = leaves.subarray(i * 32, i * 32 + 32)));
+  return [];
 }
 
 /** The records of a batch by its members: ranges of seq that ascend. */
@@ -149,12 +158,13 @@ export async function checkBatches(batches, all, { origin, competition }, progre
         wrong(`${name}: a record of ${record.validator} in epoch ${record.epoch} is not this batch's`);
     const changed = `${own[0].record.participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
     try {
-      checkRoot(batch, own.map(({ hex }) => hex), own.map(({ record }) => record.submission), "signatures");
+      checkRoot(batch, own.map(({ digest }) => digest), own.map(({ record }) => record.submission), "signatures");
     } catch (error) {
       if (error instanceof Refused) Object.assign(error, { stage: "signatures", message: `${name}: ${changed} (${error.message})` });
       throw error;
     }
-    for (const { seq } of own) signed.set(seq, [...(signed.get(seq) ?? []), batch.task_set]);
+    const alone = [batch.task_set]; // most records are in one batch, and share its list
+    for (const { seq } of own) signed.set(seq, signed.has(seq) ? [...signed.get(seq), batch.task_set] : alone);
     progress(i + 1, batches.length);
   }
   for (const { seq, record } of all) if (!signed.has(seq)) wrong(`the record with seq ${seq} by ${record.validator} is in no batch`);
@@ -190,19 +200,19 @@ export function bearing(document, all, signed, taskSet) {
     .sort((a, b) => a.seq - b.seq);
 }
 
-/** Participant → the records that its result rests on: of one key only the first accepted. */
-export function behind(document, settlement, records) {
+/** Participant → the records that its result rests on: of one key only the first accepted. `first`: those, where `settle` has found them already. */
+export function behind(document, settlement, records, first = null) {
   const { epoch } = settlement;
   const age = document.scheme.consensus.max_age_epochs;
   const kind = document.scheme.score.kind;
   const young = records.filter(({ record }) => record.epoch <= epoch && (age === undefined || record.epoch >= epoch - age));
-  const first = new Set(firstAccepted(young.map(({ seq, record }) => ({ ...record, seq }))).map(({ seq }) => seq));
+  const counts = new Set((first ?? firstAccepted(young.map(({ seq, record }) => ({ ...record, seq })))).map(({ seq }) => seq));
   const holders = new Map(settlement.agreed.filter((row) => row.status !== "duplicate").map((row) => [row.submission, row.participant]));
   const own = new Map(settlement.agreed.map((row) => [row.participant, []]));
   const empty = new Set(settlement.agreed.filter((row) => row.submission === "").map((row) => row.participant));
   const duplicates = new Set(settlement.agreed.filter((row) => row.status === "duplicate").map((row) => row.participant));
   for (const one of young) {
-    if (!first.has(one.seq)) continue;
+    if (!counts.has(one.seq)) continue;
     const { submission, participant } = one.record;
     const whose = aboutParticipants(kind) || (submission === "" && empty.has(participant)) ? participant : submission === "" ? undefined : holders.get(submission);
     if (!duplicates.has(whose)) own.get(whose)?.push(one);
@@ -231,34 +241,5 @@ export function checkResults(settlement, rests, { predicate, version }) {
   if (root !== predicate.results.root) wrong("the results are not those that the receipt binds", { expected: root, found: predicate.results.root });
 }
 
-const epochsOf = (value, stage) => {
-  if (!isObject(value)) refuse(`${stage}: is not an object`, { code: stage });
-  return Object.entries(value).map(([epoch, rest]) => [Number(epoch), rest]).sort((a, b) => a[0] - b[0]);
-};
-
-/** An epoch of a case of kind verify: what it computes, for an audit of it. */
-export async function openEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
-  const chain = await checkChain(epochsOf(receipts, "receipt"), key);
-  const receipt = chain.at(-1);
-  const before = checkBefore(chain, previous);
-  const all = checkEvidence(chain, new Map(epochsOf(records, "evidence")));
-  const { predicate, checkpoint } = receipt;
-  const signed = await checkBatches(batches, all, { origin: checkpoint.origin, competition: predicate.competition });
-  const document = checkInputs(inputs, receipt);
-  const records_ = bearing(document, all, signed.signed, predicate.task_set);
-  const context = { document, epoch: predicate.epoch, records: records_.map(({ seq, record }) => ({ ...record, seq })), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
-  const computed = staged("settlement", () => settle(context)).settlement;
-  checkSettlement(settlement, computed, receipt);
-  const rows = behind(document, computed, records_);
-  checkResults(computed, restsOf(rows), receipt);
-  return { chain, receipt, document, settlement: computed, behind: () => withDigests(rows), records: all.length, batches: signed.batches };
-}
-
 /** The records behind results, each with its digest. */
-export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, hex }) => ({ record, digest: `sha256:${hex}` }))]));
-
-/** A case of kind verify. */
-export async function verifyEpoch(given) {
-  const { chain, receipt: { predicate }, records, batches } = await openEpoch(given);
-  return { competition: predicate.competition, epoch: predicate.epoch, settlement: predicate.settlement, receipts: chain.length, records, batches };
-}
+export const withDigests = (own) => new Map([...own].map(([participant, rows]) => [participant, rows.map(({ record, digest }) => ({ record, digest: rootText(digest) }))]));

@@ -3,6 +3,8 @@
 import { refuse } from "./errors.js";
 
 export const NANO = 10n ** 9n;
+/** Integers below it are exact as numbers. */
+const EXACT = 2n ** 53n;
 
 export const floorDiv = (n, d) => (n >= 0n ? n / d : -((-n + d - 1n) / d));
 
@@ -29,7 +31,9 @@ export function gcd(a, b) {
 export function nanosOf(text) {
   const match = typeof text === "string" ? /^([0-9]+)(?:\.([0-9]{1,9}))?$/.exec(text) : null;
   if (match === null || match[1].length > 4000) return null;
-  const nanos = BigInt(match[1]) * NANO + BigInt((match[2] ?? "").padEnd(9, "0"));
+  const [whole, part] = [match[1], (match[2] ?? "").padEnd(9, "0")];
+  if (whole.length <= 6) return BigInt(Number(whole) * 1e9 + Number(part)); // below 10^15, so exact
+  const nanos = BigInt(whole) * NANO + BigInt(part);
   return nanos < NANO * NANO ? nanos : null;
 }
 
@@ -54,8 +58,19 @@ export const WEIS = 2n ** 256n;
 
 /** Nanos as a normalised decimal string: 800000000 → "0.8". */
 export function decimal(nanos) {
+  if (nanos >= 0n && nanos < EXACT) {
+    const [number, part] = [Number(nanos), Number(nanos) % 1e9]; // remainder, difference and quotient of these are exact
+    return part === 0 ? String(number / 1e9) : `${(number - part) / 1e9}.${withoutZeros(part)}`;
+  }
   const fraction = (nanos % NANO).toString().padStart(9, "0").replace(/0+$/, "");
   return (nanos / NANO).toString() + (fraction === "" ? "" : "." + fraction);
+}
+
+/** Nine digits of a fraction without the zeros at their end. `part`: 1 … 10^9 − 1. */
+function withoutZeros(part) {
+  let length = 9;
+  for (; part % 10 === 0; part /= 10) length--;
+  return String(part).padStart(length, "0");
 }
 
 /** n/d as nanos half to even, written as a decimal string. */

@@ -1,6 +1,7 @@
 // Why a participant got its weight or payout: the numbers of the settlement in order, in sentences. Everything is read from what was computed.
 
 import { decimal, NANO, nanosOf } from "./exact.js";
+import { firstAccepted } from "./inputs.js";
 import { nanos } from "./scheme.js";
 import { decay, weights } from "./reward.js";
 
@@ -47,8 +48,23 @@ function saw(row, kind, name, joint) {
   return { title: "What the validators saw", lines, table: { head: ["validator", "stake", "saw", "score", row.validators.some((vote) => vote.z_squared !== null) ? (row.mean === null ? "M²" : "z²") : "|M|", "counts"], rows: [...counted, ...others] } };
 }
 
+/** Validator → outcome of each trial of a participant, by task: of evidence of kind tests. */
+function outcomesOf(records, whose) {
+  return (participant) => {
+    const table = new Map();
+    for (const record of records) {
+      if (record.kind !== "tests") return null;
+      if (whose(record) !== participant) continue;
+      if (!table.has(record.task)) table.set(record.task, []);
+      table.get(record.task).push(record);
+    }
+    return new Map([...table].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
+  };
+}
+
 /** Tasks that not every validator saw passed: of evidence of kind tests, one by one. */
 function notPassed(context, row, name) {
+  if (context.document.scheme.score.kind === "tests") context.outcomes ??= outcomesOf(firstAccepted(context.records), context.whose);
   const table = context.outcomes?.(row.participant);
   if (!table) return null;
   const votes = new Set(row.validators.map((vote) => vote.validator));

@@ -71,10 +71,15 @@ export function integerText(limit) {
   };
 }
 
+/** The last time that was read, and its canonical text: neighbours in evidence are often of one second. */
+let [lastInstant, lastText] = [null, null];
+
 export function instant(value, path) {
+  if (value === lastInstant && lastInstant !== null) return lastText;
   const micros = instantOf(value);
   if (micros === null) wrong(value, path, "a time of RFC 3339 with a time zone");
-  return instantText(micros);
+  [lastInstant, lastText] = [value, instantText(micros)];
+  return lastText;
 }
 
 export function pattern(expression, what) {
@@ -105,29 +110,28 @@ export const maybe = (reader) => Object.assign((value, path) => (value === null 
 /** Left out: `fallback`, as it is written in a file. */
 export const or = (fallback, reader) => Object.assign((value, path) => reader(value, path), { fallback });
 
-/** An object of exactly these fields. `code(field)` names the refusal; without it the refusal keeps its own. */
-export function object(fields, { byField = false } = {}) {
+/** An object of exactly these fields. `byField`: a refusal gets the code of its field; without it, it keeps its own. `beside`: a field that is passed over. */
+export function object(fields, { byField = false, beside = null } = {}) {
+  const readers = Object.entries(fields);
   return (value, path = "") => {
     if (!isObject(value)) wrong(value, path || "input", "an object");
-    const at = (field) => (path ? `${path}.${field}` : field);
-    const run = (field, work) => {
-      try {
-        return work();
-      } catch (error) {
-        if (byField && error.code) error.code = field;
-        throw error;
-      }
-    };
-    for (const field of Object.keys(value))
-      if (!Object.hasOwn(fields, field)) run(field, () => refuse(`${at(field)}: there is no such field`, { code: "input", where: at(field) }));
+    const at = path ? (name) => `${path}.${name}` : (name) => name;
     const result = {};
-    for (const [field, reader] of Object.entries(fields)) {
-      run(field, () => {
-        if (field in value) result[field] = reader(value[field], at(field));
-        else if ("fallback" in reader) result[field] = reader(reader.fallback, at(field));
-        else if (!reader.optional) refuse(`${at(field)} is missing`, { code: "input", where: at(field) });
-        if (result[field] === undefined) delete result[field];
-      });
+    let field = null;
+    try {
+      for (field of Object.keys(value))
+        if (field !== beside && !Object.hasOwn(fields, field)) refuse(`${at(field)}: there is no such field`, { code: "input", where: at(field) });
+      for (const [name, reader] of readers) {
+        field = name;
+        let own;
+        if (name in value) own = reader(value[name], at(name));
+        else if ("fallback" in reader) own = reader(reader.fallback, at(name));
+        else if (!reader.optional) refuse(`${at(name)} is missing`, { code: "input", where: at(name) });
+        if (own !== undefined) result[name] = own;
+      }
+    } catch (error) {
+      if (byField && error.code) error.code = field;
+      throw error;
     }
     return result;
   };

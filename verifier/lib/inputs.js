@@ -1,10 +1,10 @@
-// A case: scheme, registry, tasks, evidence and the settlement before, read and checked as a whole. docs/formats.md, "A case".
+// The inputs of a settlement beside its evidence: scheme, registry, tasks, and the settlement before. docs/formats.md, "A case".
 
 import * as read from "./fields.js";
 import { byUtf8 } from "./exact.js";
-import { Refused, refuse, under } from "./errors.js";
-import { digestOfJson, isObject } from "./json.js";
-import { readRecord, keyOf, contentOf } from "./records.js";
+import { refuse, under } from "./errors.js";
+import { digestOfJson } from "./json.js";
+import { keyOf, contentOf } from "./records.js";
 import { readScheme } from "./scheme.js";
 import { readSettlement } from "./document.js";
 
@@ -93,28 +93,6 @@ export function readInputs(value) {
   return document;
 }
 
-const FIELDS = ["scheme", "epoch", "participants", "validators", "tasks", "history", "randomness", "evidence", "previous", "registry"];
-
-/** Evidence as records, each checked against the inputs; and of two records of one key that both count, which was first must be known. */
-export function readEvidence(rows, document) {
-  const participants = new Set(document.participants.map((row) => row.key));
-  const validators = new Set(document.validators.map((row) => row.key));
-  const records = list((row, path) => {
-    try {
-      return readRecord(row);
-    } catch (error) {
-      if (error instanceof Refused) error.message = `${path}: ${error.message}`;
-      throw error;
-    }
-  })(rows, "evidence");
-  records.forEach((record, i) => {
-    if (record.kind !== document.scheme.score.kind) refuse(`evidence[${i}].kind: the scheme scores ${document.scheme.score.kind}`, { where: `evidence[${i}].kind` });
-    if (!validators.has(record.validator)) refuse(`evidence[${i}].validator: ${JSON.stringify(record.validator)} is not in the registry`, { where: `evidence[${i}].validator` });
-    if (!participants.has(record.participant)) refuse(`evidence[${i}].participant: ${JSON.stringify(record.participant)} is not in the registry`, { where: `evidence[${i}].participant` });
-  });
-  return records;
-}
-
 /** The first accepted record of each key; two different ones without two different seqs are refused. SPEC 3.0. */
 export function firstAccepted(records) {
   const first = new Map();
@@ -131,25 +109,6 @@ export function firstAccepted(records) {
     if (record.seq !== undefined && (known.seq === undefined || record.seq < known.seq)) first.set(about, record);
   }
   return [...first.values()];
-}
-
-/** Checks of the epoch: what depends on which one is settled. */
-function readEpoch(value, records) {
-  if (value !== undefined && value !== null) return under("epoch", () => read.epoch(value, "epoch"));
-  if (records.length === 0) refuse("no epoch is given, and there is no evidence", { code: "cannot-settle" });
-  return records.reduce((latest, record) => Math.max(latest, record.epoch), 0);
-}
-
-/** A case as {document, epoch, records, previous}. `records` are all of its evidence; settle() takes what counts. */
-export function readCase(value) {
-  if (!isObject(value)) refuse("a case is an object", "input");
-  for (const field of Object.keys(value)) if (!FIELDS.includes(field)) refuse(`${field}: there is no such field`, "input");
-  const document = readInputs(value);
-  const records = under("evidence", () => readEvidence(value.evidence ?? [], document));
-  const epoch = readEpoch(value.epoch, records);
-  checkResets(document, epoch);
-  const previous = under("previous", () => readPrevious(value.previous ?? null, document, epoch));
-  return { document, epoch, records, previous };
 }
 
 export function checkResets(document, epoch) {

@@ -8,16 +8,22 @@ import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
 import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
-import { scorePoints, scoreRubric, scoreTask, scoreTests } from "./score.js";
+import { KINDS as EVIDENCE, loadKinds, scoreTests } from "./score.js";
+import { readTask, scoreTask } from "./workflow.js";
+import { readAnswer, scoreRubric } from "./rubric.js";
+import { scorePoints } from "./points.js";
 import { decide } from "./panel.js";
-import { readAnswer, readRecord, readTask, recordDigest, withoutSeq } from "./records.js";
-import { readCase, readTasks, taskSetDigest, unique } from "./inputs.js";
+import { readRecord, recordDigest, withoutSeq } from "./records.js";
+import { readCase } from "./case.js";
+import { readTasks, taskSetDigest, unique } from "./inputs.js";
 import { settle, shownClocks } from "./settle.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
 import { duel } from "./duel.js";
 import { margin } from "./margin.js";
 import { taskHealth } from "./health.js";
+
+await loadKinds(EVIDENCE);
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));

@@ -6,15 +6,19 @@ import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { digestOfJson, isObject, parse } from "./json.js";
 import { parseEnvelope, signers } from "./dsse.js";
 import { keyId, readKey, refuseSmallOrder } from "./keys.js";
-import { checkConsistency, checkInclusion, consistencyProof, inclusionProof, leafHash, rootOfLeaves } from "./merkle.js";
-import { checkFork, checkLogProof, checkSeen, checkTiles, checkWitnesses, openCheckpoint, readPolicy, readVkey, TILE_PATH, tilePath } from "./notes.js";
-import { checkCheckpoint, evidenceRoot, openProof, openReceipt, readSeqs, results } from "./receipts.js";
+import { checkCheckpoint, checkConsistency, checkFork, checkSeen, consistencyProof, inclusionProof } from "./history.js";
+import { checkInclusion, leafHash, rootOfLeaves } from "./merkle.js";
+import { checkLogProof, checkTiles, openCheckpoint, readVkey, TILE_PATH, tilePath } from "./notes.js";
+import { openProof, readSeqs } from "./proof.js";
+import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
+import { checkWitnesses, readPolicy } from "./witnesses.js";
 import { readBatch } from "./batches.js";
-import { readCase, readTasks } from "./inputs.js";
+import { readCase } from "./case.js";
+import { readPrevious, readTasks } from "./inputs.js";
 import { recordDigest } from "./records.js";
 import { settle } from "./settle.js";
 import { readSettlement } from "./document.js";
-import { behind, openEpoch, verifyEpoch, withDigests } from "./epoch.js";
+import { bearing, behind, checkBatches, checkBefore, checkChain, checkEvidence, checkInputs, checkResults, checkSettlement, restsOf, withDigests } from "./epoch.js";
 import { checkAudit, openAudit, outcomeOf, planOf, seedOf, trialsOf, wrongOf } from "./audit.js";
 import { namedKey } from "./bundle.js";
 import { checkSplit } from "./subnet.js";
@@ -195,7 +199,7 @@ const placeOf = ({ participant, validator, task, trial }) => `${participant}\n${
 
 /** Participant → the records of a case that its result rests on, each with its digest. */
 function behindCase({ document, records }, settlement) {
-  const own = records.map((record, i) => ({ seq: record.seq ?? i, record, hex: recordDigest(record).slice(7) }));
+  const own = records.map((record, i) => ({ seq: record.seq ?? i, record, digest: fromHex(recordDigest(record).slice(7)) }));
   const known = new Set(document.validators.map((row) => row.key));
   return withDigests(behind(document, settlement, own.filter(({ record }) => known.has(record.validator))));
 }
@@ -208,6 +212,35 @@ const as = (code) => (error) => {
 const checkpointText = ({ origin, size: entries, root }) => ({ origin, size: entries.toString(), root: toHex(root) });
 
 const forkFields = object({ schema: read.oneOf("assay.fork/1"), key: text, first: text, second: text, root: nothing(root64), hashes: list(base64, { most: 100 }) });
+
+const epochsOf = (value, stage) => {
+  if (!isObject(value)) refuse(`${stage}: is not an object`, { code: stage });
+  return Object.entries(value).map(([epoch, rest]) => [Number(epoch), rest]).sort((a, b) => a[0] - b[0]);
+};
+
+/** An epoch of a case of kind verify: what it computes, for an audit of it. */
+async function openEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
+  const chain = await checkChain(epochsOf(receipts, "receipt"), key);
+  const receipt = chain.at(-1);
+  const before = checkBefore(chain, previous);
+  const all = checkEvidence(chain, new Map(epochsOf(records, "evidence")));
+  const { predicate, checkpoint } = receipt;
+  const signed = await checkBatches(batches, all, { origin: checkpoint.origin, competition: predicate.competition });
+  const document = checkInputs(inputs, receipt);
+  const records_ = bearing(document, all, signed.signed, predicate.task_set);
+  const context = { document, epoch: predicate.epoch, records: records_.map(({ record }) => record), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
+  const computed = staged("settlement", () => settle(context)).settlement;
+  checkSettlement(settlement, computed, receipt);
+  const rows = behind(document, computed, records_);
+  checkResults(computed, restsOf(rows), receipt);
+  return { chain, receipt, document, settlement: computed, behind: () => withDigests(rows), records: all.length, batches: signed.batches };
+}
+
+/** A case of kind verify. */
+async function verifyEpoch(given) {
+  const { chain, receipt: { predicate }, records, batches } = await openEpoch(given);
+  return { competition: predicate.competition, epoch: predicate.epoch, settlement: predicate.settlement, receipts: chain.length, records, batches };
+}
 
 /** A proof of a fork, as its text. */
 export async function readFork(written) {

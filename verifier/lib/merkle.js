@@ -1,8 +1,7 @@
 // Merkle trees of RFC 6962: a leaf is SHA-256(00 ‖ entry), a node SHA-256(01 ‖ left ‖ right). Proofs of RFC 9162, 2.1.3 and 2.1.4.
 
-import { equal, sha256, toHex } from "./bytes.js";
+import { equal, sha256, sha256Into, toHex, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
-import { many } from "./sha4.js";
 
 export const EMPTY_ROOT = sha256(new Uint8Array(0));
 
@@ -19,6 +18,56 @@ export function nodeHash(left, right) {
   NODE.set(right, 33);
   return sha256(NODE);
 }
+
+export const LANE = 1024;
+
+/** Many hashes, and the root over many; `each` is what differs. */
+export class Many {
+  /** The root over the first `count` hashes of `level`, which is used up. */
+  root(level, count) {
+    if (count === 0) return sha256(new Uint8Array(0));
+    const { bytes, view } = this;
+    for (const base of this.bases) bytes[base] = 1;
+    const from = new DataView(level.buffer, level.byteOffset, level.length);
+    const fill = (pair, base) => {
+      for (let k = 0; k < 64; k += 4) view.setInt32(base + 1 + k, from.getInt32(pair * 64 + k, true), true);
+    };
+    while (count > 1) {
+      const pairs = count >> 1;
+      this.each(pairs, 65, fill, level, (pair) => pair * 32);
+      if (count & 1) level.copyWithin(pairs * 32, (count - 1) * 32, count * 32);
+      count = pairs + (count & 1);
+    }
+    return level.slice(0, 32);
+  }
+}
+
+/** One after the other. */
+export class One extends Many {
+  bytes = new Uint8Array(LANE);
+  view = new DataView(this.bytes.buffer);
+  bases = [0];
+
+  each(count, length, fill, out, give) {
+    for (let i = 0; i < count; i++) {
+      fill(i, 0);
+      sha256Into(this.bytes, 0, length, out, give(i));
+    }
+  }
+
+  add(data, source, from, length, last, out, at) {
+    const before = data[from + length - 1];
+    data[from + length - 1] = last;
+    sha256Into(data, from, from + length, out, at);
+    data[from + length - 1] = before;
+  }
+
+  flush() {}
+}
+
+/** What hashes many at once; `sha4.js`, once it is loaded, puts what is fast in its place. */
+export let many = new One();
+export const hashManyWith = (other) => (many = other);
 
 /** The root over leaf hashes: the last of an odd number goes up alone. */
 export function rootOfLeaves(hashes) {
@@ -41,38 +90,23 @@ export function leafHashes(entries) {
 }
 export const rootOf = (entries) => many.root(leafHashes(entries), entries.length);
 
-/** SHA-256 of each of many texts in bytes, one after the other. */
+/** SHA-256 of each of many texts that are not empty, one after the other. */
 export function digests(texts) {
   const found = new Uint8Array(texts.length * 32);
-  texts.forEach((text, i) => many.add(text, new DataView(text.buffer, text.byteOffset, text.length), 0, text.length, text.at(-1), found, i * 32));
+  const data = utf8(texts.join(""));
+  const view = new DataView(data.buffer, data.byteOffset, data.length);
+  const characters = texts.reduce((total, text) => total + text.length, 0);
+  const sizeOf = characters === data.length ? (text) => text.length : (text) => utf8(text).length;
+  let at = 0;
+  texts.forEach((text, i) => {
+    const size = sizeOf(text);
+    many.add(data, view, at, size, data[at + size - 1], found, i * 32);
+    at += size;
+  });
   many.flush();
   return found;
 }
 export const rootText = (root) => "sha256:" + toHex(root);
-
-/** The largest power of two below n > 1. */
-const split = (n) => {
-  let k = 1;
-  while (k * 2 < n) k *= 2;
-  return k;
-};
-
-export function inclusionProof(leaves, index) {
-  if (leaves.length <= 1) return [];
-  const k = split(leaves.length);
-  return index < k
-    ? [...inclusionProof(leaves.slice(0, k), index), rootOfLeaves(leaves.slice(k))]
-    : [...inclusionProof(leaves.slice(k), index - k), rootOfLeaves(leaves.slice(0, k))];
-}
-
-export function consistencyProof(leaves, old) {
-  const walk = (part, m, whole) => {
-    if (m === part.length) return whole ? [] : [rootOfLeaves(part)];
-    const k = split(part.length);
-    return m <= k ? [...walk(part.slice(0, k), m, whole), rootOfLeaves(part.slice(k))] : [...walk(part.slice(k), m - k, false), rootOfLeaves(part.slice(0, k))];
-  };
-  return old === 0 ? [] : walk(leaves, old, true);
-}
 
 /** The root that a proof leads to from a leaf hash, or null where its length does not fit. Sizes are numbers or BigInts. */
 export function rootFromInclusion(leaf, index, size, proof) {
@@ -93,34 +127,4 @@ export function rootFromInclusion(leaf, index, size, proof) {
 export function checkInclusion(leaf, index, size, proof, root, code = "log", what = "the inclusion proof does not lead to the root") {
   const found = rootFromInclusion(leaf, index, size, proof);
   if (found === null || !equal(found, root)) refuse(what, { code, expected: toHex(root), found: found === null ? "a proof of another length" : toHex(found) });
-}
-
-/** Refuses, unless the tree of `newSize` entries begins with that of `oldSize`. */
-export function checkConsistency(oldSize, oldRoot, newSize, newRoot, proof, code = "consistency") {
-  const wrong = (what, detail = {}) => refuse(what, { code, ...detail });
-  const [m, n] = [BigInt(oldSize), BigInt(newSize)];
-  if (m > n) wrong(`the log got smaller: it had ${m} entries, and now ${n}`);
-  if (m === 0n && !equal(oldRoot, EMPTY_ROOT)) wrong("the root of no entries is another");
-  if (n === 0n && !equal(newRoot, EMPTY_ROOT)) wrong("the root of no entries is another");
-  if (m === 0n || m === n) {
-    if (proof.length) wrong("a proof with hashes, where there is nothing to prove");
-    if (m === n && !equal(oldRoot, newRoot)) wrong("two roots for one size: the log was forked", { expected: toHex(oldRoot), found: toHex(newRoot) });
-    return;
-  }
-  const path = (m & (m - 1n)) === 0n ? [oldRoot, ...proof] : [...proof];
-  if (path.length === 0) wrong("the consistency proof is too short");
-  let [fn, sn] = [m - 1n, n - 1n];
-  while (fn % 2n === 1n) [fn, sn] = [fn >> 1n, sn >> 1n];
-  let [before, after] = [path[0], path[0]];
-  for (const hash of path.slice(1)) {
-    if (sn === 0n) wrong("the consistency proof is too long");
-    if (fn % 2n === 1n || fn === sn) {
-      [before, after] = [nodeHash(hash, before), nodeHash(hash, after)];
-      while (fn % 2n === 0n && fn !== 0n) [fn, sn] = [fn >> 1n, sn >> 1n];
-    } else after = nodeHash(after, hash);
-    [fn, sn] = [fn >> 1n, sn >> 1n];
-  }
-  if (sn !== 0n) wrong("the consistency proof is too short");
-  if (!equal(before, oldRoot)) wrong("the log does not continue the earlier tree: it was forked", { expected: toHex(oldRoot), found: toHex(before) });
-  if (!equal(after, newRoot)) wrong("the consistency proof does not lead to the root", { expected: toHex(newRoot), found: toHex(after) });
 }

@@ -3,74 +3,18 @@
 import * as read from "./fields.js";
 import { NANO } from "./exact.js";
 import { refuse, Unsupported } from "./errors.js";
-import { readBound } from "./panel.js";
 import { isObject } from "./json.js";
+import { kindOf } from "./score.js";
 
 const { or, maybe, object, integer, share, fraction, oneOf, list, bps } = read;
 const E9 = read.BILLION;
 const positive = integer(1, E9);
 
-const check = object({ id: read.key, label: or("", read.text(0, 4096)), description: or("", read.text(0, 4096)), weight: integer(1, 10000), skippable: or(true, read.boolean), unskippable: maybe(read.boolean) });
-
-/** A rubric's check: `skippable`, or the other spelling `unskippable`, and not both. */
-function readCheck(value, path) {
-  const found = check(value, path);
-  if (found.unskippable !== undefined) {
-    if ("skippable" in value) refuse(`${path}: skippable and unskippable say the same; give one`, { where: path });
-    found.skippable = !found.unskippable;
-    delete found.unskippable;
-  }
-  return found;
-}
-
-function repositories(value, path) {
-  if (!isObject(value) || Object.keys(value).length === 0) refuse(`${path}: a table of repositories has at least one`, { where: path });
-  if (Object.keys(value).length > 10000) refuse(`${path}: more than 10,000 repositories`, { where: path });
-  const table = Object.create(null);
-  for (const name of Object.keys(value)) {
-    read.text(3, 256)(name, path);
-    if (!/^[^/\s]+\/[^/\s]+$/.test(name)) refuse(`${path}: ${JSON.stringify(name)} is not owner/name`, { where: path });
-    table[name] = fraction(value[name], `${path}.${name}`);
-  }
-  return table;
-}
-
-const weights = object({ success: or("0.5", share), cost: or("0.25", share), latency: or("0.15", share), reliability: or("0.1", share) });
-const penalties = object({ unplanned_retry: or("0.1", share), timeout: or("0.2", share), hard_failure: or("0.5", share) });
-const panel = object({ answers: integer(2, 25), max_disagreement: or("1/1", readBound) });
-/** A choice that is left out where it says what holds without it. */
-const unless = (standard, reader) => maybe((value, path) => (reader(value, path) === standard ? undefined : value));
-const isTrue = (value, path) => (value === true ? true : refuse(`${path}: leave it out, or say true`, { where: path }));
-
-const SCORES = {
-  tests: object({ kind: oneOf("tests"), agent_timeout: or("fail", oneOf("fail", "verify")), trials: or(1, integer(1, 10000)), fresh_boxes: maybe(isTrue), passed_by: unless("each", oneOf("each", "all")) }),
-  workflow: object({
-    kind: oneOf("workflow"), weights: or({}, weights), gate: or("0.7", share), penalties: or({}, penalties), window: or(100, integer(1, 1e6)),
-    fresh_boxes: maybe(isTrue), max_retries_per_step: or(5, integer(0, 1000)), warm_up: maybe(integer(1, 1e6)),
-  }),
-  rubric: object({ kind: oneOf("rubric"), checks: list(readCheck, { least: 1, most: 1000 }), injection: maybe(oneOf("unjudged")), panel: maybe(panel) }),
-  points: object({
-    kind: oneOf("points"), repositories, star_points: or("0.25", fraction), star_max: or("1.25", fraction),
-    full_points: or(100, positive), window_epochs: maybe(positive), invalid: unless("gate", oneOf("gate", "subtract")), stars_alone: unless(false, read.boolean),
-  }),
-  given: object({ kind: oneOf("given") }),
-};
-export const KINDS = Object.keys(SCORES);
-
 export function readScore(value, path = "score") {
   if (!isObject(value)) refuse(`${path}: is not an object`, { where: path });
-  if (!Object.hasOwn(SCORES, value.kind ?? "")) refuse(`${path}.kind: there is no kind ${JSON.stringify(value.kind)} of Assay`, { where: path });
-  const found = SCORES[value.kind](value, path);
-  if (found.kind === "rubric") {
-    if (found.checks.reduce((total, { weight }) => total + weight, 0) !== 10000) refuse(`${path}.checks: the weights do not sum to 10000`, { where: path });
-    if (new Set(found.checks.map(({ id }) => id)).size !== found.checks.length) refuse(`${path}.checks: one id stands twice`, { where: path });
-  }
-  if (found.stars_alone && (nanos(found.star_points) === 0n || nanos(found.star_max) === 0n)) refuse(`${path}.stars_alone: stars are worth nothing`, { where: path });
-  if (found.kind === "workflow") {
-    const total = Object.values(found.weights).reduce((all, part) => all + nanos(part), 0n);
-    if (total !== NANO) refuse(`${path}.weights: they do not sum to 1`, { where: path });
-    if ((found.warm_up ?? 0) > found.window) refuse(`${path}.warm_up: it is longer than the window`, { where: path });
-  }
+  const kind = kindOf(value.kind) ?? refuse(`${path}.kind: there is no kind ${JSON.stringify(value.kind)} of Assay`, { where: path });
+  const found = kind.rules(value, path);
+  kind.checkRules?.(found, path);
   return found;
 }
 

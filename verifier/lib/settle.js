@@ -5,8 +5,7 @@ import { refuse } from "./errors.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
 import { decay, payout, weights } from "./reward.js";
-import { nanos } from "./scheme.js";
-import { brokenKey, jointVotes, SCORERS } from "./score.js";
+import { brokenKey, jointVotes, kindOf } from "./score.js";
 import { firstAccepted, readTasks, taskSetDigest } from "./inputs.js";
 import { digestOfJson } from "./json.js";
 import { sealed } from "./document.js";
@@ -67,57 +66,60 @@ function acceptedIn(participant, epoch, records, kind) {
   return epochs.length ? epochs.reduce((a, b) => Math.min(a, b)) : null;
 }
 
+/** The validators with their stakes as integers: {key, stake, may}, and their whole stake. The same for every participant. */
+function registryOf({ scheme, validators }) {
+  const least = BigInt(scheme.consensus.min_validator_stake);
+  const rows = validators.map((row) => ({ row, key: row.key, stake: BigInt(row.stake), may: false }));
+  for (const one of rows) one.may = one.stake > 0n && one.stake >= least && !auditFailed(scheme, one.row);
+  const may = rows.filter((one) => one.may);
+  return { rows, may, mayKeys: new Set(may.map(({ key }) => key)), total: sum(rows.map(({ stake }) => stake)), least };
+}
+
 /** Who may count for a participant, and the stake that the quorum is a share of. */
-function electorate({ document, epoch, records }, participant) {
+function electorate({ document, epoch, records, registry }, participant) {
   const { consensus } = document.scheme;
-  const least = BigInt(consensus.min_validator_stake);
-  const may = document.validators.filter((row) => BigInt(row.stake) > 0n && BigInt(row.stake) >= least && !auditFailed(document.scheme, row));
-  const total = sum(document.validators.map((row) => BigInt(row.stake)));
-  if (consensus.assign === undefined) return { may: new Set(may.map((row) => row.key)), drawn: null, needed: total };
+  if (consensus.assign === undefined) return { may: registry.mayKeys, drawn: null, needed: registry.total };
   const accepted = acceptedIn(participant, epoch, records, document.scheme.score.kind);
   if (accepted === null) return { may: new Set(), drawn: new Set(), needed: 0n };
   const random = document.randomness.find((row) => row.epoch === accepted);
   if (random === undefined) refuse(`randomness of epoch ${accepted} is missing, in which the submission of ${JSON.stringify(participant.key)} was accepted`, { code: "randomness", where: "randomness" });
-  const drawn = new Set(assigned(consensus.assign, may.map((row) => row.key), submissionOf(participant) || participant.key, random.hex));
-  return { may: drawn, drawn, needed: sum(may.filter((row) => drawn.has(row.key)).map((row) => BigInt(row.stake))) };
+  const drawn = new Set(assigned(consensus.assign, registry.may.map((row) => row.key), submissionOf(participant) || participant.key, random.hex));
+  return { may: drawn, drawn, needed: sum(registry.may.filter((row) => drawn.has(row.key)).map((row) => row.stake)) };
 }
 
 /** Whether the scheme leaves a validator out, because an audit saw its false claims. */
 export const auditFailed = ({ audit }, { failed_audit }) => audit?.failed === "leave-out" && failed_audit !== undefined;
 
-function whyNot(scheme, validator, drawn, vote) {
-  const { consensus } = scheme;
-  const stake = BigInt(validator.stake);
-  if (drawn !== null && !drawn.has(validator.key)) return "not-assigned";
+function whyNot(scheme, { row, key, stake }, least, drawn, vote) {
+  if (drawn !== null && !drawn.has(key)) return "not-assigned";
   if (stake === 0n) return "no-stake";
-  if (stake < BigInt(consensus.min_validator_stake)) return "stake-below-minimum";
-  if (auditFailed(scheme, validator)) return "audit-failed";
-  return { injection: "injection-suspected", split: "panel-split", unjudged: "unjudged", incomplete: "incomplete", "no-tasks": "no-tasks" }[vote.state] ?? null;
+  if (stake < least) return "stake-below-minimum";
+  if (auditFailed(scheme, row)) return "audit-failed";
+  return STATES[vote.state] ?? null;
 }
+const STATES = { injection: "injection-suspected", split: "panel-split", unjudged: "unjudged", incomplete: "incomplete", "no-tasks": "no-tasks" };
 
 const shownWork = (work) => ("points" in work ? { ...work, points: decimal(work.points) } : work);
 
 /** A row of `agreed`, with the exact score beside it. */
 function agreement(context, participant, votes, duplicateOf) {
-  const { document } = context;
-  const { scheme, validators } = document;
+  const { document: { scheme }, registry } = context;
   const base = { participant: participant.key, submission: submissionOf(participant), score: null, bps: null };
-  const total = sum(validators.map((row) => BigInt(row.stake)));
   if (duplicateOf !== undefined) {
-    const row = { ...base, status: "duplicate", reason: "same-submission", duplicate_of: duplicateOf, stake: "0", needed_stake_of: total.toString() };
+    const row = { ...base, status: "duplicate", reason: "same-submission", duplicate_of: duplicateOf, stake: "0", needed_stake_of: registry.total.toString() };
     return { row: { ...row, median: null, mad: null, mean: null, flagged_majority: false, validators: [], not_counted: [] }, score: null };
   }
   const { may, drawn, needed } = electorate(context, participant);
   const notCounted = [];
   const asked = [];
-  for (const validator of validators) {
+  for (const validator of registry.rows) {
     const vote = votes.get(validator.key);
     if (vote === undefined) continue;
-    const reason = whyNot(scheme, validator, drawn, vote);
+    const reason = whyNot(scheme, validator, registry.least, drawn, vote);
     if (reason !== null) notCounted.push({ validator: validator.key, reason, missing: reason === "incomplete" ? vote.missing : 0 });
     if (!may.has(validator.key) || vote.state === "no-tasks") continue;
     const state = ["injection", "split"].includes(vote.state) ? "unjudged" : vote.state;
-    asked.push({ ...vote, state, validator: validator.key, stake: BigInt(validator.stake) });
+    asked.push({ ...vote, state, validator: validator.key, stake: validator.stake });
   }
   const votesOfAll = scheme.score.passed_by === "all" ? jointVotes(asked, context.tasks) : asked;
   const found = agree(scheme.consensus, votesOfAll, { needed, bps: scheme.score.kind === "rubric", trials: context.trials });
@@ -204,9 +206,9 @@ export function settle(context, scored = null, override = (participant, votes) =
   // A service error takes the task of that validator and epoch out for every participant.
   const broken = new Set(counting.filter((record) => record.outcome === "service-error").map(brokenKey));
   const found = new Map();
-  const asked = { ...context, tasks: tasks?.map(({ id }) => id), trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
+  const asked = { ...context, registry: registryOf(document), tasks: tasks?.map(({ id }) => id), trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
   for (const participant of participants) {
-    const own = scored?.get(participant.key) ?? SCORERS[kind](scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
+    const own = scored?.get(participant.key) ?? kindOf(kind).score(scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
     found.set(participant.key, agreement(asked, participant, override(participant.key, own), copies.get(participant.key)));
   }
   const ranking = ranked(participants, found);
@@ -226,8 +228,8 @@ export function settle(context, scored = null, override = (participant, votes) =
   const others = participants.filter((row) => !ranking.includes(row));
   const result = sealed({
     schema: "assay.settlement/1", scheme: { ...scheme.scheme, digest: digestOfJson(scheme) }, epoch, task_set: taskSet,
-    total_stake: sum(document.validators.map((row) => BigInt(row.stake))).toString(), agreed: [...ranking, ...others].map((row) => found.get(row.key).row),
+    total_stake: asked.registry.total.toString(), agreed: [...ranking, ...others].map((row) => found.get(row.key).row),
     ranking: ranking.map((row) => row.key), clock: shownClocks(clock), ...rewarded,
   });
-  return { settlement: result, exact };
+  return { settlement: result, exact, counting };
 }

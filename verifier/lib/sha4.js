@@ -1,7 +1,8 @@
 // Four SHA-256 at once, for evidence in bulk: WebAssembly with 128-bit vectors, one lane for each message, assembled here so that it can be
 // read. Where there is none (or a policy forbids it), messages are hashed one after the other.
 
-import { CONSTANTS, hashLongWith, INITIAL, sha256, sha256Into } from "./bytes.js";
+import { CONSTANTS, hashLongWith, INITIAL } from "./bytes.js";
+import { hashManyWith, LANE, Many, One } from "./merkle.js";
 
 const leb = (value) => {
   const bytes = [];
@@ -79,55 +80,10 @@ function assembled() {
   ]);
 }
 
-const LANE = 1024;
 const STATE_AT = 4 * LANE;
 const QUEUES_AT = 8 * LANE; // four lanes for each number of blocks
 const [LONG_AT, LONG] = [44 * LANE, 16 * LANE]; // a piece of a long message
 const MOST_BLOCKS = LANE / 64;
-
-/** Many hashes, and the root over many; `each` is what differs. */
-class Many {
-  /** The root over the first `count` hashes of `level`, which is used up. */
-  root(level, count) {
-    if (count === 0) return sha256(new Uint8Array(0));
-    const { bytes, view } = this;
-    for (const base of this.bases) bytes[base] = 1;
-    const from = new DataView(level.buffer, level.byteOffset, level.length);
-    const fill = (pair, base) => {
-      for (let k = 0; k < 64; k += 4) view.setInt32(base + 1 + k, from.getInt32(pair * 64 + k, true), true);
-    };
-    while (count > 1) {
-      const pairs = count >> 1;
-      this.each(pairs, 65, fill, level, (pair) => pair * 32);
-      if (count & 1) level.copyWithin(pairs * 32, (count - 1) * 32, count * 32);
-      count = pairs + (count & 1);
-    }
-    return level.slice(0, 32);
-  }
-}
-
-/** One after the other. */
-class One extends Many {
-  bytes = new Uint8Array(LANE);
-  view = new DataView(this.bytes.buffer);
-  bases = [0];
-
-  each(count, length, fill, out, give) {
-    for (let i = 0; i < count; i++) {
-      fill(i, 0);
-      sha256Into(this.bytes, 0, length, out, give(i));
-    }
-  }
-
-  add(data, source, from, length, last, out, at) {
-    const before = data[from + length - 1];
-    data[from + length - 1] = last;
-    sha256Into(data, from, from + length, out, at);
-    data[from + length - 1] = before;
-  }
-
-  flush() {}
-}
 
 class Four extends Many {
   bases = [0, LANE, 2 * LANE, 3 * LANE];
@@ -242,6 +198,8 @@ function made() {
   }
 }
 
-/** What hashes many at once, as fast as it can be done here. */
-export const many = made() ?? new One();
-if (many instanceof Four) hashLongWith((data) => many.one(data));
+const four = made();
+if (four !== null) {
+  hashManyWith(four);
+  hashLongWith((data) => four.one(data));
+}

@@ -1,15 +1,47 @@
 // A subnet's signed split, and that it follows from its competitions. SPEC 4, 6; docs/verify.md, "A subnet".
 
+import * as read from "./fields.js";
+import { toHex } from "./bytes.js";
 import { decimal, fractionOf } from "./exact.js";
 import { refuse, Refused, under } from "./errors.js";
 import { isObject } from "./json.js";
-import { difference } from "./document.js";
+import { difference, readSplit } from "./document.js";
 import { split as compute } from "./emission.js";
-import { openReceipt, openSplit } from "./receipts.js";
-import { readCase } from "./inputs.js";
+import { before, checkSubject, nullable, openReceipt, openSigned, software, STATEMENT, subjects } from "./receipts.js";
+import { readCase } from "./case.js";
+import { readVkey } from "./notes.js";
 import { settle } from "./settle.js";
 
 const wrong = (what, detail = {}) => refuse(what, { code: "emission", stage: "emission", ...detail });
+
+const { object, oneOf } = read;
+const rules = object({
+  encoding: oneOf("round", "exact-sum", "max-upscale"), burn_uid: read.integer(0, 65535), emission: nullable(read.pattern(/^(0|[1-9][0-9]*)$/, "rao")), unearned: oneOf("burn", "others"),
+});
+const splitStatement = object({
+  _type: oneOf(STATEMENT), subject: subjects, predicateType: oneOf("assay:emission/v1"),
+  predicate: object({ subnet: read.key, epoch: read.epoch, rules, split: readSplit, previous: before, software }),
+});
+
+/** A signed split by the subnet's key. Each competition is there once, with its log's key and its receipt. */
+export async function openSplit(value, vkey) {
+  const own = readVkey(vkey, [1], "receipt");
+  const receipt = await openSigned(value, own, { schema: "assay.emission-receipt/1", reader: splitStatement, logCode: "receipt" });
+  const { subnet, epoch, split, previous } = receipt.predicate;
+  const refused = (what) => refuse(what, { code: "receipt", stage: "receipt" });
+  checkSubject(receipt.statement, `${subnet} epoch ${epoch}`, split.digest);
+  if (split.epoch !== epoch) refused("the split is of another epoch than its statement");
+  if (!split.receipts || split.competitions.length === 0 || split.receipts.length !== split.competitions.length) refused("the split does not name a receipt of each competition");
+  split.receipts.forEach((row, i) => {
+    readVkey(row.log, [1], "receipt");
+    if (row.epoch !== epoch || row.competition !== split.competitions[i].name) refused(`the receipt of ${row.competition} is of another epoch or competition`);
+  });
+  const keys = split.receipts.map((row) => toHex(readVkey(row.log).key) + readVkey(row.log).name);
+  if (new Set(keys).size !== keys.length || new Set(split.receipts.map((row) => row.digest)).size !== keys.length) refused("a log or a receipt stands twice");
+  if (keys.includes(toHex(own.key) + own.name)) refused("the subnet's own log stands in the place of a competition's");
+  if (previous !== null && previous.epoch >= epoch) refused("the split before is not of an earlier epoch");
+  return receipt;
+}
 
 /** Compares a signed split with a subnet file (its TOML as JSON) that the reader trusts. */
 export function compareWithFile({ predicate: { rules, split } }, file) {

@@ -1,6 +1,7 @@
 // A tar archive (ustar, with the long names of pax and GNU), as the service offers a bundle: the place of each file in it.
 
 import { fromUtf8 } from "./bytes.js";
+import { safePath } from "./bundle.js";
 import { refuse } from "./errors.js";
 
 const BLOCK = 512;
@@ -20,12 +21,6 @@ function number(block, at, length) {
   }
   const text = field(block, at, length).trim();
   return /^[0-7]*$/.test(text) ? Number.parseInt(text || "0", 8) : refuse("the archive is damaged: a size is no number");
-}
-
-export function safePath(path) {
-  const plain = path.replace(/^(\.\/)+/, "");
-  if (plain === "" || plain.startsWith("/") || /[\\\u0000-\u001f]/.test(plain) || /^[A-Za-z]:/.test(plain) || plain.split("/").some((part) => part === ".." || part === ".")) refuse(`the path ${JSON.stringify(path.slice(0, 100))} leads out of the archive`);
-  return plain;
 }
 
 /** The files of an archive of `size` bytes; `slice(from, to)` gives a promise of bytes. */

@@ -5,20 +5,6 @@ import { refuse } from "./errors.js";
 import { readScheme } from "./scheme.js";
 import { settle } from "./settle.js";
 
-/** Validator → outcome of each trial of a participant, by task: of evidence of kind tests. */
-export function outcomesOf(records, whose) {
-  return (participant) => {
-    const table = new Map();
-    for (const record of records) {
-      if (record.kind !== "tests") return null;
-      if (whose(record) !== participant) continue;
-      if (!table.has(record.task)) table.set(record.task, []);
-      table.get(record.task).push(record);
-    }
-    return new Map([...table].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
-  };
-}
-
 /**
  * The settlement under `changes`: {stakes: {validator: text}, threshold, cap, trial: {participant, validator, task, outcome}, score: {participant,
  * validator, score}}. The context is not changed.

@@ -1,8 +1,8 @@
 // A zip archive of a bundle: what macOS and Windows make of a folder. Stored and deflated files; the browser's own inflating.
 
 import { concat, fromUtf8 } from "./bytes.js";
+import { safePath } from "./bundle.js";
 import { refuse, Unsupported } from "./errors.js";
-import { safePath } from "./tar.js";
 
 const MOST_FILES = 1_000_000;
 const MOST_LIST = 256 << 20;

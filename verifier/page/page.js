@@ -1,6 +1,7 @@
-// The page: what is dropped goes to the worker, and what the worker says is shown. Text from files only ever becomes text nodes.
+// The page: what is dropped goes to the worker, and what the worker says is shown. What only some readers want is loaded when they ask for it.
 
-const byId = (id) => document.getElementById(id);
+import { byId, cut, el, fill, head, named, nameOf, option, percent, show } from "./dom.js";
+
 const worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
 const waiting = new Map();
 let number = 0;
@@ -26,17 +27,6 @@ function ask(what, rest) {
   });
 }
 
-/** An element: el("td.n", text or children…). */
-function el(name, ...children) {
-  const [tag, ...classes] = name.split(".");
-  const node = document.createElement(tag);
-  if (classes.length) node.className = classes.join(" ");
-  for (const child of children) node.append(child instanceof Node ? child : String(child));
-  return node;
-}
-const fill = (id, ...children) => byId(id).replaceChildren(...children);
-const show = (id, on = true) => (byId(id).hidden = !on);
-
 const STAGES = { audit: "The audit: draw, martingale and verdict", receipt: "The receipts", evidence: "The evidence", signatures: "The signatures of batches", settlement: "The settlement, computed again" };
 function progress(stage, part) {
   byId("doing").textContent = `${STAGES[stage] ?? stage}${part > 0 ? `: ${Math.floor(part * 100)} %` : " …"}`;
@@ -57,7 +47,7 @@ async function check(what) {
   try {
     result = await ask("verify", { ...what, options });
     verdict(result);
-    if (result.audits.length) audits(result);
+    if (result.audits.length) (await import("./audits.js")).audits(result);
     if (result.settlement) numbers(result);
     if (result.result) ownResult(result);
   } catch (error) {
@@ -126,37 +116,7 @@ function verdict(found) {
   show("verdict");
 }
 
-// ---- audits
-
-const STATES = { flaky: "flaky: some runs show what was claimed", false: "false: no run shows what was claimed", missing: "the work is missing" };
-
-/** What audits found: who was wrong how often, and each trial that did not hold. */
-function audits({ audits: all, document: inputs }) {
-  const name = (rows, key) => named(rows ?? [], key);
-  const parts = all.flatMap(({ sentence, verdict: what, validators, differ }) => {
-    const rows = validators.map(({ validator, judged, wrong }) => el(wrong ? "tr.on" : "tr", name(inputs?.validators, validator), el("td.n", judged), el("td.n", wrong)));
-    const own = [el(what === "refused" ? "p.lead.bad" : "p.lead", sentence[0].toUpperCase() + sentence.slice(1) + "."), table_(head("validator", ">judged again", ">false"), rows)];
-    const others = differ.map(({ participant, validator, task, claimed, seen, state }) => el("tr", name(inputs?.validators, validator), name(inputs?.participants, participant), el("td", task), el("td", claimed), el("td", seen.join(", ") || "–"), el("td", STATES[state])));
-    return others.length ? [...own, el("h3", "Trials that differ from what was claimed"), table_(head("validator", "participant", "task", "claimed", "seen", "state"), others)] : own;
-  });
-  fill("audited", ...parts);
-  show("audits");
-}
-const table_ = (titles, rows) => Object.assign(el("div.scroll", el("table", titles, el("tbody", ...rows))), { tabIndex: 0 });
-
 // ---- the numbers
-
-const cut = (text, length = 18) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-const nameOf = (rows, key) => rows.find((row) => row.key === key)?.name ?? key;
-function named(rows, key) {
-  const name = nameOf(rows, key);
-  const node = el("th", cut(name, 28));
-  node.scope = "row";
-  if (name !== key || name.length > 28) node.title = key;
-  return node;
-}
-const head = (...cells) => el("thead", el("tr", ...cells.map((cell) => (cell.replace(/^>/, "") ? Object.assign(el(cell.startsWith(">") ? "th.n" : "th", cell.replace(/^>/, "")), { scope: "col" }) : el("td", "")))));
-const percent = (share) => `${(Number(share) * 100).toFixed(2)} %`;
 
 function boardRows(settlement, registry) {
   const weights = new Map(settlement.weights.map((row) => [row.participant, row]));
@@ -181,16 +141,18 @@ function numbers({ settlement, document: inputs }) {
   const choices = settlement.agreed.map((row) => option(row.participant, nameOf(inputs.participants, row.participant)));
   fill("who", ...choices);
   for (const id of ["numbers", "story"]) show(id);
-  tell();
-  changes(settlement, inputs);
   show("whatif", weighs || settlement.refund !== null);
+  why();
+  whatIf();
 }
-
-const option = (value, label) => Object.assign(el("option", cut(label, 40)), { value });
 
 function table({ head: names, rows }) {
   return el("table", head(...names), el("tbody", ...rows.map((row) => el("tr", ...row.map((cell) => el("td", cut(String(cell), 60)))))));
 }
+
+/** The sections that a reader opens; what they need is loaded then. */
+const why = () => result?.settlement && byId("why").open && tell();
+const whatIf = async () => result?.settlement && byId("try").open && (await import("./whatif.js")).offer(result, ask);
 
 async function tell() {
   const told = await ask("explain", { participant: byId("who").value });
@@ -205,80 +167,6 @@ function ownResult({ result: own, receipt }) {
   if (own.weight) rows.push(["share", percent(own.weight.share)], ["weight (u16)", own.weight.u16]);
   fill("board", el("tbody", ...rows.map(([name, value]) => el("tr", el("th", name), el("td", value)))));
   show("numbers");
-}
-
-// ---- what if
-
-const labelled = (label, control) => el("label", label, control);
-function choice(id, options) {
-  const node = el("select", ...options);
-  node.id = id;
-  return node;
-}
-function field(id, value) {
-  const node = document.createElement("input");
-  Object.assign(node, { id, type: "text", inputMode: "decimal", value });
-  node.autocomplete = "off";
-  return node;
-}
-
-function changes(settlement, { scheme, participants, validators }) {
-  const isTests = scheme.score.kind === "tests";
-  const parts = [
-    labelled("Stake of", choice("w-validator", validators.map((row) => option(row.key, row.name ?? row.key)))), labelled("is", field("w-stake", validators[0].stake)),
-    labelled(`Outlier threshold (${scheme.consensus.outliers.method})`, field("w-threshold", scheme.consensus.outliers.threshold)),
-  ];
-  if (scheme.reward.kind === "weights") parts.push(labelled("Cap", field("w-cap", scheme.reward.cap)));
-  const whom = settlement.agreed.filter((row) => row.validators.length).map((row) => option(row.participant, nameOf(participants, row.participant)));
-  if (whom.length) {
-    parts.push(labelled(isTests ? "One trial of" : "The score of", choice("w-who", [option("", "–"), ...whom])), labelled("by", choice("w-by", validators.map((row) => option(row.key, row.name ?? row.key)))));
-    if (isTests) parts.push(labelled("of task", choice("w-task", taskIds(result.document.tasks).map((id) => option(id, id)))), labelled("is", choice("w-outcome", ["pass", "fail"].map((one) => option(one, one)))));
-    else parts.push(labelled("is", field("w-score", "1")));
-  }
-  const reset = Object.assign(el("button", "As settled"), { type: "button" });
-  reset.onclick = () => changes(settlement, result.document);
-  fill("changes", ...parts, reset);
-  byId("w-validator").onchange = () => (byId("w-stake").value = validators.find((row) => row.key === byId("w-validator").value).stake);
-  if (byId("w-who")) byId("w-who").onchange = recompute;
-  recompute();
-}
-const taskIds = (lines) => lines.map((line) => line.split(" ")[0]);
-
-let asked = 0;
-async function recompute() {
-  const value = (id) => byId(id)?.value.trim() ?? "";
-  const wanted = { stakes: { [value("w-validator")]: value("w-stake") }, threshold: value("w-threshold"), cap: value("w-cap") };
-  if (value("w-who") && byId("w-task")) wanted.trial = { participant: value("w-who"), validator: value("w-by"), task: value("w-task"), outcome: value("w-outcome") };
-  else if (value("w-who")) wanted.score = { participant: value("w-who"), validator: value("w-by"), score: value("w-score") };
-  const turn = ++asked;
-  try {
-    const other = await ask("whatIf", { changes: wanted });
-    if (turn === asked) compare(result.settlement, other);
-  } catch (error) {
-    if (turn === asked) fill("moved", error.message);
-  }
-}
-
-function compare(settled, other) {
-  const { participants } = result.document;
-  const worth = (settlement) => new Map(settlement.weights.length ? settlement.weights.map((row) => [row.participant, row.u16]) : settlement.payouts.map((row) => [row.participant, row.net]));
-  const scores = (settlement) => new Map(settlement.agreed.map((row) => [row.participant, row.bps ?? row.score ?? row.status]));
-  const [before, after, was, is] = [worth(settled), worth(other), scores(settled), scores(other)];
-  let moved = 0;
-  const rows = other.agreed.map(({ participant }) => {
-    const [a, b] = [before.get(participant) ?? 0, after.get(participant) ?? 0];
-    const change = BigInt(b) - BigInt(a);
-    const differs = change !== 0n || was.get(participant) !== is.get(participant);
-    if (differs) moved++;
-    return el(differs ? "tr.on" : "tr", named(participants, participant), el("td.n", was.get(participant)), el("td.n", is.get(participant)), el("td.n", a), el("td.n", b), el(`td.n.${change < 0n ? "down" : "up"}`, change === 0n ? "" : change > 0n ? `+${change}` : `−${-change}`));
-  });
-  const unit = settled.weights.length || settled.burn ? "u16" : "net";
-  if (settled.burn) {
-    const change = other.burn.u16 - settled.burn.u16;
-    rows.push(el("tr", el("th", "burn"), el("td.n", ""), el("td.n", ""), el("td.n", settled.burn.u16), el("td.n", other.burn.u16), el("td.n", change === 0 ? "" : change > 0 ? `+${change}` : `−${-change}`)));
-  }
-  fill("moved", moved ? `What if: ${moved} of ${other.agreed.length} would be another. Not settled, signed by nobody.` : "As settled: nothing is changed.");
-  fill("other", head("participant", ">score settled", ">what if", `>${unit} settled`, ">what if", ">change"), el("tbody", ...rows));
 }
 
 // ---- how things come in
@@ -325,8 +213,8 @@ byId("with").onsubmit = (event) => {
   if (given) check(given);
 };
 byId("who").onchange = tell;
-byId("changes").oninput = () => recompute();
-byId("changes").onsubmit = (event) => event.preventDefault();
+byId("why").ontoggle = why;
+byId("try").ontoggle = whatIf;
 
 /** `#https://…` or `#/path`: what a service's page of an epoch links to. Without cookies, and never over plain HTTP to elsewhere. */
 async function linked() {

@@ -116,7 +116,7 @@ def _verdicts(bounty: Bounty) -> Chapter:
         verdict: [judge(met, {check.id: check.id not in lost for check in rules.checks}, verdict, rules) for lost in columns]
         for verdict in VERDICTS
     }
-    bps = {verdict: [0 if one is None else one.bps for one in row] for verdict, row in found.items()}
+    bps = {verdict: [0 if answer is None else answer.bps for answer in row] for verdict, row in found.items()}
     base = next(one.base for one in found["COHERENT"] if one is not None)
     without = f"all but {named(missed)}" if missed else "everything"
     text = [f"Last comes a verdict on the whole solution. A solution that meets {without} has a base of {base} BPS:"]
@@ -310,7 +310,7 @@ def check(
     said = advice(bounty, now)
     if emit(lambda: document(bounty, now, said), as_json):
         return
-    warn(f"{bounty.file}: {one}" for one in said)
+    warn(f"{bounty.file}: {warning}" for warning in said)
 
     from assay.cli.board import token_of
     from assay.cli.show import heading, note, rendered, show

@@ -114,12 +114,16 @@ def _people(round_: RoundState, names: Mapping[str, str]) -> Any:
     roles = {round_.terms.sponsor: "sponsor", round_.terms.fee_recipient: "fee"} | dict(names)
     return grid(
         [
-            Column("who", [roles.get(one, "") for one in accounts], kind="key"),
+            Column("who", [roles.get(account, "") for account in accounts], kind="key"),
             Column("account", accounts, kind="key"),
-            Column("BPS", [str(scores.get(one, "")) for one in accounts], right=True),
-            Column("attestation", [proofs.get(one, "") for one in accounts], kind="key", spare=1),
-            Column("owed", [str(owed.get(one, "")) for one in accounts], right=True),
-            *([Column("in ether", [ether(owed[one]) if one in owed else "" for one in accounts], right=True)] if ether else []),
+            Column("BPS", [str(scores.get(account, "")) for account in accounts], right=True),
+            Column("attestation", [proofs.get(account, "") for account in accounts], kind="key", spare=1),
+            Column("owed", [str(owed.get(account, "")) for account in accounts], right=True),
+            *(
+                [Column("in ether", [ether(owed[account]) if account in owed else "" for account in accounts], right=True)]
+                if ether
+                else []
+            ),
         ]
     )
 

@@ -72,7 +72,7 @@ def compare(
             "simulations": [
                 document(rules, world, outcome, []) for rules, world, outcome in zip(schemes, worlds, outcomes, strict=True)
             ],
-            "attacks": [found.document() for found in attacks],
+            "attacks": [attack.document() for attack in attacks],
         },
         as_json,
     ):
@@ -90,14 +90,14 @@ def _shown(
 
     yield heading(f"{folder.resolve().name}: its rules beside {backtest.new.name} {backtest.new.scheme.version}")
     yield ""
-    thirds = [found.at(3000) for found in attacks]
+    thirds = [attack.at(3000) for attack in attacks]
     rows = [
         ("simulated: goes to skill", [f"{100 * outcome.to_skill:.2f} %" for outcome in outcomes]),
         ("simulated: honest validators left out", [f"{100 * outcome.panels_hurt:.2f} %" for outcome in outcomes]),
         ("simulated: burns", [f"{100 * outcome.burnt:.2f} %" for outcome in outcomes]),
         ("attacked: score raised by 30 % of the stake", ["–" if row is None else points(row.shift_blind) for row in thirds]),
         ("attacked: profit of 30 % of the stake", ["–" if row is None else points(row.best.profit) for row in thirds]),
-        ("attacked: takeover from", ["–" if found.takeover is None else percent(found.takeover) for found in attacks]),
+        ("attacked: takeover from", ["–" if attack.takeover is None else percent(attack.takeover) for attack in attacks]),
     ]
     yield grid(
         [

@@ -105,19 +105,19 @@ def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableT
     yield ""
     columns = [
         Column("competition", called),
-        Column("share", percents([one["share"] for one in parts]), right=True),
+        Column("share", percents([part["share"] for part in parts]), right=True),
     ]
-    if all(one["emission"] is not None for one in parts):
-        columns.append(Column("rao", [one["emission"] for one in parts], right=True))
-        columns.append(Column("TAO", [coins(one["emission"], RAO) for one in parts], right=True, spare=1))
-    moved = [one for one in parts if one.get("received", one["share"]) != one["share"]]
+    if all(part["emission"] is not None for part in parts):
+        columns.append(Column("rao", [part["emission"] for part in parts], right=True))
+        columns.append(Column("TAO", [coins(part["emission"], RAO) for part in parts], right=True, spare=1))
+    moved = [part for part in parts if part.get("received", part["share"]) != part["share"]]
     if moved:
-        columns.insert(2, Column("receives", percents([one["received"] for one in parts]), right=True))
+        columns.insert(2, Column("receives", percents([part["received"] for part in parts]), right=True))
     yield grid(columns)
     if moved:
         nobody = ", ".join(name for name, one in zip(called, parts, strict=True) if one["received"] == "0" != one["share"])
         yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
-    unclaimed = NANO - sum(nanos(one["share"]) for one in parts)
+    unclaimed = NANO - sum(nanos(part["share"]) for part in parts)
     if unclaimed:
         yield note(f"No competition claims {percent(unclaimed)}, which burns.")
     yield ""

@@ -198,7 +198,7 @@ def _copied(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
     """What a service found of the submission as a near-copy, and what was decided, as `copies`; empty where it is none."""
     from assay.judge.holds import standings
 
-    (submission,) = (one.submission for one in settlement.inputs.participants if one.key == key)
+    (submission,) = (participant.submission for participant in settlement.inputs.participants if participant.key == key)
     stands = standings(folder, settlement.inputs.scheme, [(key, submission)]).get((key, submission))
     return {} if stands is None or stands.state == "clear" else {"copies": stands.document()}
 

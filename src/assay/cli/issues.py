@@ -133,9 +133,11 @@ def _records(line: CountLine) -> RenderableType:
     from assay.cli.show import Column, grid
 
     names = ("valid", "invalid", "revoked_valid", "revoked_invalid")
-    columns = [Column("epoch", [str(one.epoch) for one in line.records], right=True)]
-    columns += [Column(name.replace("_", " "), [str(getattr(one, name)) for one in line.records], right=True) for name in names]
-    return grid([*columns, Column("starred", ["yes" if one.starred else "no" for one in line.records])])
+    columns = [Column("epoch", [str(record.epoch) for record in line.records], right=True)]
+    columns += [
+        Column(name.replace("_", " "), [str(getattr(record, name)) for record in line.records], right=True) for name in names
+    ]
+    return grid([*columns, Column("starred", ["yes" if record.starred else "no" for record in line.records])])
 
 
 def document(lines: Sequence[CountLine], validator: str) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _ranges(found: Margins, top: int) -> Iterator[RenderableType]:
     from assay.cli.show import Column, first, grid, note, rest
     from assay.exact import text
 
-    open_ = [one for one in found.ranges if one.missing]
+    open_ = [interval for interval in found.ranges if interval.missing]
     if not open_:
         return
 
@@ -101,12 +101,12 @@ def _ranges(found: Margins, top: int) -> Iterator[RenderableType]:
         return "none" if score is None else text(score)
 
     columns = [
-        Column("participant", [one.participant for one in open_], kind="key"),
-        Column("missing trials", [str(one.missing) for one in open_], right=True),
-        Column("score", [shown(one.score) for one in open_], right=True),
-        Column("[lowest, highest]", [f"[{shown(one.lowest)}, {shown(one.highest)}]" for one in open_], right=True),
+        Column("participant", [interval.participant for interval in open_], kind="key"),
+        Column("missing trials", [str(interval.missing) for interval in open_], right=True),
+        Column("score", [shown(interval.score) for interval in open_], right=True),
+        Column("[lowest, highest]", [f"[{shown(interval.lowest)}, {shown(interval.highest)}]" for interval in open_], right=True),
     ]
     yield grid(first(columns, top, len(open_)))
     yield from rest(top, len(open_))
-    if not all(one.exact for one in open_):
+    if not all(interval.exact for interval in open_):
         yield note("Some missing trials have too many outcomes: those scores may not all be reached, but none is outside.")

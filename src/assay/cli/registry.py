@@ -178,14 +178,18 @@ def _parts(who: str, what: str, changes: Sequence[Change]) -> Iterator[Any]:
     if not changes:
         yield note(f"Nothing changes of any {who}.")
         return
-    names = [Column("name", [one.name for one in changes], kind="crop", spare=1)] if any(one.name for one in changes) else []
+    names = (
+        [Column("name", [change.name for change in changes], kind="crop", spare=1)]
+        if any(change.name for change in changes)
+        else []
+    )
     yield grid(
         [
-            Column(who, [one.key for one in changes], kind="key"),
+            Column(who, [change.key for change in changes], kind="key"),
             *names,
-            Column(f"{what} before", [one.before for one in changes], right=True),
-            Column("now", [one.now for one in changes], right=True),
-            Column("", [one.kind for one in changes]),
+            Column(f"{what} before", [change.before for change in changes], right=True),
+            Column("now", [change.now for change in changes], right=True),
+            Column("", [change.kind for change in changes]),
         ]
     )
 
@@ -197,8 +201,8 @@ def _document(found: Sequence[Pull], *, written: bool) -> dict[str, Any]:
     documents = [
         {
             "registry": each.pulled.model_dump(),
-            "participants": {"count": each.participants, "changes": [row(one) for one in each.people]},
-            "validators": {"count": each.validators, "changes": [row(one) for one in each.judges]},
+            "participants": {"count": each.participants, "changes": [row(person) for person in each.people]},
+            "validators": {"count": each.validators, "changes": [row(judge) for judge in each.judges]},
             "written": written,
         }
         for each in found

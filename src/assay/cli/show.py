@@ -142,7 +142,7 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
     """The columns as a table that fits the width: columns to spare are left out, names cropped, keys shortened, text wrapped."""
     room = console().width if width is None else width
     fitted = _fitted([_clean(column) for column in columns], room)
-    widths = [max(cell_len(line) for cell in (one.heading, *one.cells) for line in cell.split("\n")) for one in fitted]
+    widths = [max(cell_len(line) for cell in (column.heading, *column.cells) for line in cell.split("\n")) for column in fitted]
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -167,7 +167,7 @@ def grid(columns: Iterable[Column], *, width: int | None = None, styles: Sequenc
 
 def first(columns: Iterable[Column], top: int, rows: int) -> list[Column]:
     """The columns without the cells of rows from number `top` up to `rows`; what is below those, such as a sum, stays."""
-    return [replace(one, cells=[*one.cells[: min(top, rows)], *one.cells[rows:]]) for one in columns]
+    return [replace(column, cells=[*column.cells[: min(top, rows)], *column.cells[rows:]]) for column in columns]
 
 
 def rest(top: int, rows: int) -> list[Text]:
@@ -189,10 +189,10 @@ def stages(rows: Sequence[_Stage]) -> Table:
 
     A digest that does not fit is shortened in the middle; --json has the whole of it.
     """
-    done = Column("", ["✓" if one.done else "–" for one in rows])
-    stage = Column("stage", [one.stage for one in rows])
+    done = Column("", ["✓" if row.done else "–" for row in rows])
+    stage = Column("stage", [row.stage for row in rows])
     room = max(KEY, console().width - done.natural - stage.natural - 2 * GAP)
-    what = [" ".join(_shorter(word, room) for word in printable(one.what).split(" ")) for one in rows]
+    what = [" ".join(_shorter(word, room) for word in printable(row.what).split(" ")) for row in rows]
     return grid([done, stage, Column("what", what, kind="text")])
 
 
@@ -305,8 +305,8 @@ def rendered(chapters: Iterable[Chapter]) -> Iterator[RenderableType]:
     for number, chapter in enumerate(chapters, start=1):
         yield ""
         yield heading(f"{number}. {chapter.title}")
-        for said in chapter.text:
-            yield sentence(said, indent=_INDENT)
+        for paragraph in chapter.text:
+            yield sentence(paragraph, indent=_INDENT)
         if chapter.table is not None:
             yield _Indented(_table(chapter.table))
 

@@ -87,13 +87,13 @@ def steps_table(plan: Plan) -> Table:
     from assay.cli.show import Column, grid
 
     handling = [plan.handling(node.id) for node in plan.nodes]
-    limits = ["" if one.timeout_seconds is None else f"{text(one.timeout_seconds)} s" for one in handling]
+    limits = ["" if rule.timeout_seconds is None else f"{text(rule.timeout_seconds)} s" for rule in handling]
     return grid(
         [
             Column("step", [node.id for node in plan.nodes], style="bold"),
             Column("asks", [f"{node.service}.{node.action}" for node in plan.nodes]),
             Column("needs", [", ".join(sorted(plan.needs[node.id])) for node in plan.nodes], kind="text"),
-            Column("retries", [str(one.retry_count) for one in handling], right=True, spare=1),
+            Column("retries", [str(rule.retry_count) for rule in handling], right=True, spare=1),
             Column("time-out", limits, right=True, spare=2),
         ]
     )
@@ -107,7 +107,7 @@ def _steps(steps: Sequence[Json]) -> Table:
         return "" if not attempts else f"{text(nanos(attempts[-1]['ended']) // 10**6, 3)} s"
 
     def spent(step: Json) -> str:
-        return text(sum(nanos(one["cost"]) for one in step["attempts"])) if step["attempts"] else ""
+        return text(sum(nanos(attempt["cost"]) for attempt in step["attempts"])) if step["attempts"] else ""
 
     return grid(
         [

@@ -296,12 +296,12 @@ class RunReport:
     @property
     def cases(self) -> int:
         """The number of cases."""
-        return sum(one.cases for one in self.files)
+        return sum(file.cases for file in self.files)
 
     @property
     def failed(self) -> int:
         """The number of failures."""
-        return sum(len(one.failures) for one in self.files)
+        return sum(len(file.failures) for file in self.files)
 
     @property
     def good(self) -> bool:
@@ -311,14 +311,14 @@ class RunReport:
     def document(self) -> dict[str, Any]:
         """The report for programs: what `lines` says, file by file."""
         files = [
-            {"file": one.path.name, "kind": one.kind, "cases": one.cases, "passed": one.passed, "refusals": one.refusals}
-            | {"unsupported": one.unsupported, "failures": [{"case": bad.case, "why": bad.why} for bad in one.failures]}
+            {"file": file.path.name, "kind": file.kind, "cases": file.cases, "passed": file.passed, "refusals": file.refusals}
+            | {"unsupported": file.unsupported, "failures": [{"case": bad.case, "why": bad.why} for bad in file.failures]}
             | (
-                {"shown": [{"expected": json.dumps(want), "got": json.dumps(got)} for want, got in one.shown]}
-                if one.shown
+                {"shown": [{"expected": json.dumps(want), "got": json.dumps(got)} for want, got in file.shown]}
+                if file.shown
                 else {}
             )
-            for one in self.files
+            for file in self.files
         ]
         return {"good": self.good, "cases": self.cases, "failed": self.failed, "files": files}
 
@@ -327,9 +327,9 @@ class RunReport:
 
         If not all cases pass, right outputs and right refusals are counted apart: refusing everything proves nothing.
         """
-        said = [line for one in self.files for line in one.lines()]
-        unsupported, refusals = sum(one.unsupported for one in self.files), sum(one.refusals for one in self.files)
-        outputs = sum(one.passed for one in self.files) - refusals
+        said = [line for file in self.files for line in file.lines()]
+        unsupported, refusals = sum(file.unsupported for file in self.files), sum(file.refusals for file in self.files)
+        outputs = sum(file.passed for file in self.files) - refusals
         end = "all pass" if self.good else f"{self.failed} failed"
         if unsupported or not self.good:
             end = f"{outputs} outputs and {refusals} refusals right, {unsupported} unsupported, {self.failed} failed"

@@ -240,26 +240,26 @@ def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS
     """
     found = case_files.files(directory)
     if case is not None:
-        found = [replace(one, cases=tuple(each for each in one.cases if each.name == case)) for one in found]
-        found = [one for one in found if one.cases]
+        found = [replace(case_file, cases=tuple(each for each in case_file.cases if each.name == case)) for case_file in found]
+        found = [case_file for case_file in found if case_file.cases]
         if not found:
             raise BadInput(f"there is no case {case[:80]!r}", file=directory, hint="give the name as the report has it")
     words = None if command is None else command_words(command)
-    asked = ((one, _own(one) if words is None else _other(words, one, seconds)) for one in found)
+    asked = ((case_file, _own(case_file) if words is None else _other(words, case_file, seconds)) for case_file in found)
     reports = [_ran(one, answers, shown=case is not None) for one, answers in asked]
     return RunReport(directory, command, tuple(reports))
 
 
 def _own(file: CaseFile) -> Iterator[Any]:
-    for one in file.cases:
+    for case in file.cases:
         try:
-            yield answer(file.kind, one.input)
+            yield answer(file.kind, case.input)
         except AssayError as error:
             yield refusal(error)
 
 
 def _other(words: list[str], file: CaseFile, seconds: float) -> Iterator[Any]:
-    return answers(words, file.kind, [one.text for one in file.cases], seconds)
+    return answers(words, file.kind, [case.text for case in file.cases], seconds)
 
 
 def refusal(error: AssayError) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def _statement(kind: str, predicate: Json, subjects: Json) -> Json:
 
 def _kinds() -> Json:
     """A line of the protocol with its answer: `kind` and `input`, and the `output` where it is not refused."""
-    asked = [(found.model, "validation") for found in KINDS.values() if found.model is not None]
+    asked = [(kind.model, "validation") for kind in KINDS.values() if kind.model is not None]
     places, document = models_json_schema(asked, ref_template="#/$defs/{model}")  # type: ignore[arg-type]
     cases = []
     for name, found in KINDS.items():

@@ -89,11 +89,11 @@ def check_results(
     stated, verified = check_enclave(bounty, attestation, now=now, collateral=collateral)
     results = _parsed(data)
     statement = _read_statement(results["statement"], bounty, stated)
-    rows = tuple(_parse_row(one) for one in statement.predicate["submissions"])
+    rows = tuple(_parse_row(row) for row in statement.predicate["submissions"])
     _check_rows(bounty, rows)
     batch = _read_batch(results["batch"], statement, bounty, stated, rows)
-    judgements = {digest(one): one for one in results["judgements"]}
-    attestations = {_stated_judgement(one): one for one in map(_read_quote, results["attestations"])}
+    judgements = {digest(result): result for result in results["judgements"]}
+    attestations = {_stated_judgement(attestation): attestation for attestation in map(_read_quote, results["attestations"])}
     for record in () if batch is None else batch.records:
         if isinstance(record, Rubric):
             _check_record(bounty, record, judgements)

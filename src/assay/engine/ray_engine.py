@@ -102,7 +102,7 @@ class Placement:
     def choose(self, rooms: Mapping[str, int], digests: list[str], avoid: str = "") -> str | None:
         """The node; None if there is none. rooms: node → how many such errands it takes. avoid: where the errand was lost."""
         able = [node for node, room in rooms.items() if room and node != avoid]
-        ready = [node for node in able if self.going[node] < rooms[node] and all(node in self._has[one] for one in digests)]
+        ready = [node for node in able if self.going[node] < rooms[node] and all(node in self._has[digest] for digest in digests)]
         return min(ready or able, key=lambda node: (self.going[node] / rooms[node], node), default=None)
 
 

@@ -71,7 +71,7 @@ class MissingCells(Collection[C]):
         return self._count
 
     def __contains__(self, cell: object) -> bool:
-        return any(cell == one for one in self)
+        return any(cell == waiting for waiting in self)
 
 
 class CellQueue(Generic[C]):

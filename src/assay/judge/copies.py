@@ -99,8 +99,13 @@ class NearCopy:
             "earlier": self.earlier.document(),
             "fingerprints": {"own": self.pair.prints, "earlier": self.pair.other_prints, "common": self.pair.common},
             "passages": [
-                {"file": one.file, "lines": [*one.lines], "earlier_file": one.other, "earlier_lines": [*one.other_lines]}
-                for one in self.pair.passages
+                {
+                    "file": passage.file,
+                    "lines": [*passage.lines],
+                    "earlier_file": passage.other,
+                    "earlier_lines": [*passage.other_lines],
+                }
+                for passage in self.pair.passages
             ],
             "same_files": [{"file": here, "earlier_file": there} for here, there in self.same_files],
         }
@@ -247,7 +252,11 @@ def history(participants: Iterable[Participant], taken_in: Iterable[tuple[int, S
         for number, row in taken_in
     ]
     last = max((row.place for row in rows), default=0) + 1
-    rows += [Entered(one.key, one.submission, one.submitted_at, last) for one in participants if one.submission]
+    rows += [
+        Entered(participant.key, participant.submission, participant.submitted_at, last)
+        for participant in participants
+        if participant.submission
+    ]
     first: dict[tuple[str, str], Entered] = {}
     for row in sorted(rows, key=lambda row: row.order):
         first.setdefault(row.key, row)

@@ -94,31 +94,35 @@ def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = (
     everybody = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme)
     place = folder / csvs.VALIDATORS.name
     judges = registry.validators(csvs.read(place, csvs.VALIDATORS), Place(place), len(everybody))
-    known(validator, [one.key for one in judges], place, "validator")
+    known(validator, [judge.key for judge in judges], place, "validator")
     for key in wanted:
-        known(key, [one.key for one in everybody], file, "participant")
+        known(key, [participant.key for participant in everybody], file, "participant")
     return Entries(folder, scheme, validator, everybody, judges)
 
 
 def counting(participants: Iterable[Participant]) -> list[Participant]:
     """The participants whose submission counts, in the order given: of several with the same one only the earliest. SPEC 2."""
-    listed = [one for one in participants if one.submission]
+    listed = [participant for participant in participants if participant.submission]
     first: dict[str, Participant] = {}
-    for one in sorted(listed, key=arrived):
-        first.setdefault(one.submission, one)
-    return [one for one in listed if first[one.submission] is one]
+    for participant in sorted(listed, key=arrived):
+        first.setdefault(participant.submission, participant)
+    return [participant for participant in listed if first[participant.submission] is participant]
 
 
 def judgeable(entries: Entries) -> list[Participant]:
     """Participants whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
     kept = _held(entries)
-    return [one for one in counting(entries.participants) if one.key not in kept]
+    return [participant for participant in counting(entries.participants) if participant.key not in kept]
 
 
 def held_remarks(entries: Entries) -> list[str]:
     """A sentence for each held submission: why it is held, and who can release it."""
     kept = _held(entries)
-    return [f"{one.key} is held. {kept[one.key]}" for one in counting(entries.participants) if one.key in kept]
+    return [
+        f"{participant.key} is held. {kept[participant.key]}"
+        for participant in counting(entries.participants)
+        if participant.key in kept
+    ]
 
 
 def _held(entries: Entries) -> dict[str, str]:
@@ -132,15 +136,15 @@ def submitted(
     found: dict[str, T] = {}
     absent: list[str] = []
     here: list[Participant] = []
-    for one in judgeable(entries):
-        if wanted and one.key not in wanted:
+    for participant in judgeable(entries):
+        if wanted and participant.key not in wanted:
             continue
-        theirs = of(one)
+        theirs = of(participant)
         if theirs is None:
-            absent.append(one.key)
+            absent.append(participant.key)
         else:
-            found[one.submission] = theirs
-            here.append(one)
+            found[participant.submission] = theirs
+            here.append(participant)
     if not found:
         missing = f": {', '.join(absent[:5])} have none" if absent else ""
         raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
@@ -156,7 +160,7 @@ def handed_in(
     """
     folder = place / short(participant.submission)
     if not folder.is_dir():
-        return next((one for one in others(place) if one.digest == participant.submission), None)
+        return next((other for other in others(place) if other.digest == participant.submission), None)
     found = load(folder)
     if found.digest != participant.submission:
         raise BadInput(
@@ -169,8 +173,8 @@ def handed_in(
 
 def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
     """Reads all evidence once; key: what a record is about. Raises BadInput for what is wrong with it."""
-    judges = frozenset(one.key for one in entries.validators)
-    who = frozenset(one.key for one in entries.participants)
+    judges = frozenset(validator.key for validator in entries.validators)
+    who = frozenset(participant.key for participant in entries.participants)
     names = evidence.Registry(entries.scheme.score.kind, judges, who)
     done: set[Done] = set()
     epoch: int | None = None
@@ -182,11 +186,11 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
             raise BadInput("is Parquet, and a run writes .jsonl beside it", file=path, hint="keep all evidence in .jsonl")
         if path.suffix != ".jsonl":
             continue
-        for found in evidence.read([path], names).records:  # file by file, so that no more than one is in memory
-            epoch = found.epoch if epoch is None else max(epoch, found.epoch)
-            first[found.submission] = min(found.epoch, first.get(found.submission, found.epoch))
-            if found.validator == entries.validator:
-                done.add(key(found))
+        for record in evidence.read([path], names).records:  # file by file, so that no more than one is in memory
+            epoch = record.epoch if epoch is None else max(epoch, record.epoch)
+            first[record.submission] = min(record.epoch, first.get(record.submission, record.epoch))
+            if record.validator == entries.validator:
+                done.add(key(record))
     return Written(frozenset(done), epoch, first)
 
 
@@ -200,20 +204,20 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     rules = entries.scheme.consensus
     asked = rules.assign is not None and file.exists()
     randomness = registry.randomness(csvs.read(file, csvs.RANDOMNESS), Place(file)) if asked else {}
-    keys = [one.key for one in entries.validators]
+    keys = [validator.key for validator in entries.validators]
     failed = failed_audits(entries.scheme, entries.validators)
-    allowed = may_count([one.stake for one in entries.validators], rules)
+    allowed = may_count([validator.stake for validator in entries.validators], rules)
     may = [counts and key not in failed for key, counts in zip(keys, allowed, strict=True)]
     own = {row for row, key in enumerate(keys) if key == entries.validator}
     mine = []
-    for one in here:
-        at = first.get(one.submission, epoch) if one.accepted_epoch is None else one.accepted_epoch
+    for participant in here:
+        at = first.get(participant.submission, epoch) if participant.accepted_epoch is None else participant.accepted_epoch
         try:
-            rows = pipeline.drawn(one, at, keys, may, rules, randomness)
+            rows = pipeline.drawn(participant, at, keys, may, rules, randomness)
         except BadInput as error:
             raise error.at(file=file) from None
         if not own.isdisjoint(rows):
-            mine.append(one)
+            mine.append(participant)
     return mine
 
 

@@ -114,11 +114,15 @@ def held(folder: Path, scheme: Scheme, participants: Sequence[Participant]) -> d
     if (folder / csvs.HELD.name).exists():
         listed = (row.fields for row in csvs.read(folder / csvs.HELD.name, csvs.HELD))
         rows = {(row["participant"], row["submission"]): row["why"] for row in listed}
-        return {one.key: rows[one.key, one.submission] for one in participants if (one.key, one.submission) in rows}
+        return {
+            participant.key: rows[participant.key, participant.submission]
+            for participant in participants
+            if (participant.key, participant.submission) in rows
+        }
     entries = of_ledger(folder, participants)
     if entries is not None:
         compare_new(folder, scheme, entries)
-        known = standings(folder, scheme, [(one.key, one.submission) for one in participants])
+        known = standings(folder, scheme, [(participant.key, participant.submission) for participant in participants])
     else:
         decided = decisions(folder)
         surveyed = _surveyed(folder, scheme, history(participants))
@@ -156,9 +160,11 @@ _FIELDS = ("participant", "submission", "by", "reason", "at")
 
 def decide(folder: Path, participants: Sequence[Participant], key: str, decision: Decision, *, by: str, reason: str) -> Json:
     """Releases a participant's submission, or confirms it as a copy, and writes down who did so and why. Raises BadInput."""
-    person = next((one for one in participants if one.key == key and one.submission), None)
+    person = next((participant for participant in participants if participant.key == key and participant.submission), None)
     if person is None:
-        raise BadInput(f"no submission of {key[:80]!r}", hint=suggest(key, [one.key for one in participants], "name its key"))
+        raise BadInput(
+            f"no submission of {key[:80]!r}", hint=suggest(key, [participant.key for participant in participants], "name its key")
+        )
     if not by.strip() or not reason.strip():
         raise BadInput("a decision needs a name and a reason", hint="give both: --by NAME --reason TEXT")
     row = {"participant": key, "submission": person.submission, "decision": decision, "by": by, "reason": reason}

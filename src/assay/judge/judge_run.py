@@ -82,7 +82,7 @@ class JudgeRun(Generic[C, R]):
 
         seen = entries.read(self.competition, read(self.competition / "scheme.toml"), self.validator, self.options.participants)
         judgeable, asked = entries.judgeable(seen), self.options.participants
-        self.here = [one for one in judgeable if not asked or one.key in asked]
+        self.here = [participant for participant in judgeable if not asked or participant.key in asked]
         return seen
 
     def lock(self) -> AbstractContextManager[int]:
@@ -239,7 +239,7 @@ class JudgeRun(Generic[C, R]):
         recovered = frozenset(self.recover(MissingCells(whole, written.done)))
         if recovered:
             self.tell(RunEvent("kept", count=len(recovered)))
-        self.summary.others = tuple(one.key for one in here if one not in wanted)
+        self.summary.others = tuple(participant.key for participant in here if participant not in wanted)
         return self.planned(whole, written.done | recovered)
 
     def planned(self, whole: Collection[C], done: Collection[tuple[object, ...]]) -> Collection[C]:

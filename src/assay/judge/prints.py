@@ -114,7 +114,7 @@ def baseline_of(places: Sequence[Path]) -> frozenset[bytes]:
                 beneath = "" if entry.path == "." else entry.path
                 if entry.kind in ("file", "exec") and entry.size <= FILE_BYTES:
                     text = (tree.peek(place, beneath, most=FILE_BYTES) or b"").decode("utf-8", "replace")
-                    found.update(one.hash for one in grams(beneath, text))
+                    found.update(gram.hash for gram in grams(beneath, text))
         except tree.TreeError as error:
             raise BadInput(f"cannot be a baseline: {error}", file=place, hint="name a folder of source") from None
     return frozenset(found)

@@ -2,8 +2,8 @@
 
 A participant that `rules.decided` decides is not judged any further. The next trial is one of the participant that can still get
 the highest score, so leaders are whole soon, and those who cannot reach them are left alone; where ranks count, participants
-whose rank is open take turns before. Which trial is next follows from the evidence alone: with one job, a run that was killed
-goes on as if nothing had happened.
+whose rank is open take turns before. Its trials of the tasks that fewest have passed come first, so that bounds fall early. Which
+trial is next follows from the evidence alone: with one job, a run that was killed goes on as if nothing had happened.
 
 Evidence of others is what was there when the run began. What comes meanwhile is not known, and so may be anything.
 """
@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from assay.competition import open_competition
 from assay.judge.running import Cell
 from assay.rules.decided import OpenSeason, Standing, Until
@@ -25,7 +27,7 @@ Key = tuple[object, ...]
 Json = dict[str, Any]
 _Rank = tuple[int, int, int, int]
 _NOBODY = -1
-"""The column of submissions that are not in the settlement; they are judged last, and never decided."""
+"""The column of cells that are not in the settlement; they are judged last, and never decided."""
 
 
 class Spared(NamedTuple):
@@ -53,6 +55,7 @@ class UntilDecided:
         """Columns that may have cells which are pending, and may not be decided."""
         self._old = season.settlement.inputs.scheme.consensus.max_age_epochs is not None
         """Whether evidence that is there already may be too old to count."""
+        self.hardest = _Hardest(season, self._per_task)
         for at in range(len(frame.participants)):
             self._judged |= {(at, number) for number in season.judged(self._row, at)}
 
@@ -67,10 +70,11 @@ class UntilDecided:
         """The cells of participants that are not decided, best first; each pass looks anew at what is known by then."""
         by_column: dict[int, list[Any]] = {}
         for cell in cells:
-            by_column.setdefault(self._column(cell.key), []).append(cell)
+            place = self.place(cell.key)
+            by_column.setdefault(_NOBODY if place is None else place[0], []).append(cell)
         self._old = False
         for at, own in by_column.items():
-            self._pending[at] = {cell.key for cell in own if self._place(cell.key) not in self._judged}
+            self._pending[at] = {cell.key for cell in own if self.place(cell.key) not in self._judged}
         self._open = [at for at, keys in self._pending.items() if keys]
         for at in by_column:
             self.is_decided(at)
@@ -78,7 +82,7 @@ class UntilDecided:
 
     def saw(self, key: Key, outcome: str) -> None:
         """Note the outcome of a trial, by (submission, task, trial). One that stays missing by an error changes no bound."""
-        place = self._place(key)
+        place = self.place(key)
         if place is None or self._old:
             return
         at, _ = place
@@ -87,6 +91,7 @@ class UntilDecided:
         if outcome != "error" and place not in self._judged and self.season.missing[self._row, at]:
             self._judged.add(place)
             self.season.took(self._row, at, passed=outcome == "pass")
+            self.hardest.saw(place[1], passed=outcome == "pass")
 
     @property
     def enough(self) -> bool:
@@ -97,10 +102,7 @@ class UntilDecided:
 
     # What is known
 
-    def _column(self, key: Key) -> int:
-        return self.season.settlement.frame.holder.get(str(key[0]), _NOBODY)
-
-    def _place(self, key: Key) -> tuple[int, int] | None:
+    def place(self, key: Key) -> tuple[int, int] | None:
         """The column and the number of a trial; None if it does not count."""
         submission, task, trial = key
         at, number = self.season.settlement.frame.holder.get(str(submission)), self._task.get(str(task))
@@ -122,8 +124,6 @@ class UntilDecided:
 
         While its rank is open, whoever has the widest range is first. Otherwise it is who may get the highest score.
         """
-        if at == _NOBODY:
-            return 2, 0, 0, at
         season, row = self.season, self._row
         missing = int(season.missing[row, at])
         if season.until == "decided" and season.why(at) == "rank":
@@ -150,6 +150,31 @@ class UntilDecided:
         return all(self.is_decided(at) for at, keys in self._pending.items() if keys)
 
 
+class _Hardest:
+    """The order of a participant's trials: first those of tasks that fewest have passed, so that bounds fall early."""
+
+    def __init__(self, season: OpenSeason, per_task: int) -> None:
+        self._per_task = max(1, per_task)
+        passed, judged = season.by_trial
+        self._passed, self._judged = (counts.reshape(-1, self._per_task).sum(axis=1) for counts in (passed, judged))
+        self._order: list[int] | None = None
+
+    def saw(self, number: int, *, passed: bool) -> None:
+        """Note the outcome of a trial."""
+        self._passed[number // self._per_task] += passed
+        self._judged[number // self._per_task] += 1
+        self._order = None
+
+    @property
+    def order(self) -> list[int]:
+        """The numbers of all trials, by (passed + 1) / (judged + 2) of their tasks, then as the tasks are listed."""
+        if self._order is None:
+            share = (self._passed + 1) * 2**32 // (self._judged + 2)
+            tasks = np.argsort(share, kind="stable")
+            self._order = (tasks[:, None] * self._per_task + np.arange(self._per_task)).ravel().tolist()
+        return self._order
+
+
 class _BestFirst(Collection[Any]):
     """The cells of participants that are not decided. The next is of the one that ranks first when it is asked for."""
 
@@ -157,9 +182,12 @@ class _BestFirst(Collection[Any]):
         self._choice, self._cells = choice, cells
 
     def __iter__(self) -> Iterator[Cell]:
-        choice, turns = self._choice, dict.fromkeys(self._cells, 0)
-        heap = [choice.rank(at) for at in self._cells if not choice.is_decided(at)]
+        choice = self._choice
+        left = {at: {choice.place(cell.key): cell for cell in cells} for at, cells in self._cells.items() if at != _NOBODY}
+        heap = [choice.rank(at) for at in left if not choice.is_decided(at)]
         heapq.heapify(heap)
+        walks: dict[int, tuple[list[int], Iterator[int]]] = {}
+        """By column, an order and how far along it the trials are given out."""
         while heap:
             known = heapq.heappop(heap)
             at = known[-1]
@@ -168,10 +196,13 @@ class _BestFirst(Collection[Any]):
             if choice.rank(at) != known:  # it was better when it was put there
                 heapq.heappush(heap, choice.rank(at))
                 continue
-            yield self._cells[at][turns[at]]
-            turns[at] += 1
-            if turns[at] < len(self._cells[at]):
+            order = choice.hardest.order
+            if at not in walks or walks[at][0] is not order:
+                walks[at] = order, iter(order)
+            yield left[at].pop(next((at, number) for number in walks[at][1] if (at, number) in left[at]))
+            if left[at]:
                 heapq.heappush(heap, choice.rank(at))
+        yield from self._cells.get(_NOBODY, ())
 
     def __len__(self) -> int:
         return sum(len(cells) for at, cells in self._cells.items() if not self._choice.is_decided(at))

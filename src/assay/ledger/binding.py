@@ -67,7 +67,7 @@ class _Results:
         self.others = {name: at for name, at in self.others.items() if at not in taken}
         self.validators = {row["key"]: at for at, row in enumerate(inputs["validators"])}
         self.parts: dict[str, dict[Any, int]] = {name: {} for name in self.model.parts}
-        self.defaults = {one.name: one.default for one in evidence.parquet_fields(self.kind)}
+        self.defaults = {parquet_field.name: parquet_field.default for parquet_field in evidence.parquet_fields(self.kind)}
         self.columns: dict[str, list[Numbers]] = {name: [] for name in ("seq", "about", "validator", *self.parts)}
         self.digests: list[bytes] = []
 

@@ -55,7 +55,9 @@ def _receipt(ledger: Ledger, epoch: int, signer: PrivateKey) -> tuple[bytes, byt
     statement = check.Envelope.parse(json.loads(stored.envelope), "receipt").payload
     with ledger.store.reading() as view:
         then = proven_in(view, stored)
-        entries = [bytes.fromhex(one.digest.removeprefix("sha256:")) for one in view.receipts() if one.position < then.size]
+        entries = [
+            bytes.fromhex(receipt.digest.removeprefix("sha256:")) for receipt in view.receipts() if receipt.position < then.size
+        ]
     tree = Tree([check.leaf_hash(entry) for entry in entries])
     if _stated(then.checkpoint, ledger) != (tree.size, tree.root()) or entries[stored.position] != sha256(statement).digest():
         # The log's key signs no root that is not one which it has signed already.

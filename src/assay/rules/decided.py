@@ -163,6 +163,13 @@ class OpenSeason:
         """The numbers of the trials (task × trials of a task) that are known to be judged, as the settlement has them."""
         return [] if self._known is None else np.flatnonzero(self._known[row, at] >= 0).tolist()
 
+    @property
+    def by_trial(self) -> tuple[Ints, Ints]:
+        """How often each trial passed, and how often it was judged, [tasks × trials], by all validators, in the settlement."""
+        if self._known is None:
+            return np.zeros(self.trials, np.int64), np.zeros(self.trials, np.int64)
+        return (self._known == 1).sum(axis=(0, 1), dtype=np.int64), (self._known >= 0).sum(axis=(0, 1), dtype=np.int64)
+
     def _column(self, at: int) -> ScoreColumn:
         """The validators of one participant; those that miss trials do not count."""
         if at not in self._columns:

@@ -146,14 +146,14 @@ class Margins:
         }
         ranges = [
             {
-                "participant": one.participant,
-                "score": _text(one.score),
-                "lowest": _text(one.lowest),
-                "highest": _text(one.highest),
-                "exact": one.exact,
-                "missing": one.missing,
+                "participant": interval.participant,
+                "score": _text(interval.score),
+                "lowest": _text(interval.lowest),
+                "highest": _text(interval.highest),
+                "exact": interval.exact,
+                "missing": interval.missing,
             }
-            for one in self.ranges
+            for interval in self.ranges
         ]
         content = {
             "schema": SCHEMA,
@@ -297,7 +297,7 @@ class _Flips:
     def _order(self) -> FewestFlips | None:
         last = self.order[-1:]
         return _fewest(
-            (*self._entries(), *(found for at in last for found in self._leaves(at)), *self._pairs([*pairwise(self.order)]))
+            (*self._entries(), *(leave for at in last for leave in self._leaves(at)), *self._pairs([*pairwise(self.order)]))
         )
 
     def _entries(self) -> Iterator[FewestFlips]:

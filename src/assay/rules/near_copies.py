@@ -213,10 +213,10 @@ def is_near(common: int, prints: int, other: int) -> bool:
 def compare(mine: Sequence[Print], theirs: Sequence[Print]) -> CopyPair:
     """The common part of two submissions, with the passages: the longest first."""
     first: dict[bytes, Print] = {}
-    for found in theirs:
-        first.setdefault(found.hash, found)
-    own = {found.hash for found in mine}
-    pairs = [(found, first[found.hash]) for found in mine if found.hash in first]
+    for their in theirs:
+        first.setdefault(their.hash, their)
+    own = {gram.hash for gram in mine}
+    pairs = [(gram, first[gram.hash]) for gram in mine if gram.hash in first]
     passages = sorted(_passages(pairs), key=lambda one: (-one.prints, one.file, one.lines))
     return CopyPair(len(own), len(first), len(own & first.keys()), tuple(passages))
 

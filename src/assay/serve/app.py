@@ -15,7 +15,7 @@ import json
 import mimetypes
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from starlette.routing import Match
 import assay
 from assay.errors import AssayError, brief
 from assay.exact import LARGEST
+from assay.judge.holds import standings
 from assay.ledger.keys import PublicKey
 from assay.peers.guard import ConnectionGuard
 from assay.serve import evidence, feeds, public, submissions, work
@@ -270,7 +271,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
     """A problem of a competition as a page; before the first evidence it shows who handed in."""
     document = json.loads(bytes(answered.body))
     empty = document["type"].endswith(":cannot-settle")
-    found = [*waiting(handed_in(served.folder))] if empty else []
+    found = [*_waiting(served)] if empty else []
     page = {
         "title": "No board yet" if empty else document["title"],
         "where": served.name,
@@ -283,6 +284,14 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}
     return Response(render("message.html", page), answered.status_code, headers, MEDIA["html"])
+
+
+def _waiting(served: ServedCompetition) -> Iterator[dict[str, Any]]:
+    """Who handed in something before the first epoch is settled, with what is known of it as a near-copy."""
+    people = handed_in(served.folder)
+    keys = [(person.key, person.submission) for person in people]
+    known = standings(served.folder, served.scheme, keys, comparing=served.store is not None)
+    return waiting(people, {key: stands for (key, _), stands in known.items()})
 
 
 def _sentence(text: str) -> str:

@@ -37,7 +37,7 @@ def copy_standings(season: Season, people: Iterable[Participant]) -> dict[str, C
     keys = [(person.key, person.submission) for person in people]
     if season.scheme.kind.record.by_participant:
         return {}
-    found = standings(season.folder, season.scheme, keys, comparing=season.address is not None)
+    found = standings(season.folder, season.scheme, keys, comparing=season.address is not None and season.past is not None)
     return {key: stands for (key, _), stands in found.items()}
 
 

@@ -291,7 +291,7 @@ def _failed(story: Explanation) -> list[str]:
     rows = chapter.facts.get("tasks") or chapter.facts.get("checks") or []
     named = []
     for row in rows:
-        by = {one["validator"] if isinstance(one, dict) else one for one in row["validators"]}
+        by = {validator["validator"] if isinstance(validator, dict) else validator for validator in row["validators"]}
         if counting <= by:
             named.append(str(row.get("task") or row.get("check")))
     return named[:8]

@@ -82,7 +82,7 @@ def _competitions(router: APIRouter, site: Site, known: dict[str, EpochReader], 
     @router.get("/v1/competitions", response_model=shapes.Competitions)
     async def competitions(request: Request) -> Response:
         """The competitions that are served here, each with the epoch that is open and the last one settled."""
-        rows = await look(request, lambda: [one.summary() for one in known.values()])
+        rows = await look(request, lambda: [competition.summary() for competition in known.values()])
         return answer(request, canonical({"competitions": rows}), JSON)
 
     @router.get("/v1/{segment}", response_model=shapes.CompetitionDetail)

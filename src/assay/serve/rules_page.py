@@ -62,7 +62,7 @@ class Simulated:
 def alone(simulated: Sequence[Simulated], attacks: Sequence[Found] = (), backtest: Backtest | None = None) -> bytes:
     """The page of one scheme, or of two side by side, as one file. Raises CannotSettle without the extra `serve`."""
     files = dict(assets())
-    names = [f"{one.scheme.name} {one.scheme.scheme.version}" for one in simulated]
+    names = [f"{run.scheme.name} {run.scheme.scheme.version}" for run in simulated]
     if len(set(names)) < len(names):
         names = ["now", "changed"]
     view: Json = {
@@ -71,11 +71,11 @@ def alone(simulated: Sequence[Simulated], attacks: Sequence[Found] = (), backtes
         "icon": base64.b64encode(files["icon.svg"]).decode(),
         "title": simulated[0].scheme.name,
         "names": names,
-        "digests": [one.scheme.digest for one in simulated],
-        "changed": _changed([one.scheme for one in simulated]),
+        "digests": [run.scheme.digest for run in simulated],
+        "changed": _changed([run.scheme for run in simulated]),
         "world": simulated[0].world,
-        "figures": list(_figures([one.outcome for one in simulated])),
-        "plots": list(_plots(names, [one.outcome for one in simulated])),
+        "figures": list(_figures([run.outcome for run in simulated])),
+        "plots": list(_plots(names, [run.outcome for run in simulated])),
         "knobs": [_knob(name, outcome) for name, outcome in (("as it is", simulated[0].outcome), *simulated[0].knobs)]
         if simulated[0].knobs
         else [],
@@ -166,7 +166,7 @@ def _knob(name: str, outcome: SeasonOutcome) -> Json:
 
 def _profit(names: Sequence[str], attacks: Sequence[Found]) -> Json | None:
     """Profit of the best lies by the coalition's stake."""
-    rows = [[max(0.0, row.best.profit / NANO) for row in found.by_stake] for found in attacks]
+    rows = [[max(0.0, row.best.profit / NANO) for row in attack.by_stake] for attack in attacks]
     if not rows or min(map(len, rows)) < 2:
         return None
     stakes = [row.stake for row in attacks[0].by_stake]
@@ -178,15 +178,18 @@ def _attacks(attacks: Sequence[Found]) -> Iterator[Json]:
     """The attacks of each kind, side by side."""
     yield {
         "label": "how far 30 % of the stake raises a score, one lie told blind",
-        "values": [_at(found, "shift_blind") for found in attacks],
+        "values": [_at(attack, "shift_blind") for attack in attacks],
     }
-    yield {"label": "the same, told after the others have signed", "values": [_at(found, "shift_last") for found in attacks]}
-    kinds = {played.attack.kind: None for found in attacks for played in found.others}
+    yield {"label": "the same, told after the others have signed", "values": [_at(attack, "shift_last") for attack in attacks]}
+    kinds = {played.attack.kind: None for attack in attacks for played in attack.others}
     for kind in kinds:
-        best = [next((played for played in found.others if played.attack.kind == kind), None) for found in attacks]
-        yield {"label": f"profit of {kind}", "values": ["–" if one is None else percent(max(0, one.profit)) for one in best]}
+        best = [next((played for played in attack.others if played.attack.kind == kind), None) for attack in attacks]
+        yield {
+            "label": f"profit of {kind}",
+            "values": ["–" if attack is None else percent(max(0, attack.profit)) for attack in best],
+        }
     for label, name in (("least stake for any score up to 90", "takeover"), ("least stake that leaves no quorum", "denial")):
-        stakes = [getattr(found, name) for found in attacks]
+        stakes = [getattr(attack, name) for attack in attacks]
         yield {"label": label, "values": ["none found" if stake is None else percent(stake) for stake in stakes]}
 
 

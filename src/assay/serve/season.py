@@ -272,7 +272,9 @@ def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Parti
     """
     file = folder / csvs.PARTICIPANTS.name
     known = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), open_competition(folder).scheme)
-    seen = {} if settlement is None else {one.key: one.submission for one in settlement.inputs.participants}
+    seen = (
+        {} if settlement is None else {participant.key: participant.submission for participant in settlement.inputs.participants}
+    )
     new = [participant for participant in known if participant.submission not in ("", seen.get(participant.key))]
     return tuple(sorted(new, key=lambda participant: participant.submitted_at or _EARLIEST, reverse=True))
 

@@ -122,7 +122,7 @@ class TaskGrid:
                 own = runs.get(name, [])
                 passed, errors = own.count("pass"), own.count("error")
                 row.append(TrialCount(passed, len(own) - passed - errors, errors))
-        return {found.task: found for found in task_health(counts)}
+        return {health.task: health for health in task_health(counts)}
 
     @cached_property
     def separations(self) -> dict[str, float | None]:

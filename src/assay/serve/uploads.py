@@ -204,7 +204,7 @@ def commit(served: ServedCompetition, participant: str, digest: str) -> Submissi
         return known
     epoch = open_epoch(store)
     with alone(served.folder):
-        _check_quota(served, rules, epoch, [made.epoch for made in notebook.commitments(participant)], "commitments")
+        _check_quota(served, rules, epoch, [commitment.epoch for commitment in notebook.commitments(participant)], "commitments")
         at = instant_text(now().replace(microsecond=0))
         return notebook.commit(SubmissionCommitment(participant, digest, epoch, at))
 

@@ -178,11 +178,16 @@ def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json
     total = sum(validator.stake for validator in season.validators.values()) or 1
     for validator in season.validators.values():
         votes = [vote for row in season.document["agreed"] for vote in row["validators"] if vote["validator"] == validator.key]
-        others = [one for row in season.document["agreed"] for one in row["not_counted"] if one["validator"] == validator.key]
+        others = [
+            left_out
+            for row in season.document["agreed"]
+            for left_out in row["not_counted"]
+            if left_out["validator"] == validator.key
+        ]
         done = sum(
             sum(outcome != "error" for outcome in runs)
-            for found in seen.values()
-            for (_, judge), runs in found.items()
+            for outcomes in seen.values()
+            for (_, judge), runs in outcomes.items()
             if judge == validator.key
         )
         of_tasks = bool(whole) and any(seen.values())
@@ -194,7 +199,7 @@ def _coverage(season: Season, seen: Seen, times: _Times | None) -> Iterator[Json
             "done": done if of_tasks else len(votes),
             "of": whole if of_tasks else len(season.agreed),
             "cov": min(1.0, done / whole) if of_tasks else len(votes) / max(1, len(season.agreed)),
-            "missing": sum(one.get("missing") or 0 for one in others),
+            "missing": sum(other.get("missing") or 0 for other in others),
             "out": sum(vote["excluded"] for vote in votes),
             "late": 0 if times is None else sum(count for (judge, *_), count in times.late.items() if judge == validator.key),
             "last": "–" if last is None else when(last),
@@ -225,7 +230,7 @@ def _agreement(season: Season, seen: Seen) -> Json | None:
 
 def _pairs(season: Season, seen: Seen) -> dict[tuple[str, str], tuple[int, int]] | None:
     """Pair of validators → of the trials that both judged, how many had the same outcome, and how many there are."""
-    keys = [key for key in season.validators if any(judge == key for found in seen.values() for _, judge in found)]
+    keys = [key for key in season.validators if any(judge == key for outcomes in seen.values() for _, judge in outcomes)]
     if len(keys) < 2 or len(keys) > PAIRS:
         return None
     by_judge = _by_judge(seen)
@@ -255,9 +260,9 @@ def _alike(mine: Mapping[tuple[str, str], list[str]], theirs: Mapping[tuple[str,
 def _with_others(season: Season, seen: Seen) -> Iterator[Json]:
     """Yield how often each of many validators saw what another saw of the same trial, the one that differs most first."""
     totals: dict[str, list[int]] = {}
-    for found in seen.values():
+    for outcomes in seen.values():
         by_task: dict[str, dict[str, list[str]]] = defaultdict(dict)
-        for (task, judge), runs in found.items():
+        for (task, judge), runs in outcomes.items():
             by_task[task][judge] = runs
         for judges in by_task.values():
             for trial in range(max(map(len, judges.values()))):
@@ -277,9 +282,9 @@ def _disagreed(season: Season, seen: Seen) -> Iterator[Json]:
     """The tasks on which most pairs of validators saw different outcomes of one submission."""
     apart: Counter[str] = Counter()
     pairs: Counter[str] = Counter()
-    for found in seen.values():
+    for outcomes in seen.values():
         by_task: dict[str, list[bool]] = {}
-        for (task, _), runs in found.items():
+        for (task, _), runs in outcomes.items():
             real = [outcome for outcome in runs if outcome != "error"]
             if real:
                 by_task.setdefault(task, []).append(2 * real.count("pass") > len(real))
@@ -299,7 +304,7 @@ def _grid(season: Season) -> Json | None:
     rows = []
     for key, agreed in season.agreed.items():
         votes = {vote["validator"]: vote for vote in agreed["validators"]}
-        others = {one["validator"]: one for one in agreed["not_counted"]}
+        others = {left_out["validator"]: left_out for left_out in agreed["not_counted"]}
         cells = []
         for validator in season.validators:
             if vote := votes.get(validator):

@@ -260,7 +260,7 @@ def counted(place: Path, name: str = "ann", validator: str = "val-1", repository
     """Epoch → "valid/invalid/revoked valid/revoked invalid", with a star behind it if there is one."""
     names = ("valid", "invalid", "revoked_valid", "revoked_invalid")
     return {
-        one["epoch"]: "/".join(str(one[field]) for field in names) + ("*" if one["starred"] else "")
-        for one in records(place, validator)
-        if (one["participant"], one["repository"]) == (public_of(name), repository)
+        record["epoch"]: "/".join(str(record[field]) for field in names) + ("*" if record["starred"] else "")
+        for record in records(place, validator)
+        if (record["participant"], record["repository"]) == (public_of(name), repository)
     }

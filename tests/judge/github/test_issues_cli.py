@@ -223,7 +223,7 @@ def test_a_run_is_signed_into_the_ledger_epoch_by_epoch(place: Path, server: Fau
     assert "0.05" not in third
     explained = output("explain", place, "ann")
     assert "1 valid" in explained or "0 valid" in explained
-    assert {one["epoch"] for one in records(place, validator)} == {1, 2, 3}
+    assert {record["epoch"] for record in records(place, validator)} == {1, 2, 3}
     (place / "evidence" / f"run-{validator}.jsonl").unlink()
     assert "0 records judged" not in output("run", place, "--sign", "val", "--quiet")
     assert records(place, validator) == []  # what is settled is not judged again

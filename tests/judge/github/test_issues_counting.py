@@ -91,7 +91,7 @@ def test_events_of_one_second_go_by_their_id() -> None:
 def test_whose_label_it_is_decides() -> None:
     strange = [event("valid", 0.5, by=STRANGER), event("valid", 0.6, by=None), event("valid", 0.7, by=MERLIN)]
     assert told(*strange) == {}
-    assert [(found.event.actor, found.why) for found in ignored_labels(one(*strange), RULES)] == [
+    assert [(ignored_label.event.actor, ignored_label.why) for ignored_label in ignored_labels(one(*strange), RULES)] == [
         (STRANGER, "maintainer"),
         (None, "maintainer"),
         (MERLIN, "maintainer"),
@@ -104,7 +104,7 @@ def test_whose_label_it_is_decides() -> None:
 def test_the_author_decides_nothing_on_his_own_issue_even_as_a_maintainer() -> None:
     own = one(event("valid", 0.5), author=KESTREL)
     assert count_issues([own], KESTREL, RULES) == {}
-    assert [found.why for found in ignored_labels(own, RULES)] == ["author"]
+    assert [ignored_label.why for ignored_label in ignored_labels(own, RULES)] == ["author"]
 
 
 def test_what_came_from_another_repository_counts_nowhere() -> None:

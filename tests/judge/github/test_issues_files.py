@@ -136,7 +136,7 @@ def test_what_accounts_csv_may_not_say(place: Path, row: str, said: str) -> None
 def test_a_participant_has_one_account_and_may_be_called_by_a_name(place: Path) -> None:
     row = f"robin,https://gist.github.com/{'0a' * 16},{kit.public_of('ann')}\n"
     (place / "accounts.csv").write_text(f"participant,url,key\n{row}", encoding="utf-8")
-    assert [one.key for one in accounts.read_links(place, ["robin"])] == [kit.key_of("ann").public]
+    assert [read_link.key for read_link in accounts.read_links(place, ["robin"])] == [kit.key_of("ann").public]
     (place / "accounts.csv").write_text(f"participant,url,key\n{row}{row}", encoding="utf-8")
     with pytest.raises(BadInput, match="'robin' is there twice"):
         accounts.read_links(place, ["robin"])

@@ -52,7 +52,7 @@ def test_what_is_counted(place: Path) -> None:
     assert counted(place, "ann") == {1: "1/1/0/0", 2: "1/0/0/1", 3: "0/0/0/0"}
     assert counted(place, "ben") == {1: "0/0/0/0", 2: "0/0/0/0*", 3: "0/0/0/0*"}
     assert counted(place, "cyd") == {1: "0/0/0/0", 2: "1/0/0/0", 3: "0/0/0/0"}
-    assert {one["observed_at"] for one in records(place)} == {kit.at(4, 10)}
+    assert {record["observed_at"] for record in records(place)} == {kit.at(4, 10)}
     assert summary.remarks == [f"{kit.REPOSITORY}: labels that do not count, set by eve (1), merlin (1)."]
     document = assay.open(place).settle().document
     scores = {row["participant"]: row["score"] for row in document["agreed"]}
@@ -65,8 +65,8 @@ def test_every_validator_counts_the_same_whenever_it_asks(place: Path, server: F
     server.world.now = server.world.now.fromisoformat(kit.at(6, 6))
     judged(place, "val-2")
     judged(place)
-    assert [one | {"validator": "", "observed_at": ""} for one in records(place)] == [
-        one | {"validator": "", "observed_at": ""} for one in records(place, "val-2")
+    assert [record | {"validator": "", "observed_at": ""} for record in records(place)] == [
+        record | {"validator": "", "observed_at": ""} for record in records(place, "val-2")
     ]
     assert counted(place)[4] == "0/0/1/0"
 
@@ -74,7 +74,7 @@ def test_every_validator_counts_the_same_whenever_it_asks(place: Path, server: F
 def test_an_epoch_is_judged_once_it_is_over_by_github_s_clock(place: Path, server: FaultyGithub) -> None:
     server.world.now = server.world.now.fromisoformat(kit.at(3, 4))
     assert judged(place).planned == 3
-    assert {one["epoch"] for one in records(place)} == {1}
+    assert {record["epoch"] for record in records(place)} == {1}
     server.world.now = server.world.now.fromisoformat(kit.at(3, 5))
     assert judged(place).planned == 3
     with pytest.raises(BadInput, match="epoch 3 is not over"):
@@ -123,7 +123,7 @@ def test_a_repository_is_read_whole_or_nothing_is_written_about_it(
     summary = judged(place)
     assert [(cell.participant, cell.parts) for cell, _ in summary.errors] == [("all", {"repository": kit.REPOSITORY})]
     assert (summary.planned, summary.judged) == (18, 9)
-    assert {one["repository"] for one in records(place)} == {kit.OTHER}
+    assert {record["repository"] for record in records(place)} == {kit.OTHER}
     server.faults.clear()
     assert judged(place).judged == 9
     assert counted(place) == {1: "1/1/0/0", 2: "1/0/0/1", 3: "0/0/0/0"}
@@ -214,7 +214,7 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: FaultyGithub, t
     place = made(tmp_path / "c", server.url, people=("ann", "ben"))
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben", signer="ann")}
     summary = judged(place)
-    assert {one["participant"] for one in records(place)} == {kit.public_of("ann")}
+    assert {record["participant"] for record in records(place)} == {kit.public_of("ann")}
     said = "\n".join(summary.remarks)
     assert f"No account is linked for {kit.public_of('ben')}: it is not signed by the key" in said
     assert f"Not in accounts.csv: {kit.public_of('cyd')}." in said
@@ -240,7 +240,7 @@ def test_a_link_that_is_not_right(place: Path, server: FaultyGithub, gist: dict[
     server.world.facts["gists"][1:2] = [gist] if gist else []
     summary = judged(place)
     assert any(said in remark for remark in summary.remarks), summary.remarks
-    assert {one["participant"] for one in records(place)} == {kit.public_of("ann"), kit.public_of("cyd")}
+    assert {record["participant"] for record in records(place)} == {kit.public_of("ann"), kit.public_of("cyd")}
 
 
 def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server: FaultyGithub) -> None:
@@ -249,8 +249,8 @@ def test_one_account_is_one_participant_s_the_earlier_stands(place: Path, server
     assert counted(place, "ben")[1] == "1/1/0/0"
     assert counted(place, "ann") == {}
     assert any(
-        f"the account ann is linked to '{kit.public_of('ben')}', who published their statement earlier" in one
-        for one in summary.remarks
+        f"the account ann is linked to '{kit.public_of('ben')}', who published their statement earlier" in remark
+        for remark in summary.remarks
     )
 
 
@@ -258,7 +258,7 @@ def test_who_of_two_is_earlier_is_asked_even_where_only_one_is_judged(place: Pat
     server.world.facts["gists"][1] = kit.gist("ben", owner=50, text=kit.statement("ben", 50), moment=kit.at(1, 30))
     summary = judged(place, participants=(kit.public_of("ben"),))
     assert records(place) == []
-    assert any("who published their statement earlier" in one for one in summary.remarks)
+    assert any("who published their statement earlier" in remark for remark in summary.remarks)
     judged(place)
     assert counted(place)[1] == "1/1/0/0"
     server.world.now = server.world.now.fromisoformat(kit.at(5, 6))
@@ -287,7 +287,7 @@ def test_where_nobody_is_linked_nothing_is_counted(place: Path, server: FaultyGi
     server.world.facts["gists"].clear()
     summary = judged(place)
     assert (summary.planned, summary.errors, len(summary.remarks)) == (0, [], 3)
-    assert all("there is nothing there (404)" in one for one in summary.remarks)
+    assert all("there is nothing there (404)" in remark for remark in summary.remarks)
 
 
 def test_a_statement_may_stand_in_a_comment(place: Path, server: FaultyGithub) -> None:
@@ -324,7 +324,7 @@ def test_a_link_that_cannot_be_read_is_an_error_and_nobody_s_zero(place: Path, s
 
 def test_only_some_are_judged(place: Path, server: FaultyGithub) -> None:
     judged(place, participants=(kit.public_of("ben"),))
-    assert {one["participant"] for one in records(place)} == {kit.public_of("ben")}
+    assert {record["participant"] for record in records(place)} == {kit.public_of("ben")}
     judged(place)
     assert len(records(place)) == 9
     with pytest.raises(BadInput, match="there is no participant 'zed'"):
@@ -349,7 +349,7 @@ def test_stars_that_are_worth_nothing_are_not_asked_for(place: Path, server: Fau
     scheme.write_text(text, encoding="utf-8")
     judged(place)
     assert not any("stargazers" in path for path in server.paths)
-    assert not any(one["starred"] for one in records(place))
+    assert not any(record["starred"] for record in records(place))
 
 
 def test_too_many_records_are_refused_before_anything_is_read(

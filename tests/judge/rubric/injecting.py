@@ -152,9 +152,11 @@ def tables() -> dict[str, str]:
     """The tables of the page, by what stands in their marks."""
     signs = ["| sign | the solution |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in DETECTORS.items())]
     rows = ["| attack | what it tries | signs | |", "|---|---|---|---|"]
-    for one in INJECTIONS:
-        ends = "refused: too large" if one.refused else "†" * one.sloppy + "‡" * one.fixed + "§" * one.alike
-        rows.append(f"| `{one.name}` | {one.what} | {', '.join(one.signs)} | {ends} |")
+    for injection in INJECTIONS:
+        ends = (
+            "refused: too large" if injection.refused else "†" * injection.sloppy + "‡" * injection.fixed + "§" * injection.alike
+        )
+        rows.append(f"| `{injection.name}` | {injection.what} | {', '.join(injection.signs)} | {ends} |")
     return {
         "signs": "\n".join(signs) + "\n",
         "injections": "\n".join(rows) + "\n",

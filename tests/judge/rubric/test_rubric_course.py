@@ -66,7 +66,7 @@ def test_three_questions_lead_to_a_judgement(tmp_path: Path) -> None:
     }
     assert (found.quotes, found.model, found.reason) == ({"C1": QUOTE}, "primary", None)
     assert found.reasons["baseline.B1"] == found.reasons["checks.C2"] == found.reasons["verdict"] == "fine"
-    assert [(one.asked, one.answered, one.fingerprint, one.fault) for one in found.exchanges] == [
+    assert [(exchange.asked, exchange.answered, exchange.fingerprint, exchange.fault) for exchange in found.exchanges] == [
         ("primary", "m", "f1", None)
     ] * 3
 
@@ -91,7 +91,7 @@ def test_a_malformed_answer_is_asked_for_again_with_what_was_wrong(tmp_path: Pat
     assert said.startswith("Your last answer to this question was not accepted:\n- item 1 of 2: the quote was not found")
     assert "SECRET" not in said
     assert found is not None
-    assert [one.fault for one in found.exchanges] == [None, "quote-not-found", None, None]
+    assert [exchange.fault for exchange in found.exchanges] == [None, "quote-not-found", None, None]
 
 
 def test_after_three_malformed_answers_the_fallback_is_asked_from_the_start(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_after_three_malformed_answers_the_fallback_is_asked_from_the_start(tmp_
     ]
     assert found is not None
     assert (found.outcome, found.model) == ("judged", "fallback")
-    assert {one.asked for one in found.exchanges[-3:]} == {"fallback"}
+    assert {exchange.asked for exchange in found.exchanges[-3:]} == {"fallback"}
 
 
 def test_where_both_stay_malformed_it_is_unjudged_and_never_zero(tmp_path: Path) -> None:

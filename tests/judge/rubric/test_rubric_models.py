@@ -35,8 +35,8 @@ def test_a_bounty_that_says_nothing_of_it_keeps_its_digest(tmp_path: Path) -> No
     assert old.document()["judge"] == {"model": "big", "fallback": "small", "solution_tokens": 64_000}
     assert old.digest != plain.digest
     edits = ("[judge.model]\nname='big'\n", "[judge.model]\nname='big'\nformat='json_schema'\nmax_tokens=16000\ntimeout=300\n")
-    for said in edits:  # the defaults, said
-        (tmp_path / "plain" / "bounty.toml").write_text(text.replace("model = 'big'\nfallback", "fallback") + said, "utf-8")
+    for edit in edits:  # the defaults, said
+        (tmp_path / "plain" / "bounty.toml").write_text(text.replace("model = 'big'\nfallback", "fallback") + edit, "utf-8")
         assert read_bounty(tmp_path / "plain").digest == old.digest
 
 

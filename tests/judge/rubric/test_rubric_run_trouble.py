@@ -99,7 +99,11 @@ def test_killed_at_any_moment_it_goes_on_from_there(tmp_path: Path) -> None:
             if len(lines(folder)) == len(MANY):
                 break
             for line in (folder / "evidence").glob("*.jsonl") if (folder / "evidence").exists() else ():
-                assert all(json.loads(one)["outcome"] == "judged" for one in line.read_text().splitlines() if one.endswith("}"))
+                assert all(
+                    json.loads(splitline)["outcome"] == "judged"
+                    for splitline in line.read_text().splitlines()
+                    if splitline.endswith("}")
+                )
         summary = judged(folder, model.url)
     assert kills
     assert summary.errors == []

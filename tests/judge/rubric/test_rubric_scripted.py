@@ -92,7 +92,7 @@ def test_faults_are_counted(tmp_path: Path) -> None:
     ]
     with scripted_model(script(name="any", faults=faults)) as server:
         found = asked(case, server.url)
-    assert [one.fault for one in found.exchanges] == [None, None, "not-json", None]
+    assert [exchange.fault for exchange in found.exchanges] == [None, None, "not-json", None]
     assert server.statuses == {200: 4, 503: 1}
 
 

@@ -56,7 +56,7 @@ def test_a_service_that_is_well(case: RubricCase) -> None:
         found = asked(case, server.url)
     assert found.checks == {"C1": True, "C2": False}
     assert [(one.phase, one.model) for one in server.seen] == [("baseline", "big"), ("checks", "big"), ("verdict", "big")]
-    assert {one.answered for one in found.exchanges} == {"scripted/big"}
+    assert {exchange.answered for exchange in found.exchanges} == {"scripted/big"}
     assert found.measured is not None
     assert found.measured.tries == 3
     assert found.measured.cost is None
@@ -92,7 +92,7 @@ def test_what_the_service_does_wrong_twice_is_asked_again(kind: str, case: Rubri
         found = asked(case, server.url)
     assert found.checks == {"C1": True, "C2": False}
     assert found.model == "big"
-    assert [one.fault for one in found.exchanges] == [None, None, None], "it is not the model's answer that was wrong"
+    assert [exchange.fault for exchange in found.exchanges] == [None, None, None], "it is not the model's answer that was wrong"
     assert found.measured is not None
     assert found.measured.tries == 5
 
@@ -133,7 +133,7 @@ def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: RubricCa
     with _serving({"kind": kind, "times": 1, "phase": phase}) as server:
         found = asked(case, server.url)
     assert found.checks == {"C1": True, "C2": False}
-    faults = [one.fault for one in found.exchanges if one.fault is not None]
+    faults = [exchange.fault for exchange in found.exchanges if exchange.fault is not None]
     assert len(faults) == 1
     assert found.model == "big"
 

@@ -130,7 +130,7 @@ BOMBS: list[tuple[str, str, set[Bound]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "script", "bounds"), BOMBS, ids=[one[0] for one in BOMBS])
+@pytest.mark.parametrize(("what", "script", "bounds"), BOMBS, ids=[bomb[0] for bomb in BOMBS])
 def test_a_bomb_meets_its_bound(bench: ContainerBench, what: str, script: str, bounds: set[Bound]) -> None:
     if what == "memory in files":
         # Those file systems have bounds of their own, smaller than the box's: either is fine, if the box lives on.

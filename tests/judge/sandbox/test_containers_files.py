@@ -296,7 +296,7 @@ def test_hard_links_stay_hard_links_and_count_once(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "made" / "1").stat().st_nlink == 3
     with tarfile.open(fileobj=io.BytesIO(), mode="w") as archive:
         pack(archive, tmp_path / "made", "put")
-        assert [found.linkname for found in archive.getmembers() if found.islnk()] == ["put/0", "put/0"]
+        assert [getmember.linkname for getmember in archive.getmembers() if getmember.islnk()] == ["put/0", "put/0"]
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.EMLINK, "too many links")
@@ -348,7 +348,7 @@ def test_what_was_packed_unpacks_the_same(tmp_path: Path, given_tree: Path) -> N
         pack(archive, given_tree, "top", mode=0o700)
     with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as archive:
         names = archive.getmembers()
-    assert [(one.name, one.isdir()) for one in names[:3]] == [("skip", False), ("top", False), ("top", True)]
-    assert {one.name for one in names[3:]} == {"top/link", "top/sub", "top/sub/data", "top/test.sh"}
-    assert {(one.uid, one.gid, one.uname) for one in names} == {(0, 0, "")}
+    assert [(name.name, name.isdir()) for name in names[:3]] == [("skip", False), ("top", False), ("top", True)]
+    assert {name.name for name in names[3:]} == {"top/link", "top/sub", "top/sub/data", "top/test.sh"}
+    assert {(name.uid, name.gid, name.uname) for name in names} == {(0, 0, "")}
     assert names[2].mode == 0o700

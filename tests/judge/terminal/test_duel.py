@@ -213,7 +213,7 @@ def test_several_challengers_share_alpha_and_the_kings_trials(tmp_path: Path) ->
     shown = run("duel", folder, "ann", "none", "bob", *asked)
     documents = {found["challenger"]["participant"]: found for found in map(_read, (folder / "duels").iterdir())}
     assert documents.keys() == {"ann", "none"}
-    assert {found["challengers"] for found in documents.values()} == {2}
+    assert {document["challengers"] for document in documents.values()} == {2}
     said = " ".join(shown.stdout.split())
     assert "2 challengers of bob" in said
     assert "with a chance of at most 5 % that any of 2 wins that is not." in said

@@ -65,7 +65,7 @@ def killing(mark: bytes) -> Iterator[None]:
 
     def watch() -> None:
         while not done.wait(0.05):
-            for pid in (one for worker in children(os.getpid()) for one in children(worker)):
+            for pid in (child for worker in children(os.getpid()) for child in children(worker)):
                 with suppress(OSError):
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()
                     if line.split(b"\0")[0].endswith(b"bwrap") and mark in line:

@@ -51,7 +51,7 @@ def crews(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPool]:
 
 def places_of(crew: WorkerPool) -> list[set[int]]:
     """The cores that each judge who is alive may use."""
-    alive = [one.process for one in crew._workers if one.process.poll() is None]
+    alive = [worker.process for worker in crew._workers if worker.process.poll() is None]
     return sorted((os.sched_getaffinity(one.pid) for one in alive), key=min)
 
 

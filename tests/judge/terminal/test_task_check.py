@@ -33,7 +33,7 @@ def make(tmp_path: Path, script: str = CHECK, *, toml: str = "", dockerfile: str
 
 
 def rules(tmp_path: Path) -> list[tuple[str, str, int | None]]:
-    return [(one.level, one.rule, one.line) for one in inspect_tasks(tmp_path)[0]]
+    return [(inspect_task.level, inspect_task.rule, inspect_task.line) for inspect_task in inspect_tasks(tmp_path)[0]]
 
 
 def test_there_is_nothing_to_say_about_a_good_task(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_is_wrong_with_the_files(
 )
 def test_what_is_suspicious_in_the_settings(tmp_path: Path, toml: str, wanted: tuple[str, str, int | None]) -> None:
     make(tmp_path, toml=toml)
-    assert [(one.rule, one.field, one.line) for one in inspect_tasks(tmp_path)[0]] == [wanted]
+    assert [(inspect_task.rule, inspect_task.field, inspect_task.line) for inspect_task in inspect_tasks(tmp_path)[0]] == [wanted]
 
 
 @pytest.mark.parametrize("line", ["USER me", "ADD https://example.org/x /x", "VOLUME /x"])
@@ -124,7 +124,9 @@ def test_what_cannot_be_loaded_is_a_finding_and_the_others_are_checked_still(tmp
 def test_the_same_id_twice_is_a_finding(tmp_path: Path) -> None:
     make(tmp_path / "a")
     make(tmp_path / "b")
-    assert [(one.level, one.rule) for one in inspect_tasks(tmp_path / "a", tmp_path / "b")[0]] == [("refused", "twice")]
+    assert [(inspect_task.level, inspect_task.rule) for inspect_task in inspect_tasks(tmp_path / "a", tmp_path / "b")[0]] == [
+        ("refused", "twice")
+    ]
 
 
 # What is tried
@@ -134,7 +136,7 @@ def test_a_task_that_writes_its_reward_whatever_happened_is_found_because_doing_
     make_task(tmp_path / "set" / "right")
     make_task(tmp_path / "set" / "wrong", tests="#!/bin/bash\ngrep -q x /app/x || true; echo 1 > /logs/verifier/reward.txt\n")
     result = check_tasks(tmp_path / "set", sandbox=bubblewrap(), jobs=2)
-    wrong = [one for one in result.findings if one.level != "warning"]
+    wrong = [finding for finding in result.findings if finding.level != "warning"]
     assert [(one.level, one.rule, one.task, one.what) for one in wrong] == [
         ("error", "uncalibrated", "wrong", "doing nothing passes its tests")
     ]
@@ -156,13 +158,13 @@ curl -LsSf https://example.org/uv.sh | sh
     toml = task.folder / "task.toml"
     toml.write_text(toml.read_text().replace('schema_version = "1.0"', 'version = "0.0"'))
     result = check_tasks(tmp_path / "one", sandbox=bubblewrap())
-    assert [one for one in result.findings if one.level != "warning"] == []
+    assert [finding for finding in result.findings if finding.level != "warning"] == []
     assert (result.right, result.tasks) == (1, 1)
 
 
 def test_an_environment_that_is_not_here_is_named_with_its_place(tmp_path: Path) -> None:
     make_task(tmp_path / "one", base="", dockerfile="FROM ubuntu:24.04\nWORKDIR /app\n")
-    found = [one for one in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if one.level == "error"]
+    found = [finding for finding in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if finding.level == "error"]
     assert [(one.rule, one.line, one.file.name) for one in found] == [("environment", 1, "Dockerfile")]
     assert "ubuntu:24.04" in found[0].what
     assert "assay sandbox base add ubuntu:24.04" in found[0].do
@@ -176,6 +178,6 @@ def test_trouble_is_an_error_of_the_check(tmp_path: Path, monkeypatch: pytest.Mo
     with monkeypatch.context() as patch:
         patch.setattr(Bubblewrap, "image", broken)
         found: list[Finding] = [
-            one for one in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if one.level == "error"
+            finding for finding in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if finding.level == "error"
         ]
     assert [(one.rule, one.what, one.do) for one in found] == [("trouble", "the disk is full", "free some space")]

@@ -89,7 +89,7 @@ def test_every_field_that_is_known(tmp_path: Path) -> None:
     assert (task.memory, task.disk, task.settings.agent.timeout_sec) == (512 << 20, 100 << 20, 12.5)
     assert (task.env, task.verifier_env, task.solution_env) == ({"TZ": "UTC"}, {"LEVEL": "3", "PLAIN": "$x"}, {"KEY": "v"})
     assert (task.plan, task.dockerfile) == (None, None)
-    assert [one.field for one in task.notes] == ["artifacts.2.destination", "artifacts.2.exclude"]
+    assert [note.field for note in task.notes] == ["artifacts.2.destination", "artifacts.2.exclude"]
     assert task.settings.environment.docker_image == "registry.example/one@sha256:00"
 
 

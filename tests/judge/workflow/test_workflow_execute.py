@@ -106,7 +106,7 @@ def test_declared_retries_are_made_and_no_more() -> None:
     found = ran(plan("ab", a={"retry_count": 2}, b={"retry_count": 1}), service)
     assert states(found) == {"a": "completed", "b": "failed"}
     assert (found.retries, found.hard_failures, found.broken) == (3, 1, "")
-    assert [one.outcome for one in found.steps[0].attempts] == ["broken", "broken", "answered"]
+    assert [attempt.outcome for attempt in found.steps[0].attempts] == ["broken", "broken", "answered"]
     assert found.steps[0].attempts[1].began == SECOND + round(limits.RETRY_WAIT * SECOND)
 
 
@@ -174,7 +174,7 @@ def test_a_lie_about_cost_is_worth_no_second_attempt(answer: Any) -> None:
     found = ran(plan("a", a={"retry_count": 3}), service)
     own = answer != {"output": 1, "cost": "2"}  # a plan may have asked for too much, but not for a cost that is none
     assert (found.retries, found.hard_failures, found.cost, bool(found.broken)) == (0, 1, 0, own)
-    assert [one.outcome for one in found.steps[0].attempts] == ["lied"]
+    assert [attempt.outcome for attempt in found.steps[0].attempts] == ["lied"]
     service = Fake(lambda _action, _step, _attempt: (1, answer))
     wanted = "s does not answer in the required form" if own else "s does not answer its health action: "
     assert wanted in ran(plan("a", a={"retry_count": 3}), service).broken
@@ -227,7 +227,7 @@ def test_a_defect_of_the_judge_is_not_taken_for_anybodys_fault() -> None:
 
 def test_a_service_that_runs_out_of_time_by_itself_is_broken() -> None:
     service = Fake(lambda action, _step, _attempt: (1, well() if action == "ping" else TimeoutError()))
-    assert [one.outcome for one in ran(plan("a"), service).steps[0].attempts] == ["broken"]
+    assert [attempt.outcome for attempt in ran(plan("a"), service).steps[0].attempts] == ["broken"]
 
 
 def test_what_the_steps_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +248,7 @@ def test_moments_are_told_in_their_order() -> None:
     moments: list[Moment] = []
     service = Fake(lambda action, _step, attempt: (1, well(cost=5) if action == "ping" or attempt == 2 else broken()))
     ran(plan("a", a={"retry_count": 1}), service, moments=moments)
-    assert [(one.kind, one.spent) for one in moments] == [("began", 0), ("again", 0), ("began", 0), ("completed", 5)]
+    assert [(moment.kind, moment.spent) for moment in moments] == [("began", 0), ("again", 0), ("began", 0), ("completed", 5)]
 
 
 def test_who_carries_it_out_can_be_stopped() -> None:

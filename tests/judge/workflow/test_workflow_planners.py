@@ -70,7 +70,7 @@ def test_a_planner_that_is_down_is_its_owners_no_answer(tmp_path: Path, monkeypa
         monkeypatch.setattr(socket, "getaddrinfo", _no_such_host(socket.getaddrinfo))
         run(folder)
     assert set(outcomes(folder).values()) == {"invalid"}
-    assert ["the planner cannot be reached" in one["message"] for one in documents(folder)] == [True, False]
+    assert ["the planner cannot be reached" in document["message"] for document in documents(folder)] == [True, False]
     assert "there is no host" in documents(folder)[1]["message"]
 
 

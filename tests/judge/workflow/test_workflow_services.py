@@ -77,9 +77,9 @@ def test_a_service_is_asked_by_post_and_told_which_attempt_it_is() -> None:
         found, _ = carried_out(http(server), params={"q": "é"}, retry_count=1)
     assert (found.completed, found.retries, found.cost, found.outputs) == (1, 1, NANO // 1000, {"a": {"n": 1}})
     headers = [{name.lower(): value for name, value in one.items()} for _, one in server.seen]
-    assert [one["assay-attempt"] for one in headers] == ["1", "2"]
-    assert {one["idempotency-key"] for one in headers} == {"run/a"}
-    assert all("authorization" not in one for one in headers)
+    assert [header["assay-attempt"] for header in headers] == ["1", "2"]
+    assert {header["idempotency-key"] for header in headers} == {"run/a"}
+    assert all("authorization" not in header for header in headers)
 
 
 def test_a_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,7 @@ def test_a_subnet_is_read_whole(chain: Simulator, there: BittensorNode) -> None:
     chain.set("LastUpdate", 5, value=[0, 4])  # shorter than the subnet
     chain.step(3)
     found = subnet(there)
-    assert [(one.uid, one.stake, one.permit, one.last_update) for one in found.neurons] == [
+    assert [(neuron.uid, neuron.stake, neuron.permit, neuron.last_update) for neuron in found.neurons] == [
         (0, 1000 * TAO, True, 0),
         (1, 1000 * TAO, True, 4),
         (2, 1000 * TAO, True, 0),
@@ -197,7 +197,7 @@ def test_below_the_threshold_stake_is_nothing_but_for_the_owners_hotkey(chain: S
     chain.set("ValidatorPermit", 5, value=[False, True, False])
     chain.step(3)
     found = subnet(there)
-    assert [(one.stake, one.permit) for one in found.neurons] == [(1000 * TAO, True), (0, True), (0, False)]
+    assert [(neuron.stake, neuron.permit) for neuron in found.neurons] == [(1000 * TAO, True), (0, True), (0, False)]
     assert found.min_stake == 1001 * TAO
 
 
@@ -242,7 +242,7 @@ def test_an_old_runtime_has_no_mechanisms_and_no_schedule(shared: Path) -> None:
         here = BittensorNode(old.url)
         found = subnet(here)
         here.close()
-    assert [one.stake for one in found.neurons] == [1, 40_000, 25_534]
+    assert [neuron.stake for neuron in found.neurons] == [1, 40_000, 25_534]
     assert (found.mechanisms, found.commit_version, found.max_limit, found.min_stake) == (1, 0, 655, 0)
     assert (found.epoch_index, found.last_epoch, found.pending_epoch, dict(found.unrevealed)) == (None, None, None, {})
 
@@ -259,7 +259,7 @@ def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
         found = subnet(here)
         here.close()
     assert len(found.neurons) == 256
-    assert sum(one.permit for one in found.neurons) == 65  # the owner's too
+    assert sum(neuron.permit for neuron in found.neurons) == 65  # the owner's too
     assert len(asked) < 20
 
 
@@ -452,11 +452,11 @@ def test_a_real_chain_is_read() -> None:
     at = here.finalized()
     found = read.read_subnet(here, int(os.environ.get("ASSAY_SUBTENSOR_NETUID", "1")), 0, at)
     assert isinstance(found, SubnetState)
-    assert [one.uid for one in found.neurons] == list(range(len(found.neurons)))
-    assert any(one.permit and one.stake for one in found.neurons)
+    assert [neuron.uid for neuron in found.neurons] == list(range(len(found.neurons)))
+    assert any(neuron.permit and neuron.stake for neuron in found.neurons)
     assert found.neurons[0].registered_at <= at.number
-    assert all(0 <= one.stake < 2**63 for one in found.neurons)
-    uid = next(one.uid for one in found.neurons if one.permit)
+    assert all(0 <= neuron.stake < 2**63 for neuron in found.neurons)
+    uid = next(neuron.uid for neuron in found.neurons if neuron.permit)
     assert all(0 <= weight <= 65535 for weight in read.weights_of(here, found, uid, at).values())
     assert here.block_hash(at.number) == at.hash
     here.close()

@@ -48,7 +48,7 @@ ALL_WRONG = {"netuid": 0, "mechanism": 1, "version_key": 12, "min_allowed": 3, "
 
 def strangers() -> SubnetState:
     found = kit.subnet("a", **ALL_WRONG)
-    return replace(found, neurons=tuple(one for one in found.neurons if one.hotkey != ME))
+    return replace(found, neurons=tuple(neuron for neuron in found.neurons if neuron.hotkey != ME))
 
 
 def test_plain_weights_are_refused_in_the_order_of_the_chain() -> None:

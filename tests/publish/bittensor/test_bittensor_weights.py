@@ -111,10 +111,10 @@ def test_the_ledger_gives_exact_shares(tmp_path: Path) -> None:
     ledger_kit.add(
         place,
         [
-            one
+            record
             for (key, score), submission in zip(given_.items(), ("s1", "s2", "s3"), strict=True)
-            for one in ledger_kit.records("given", validators=[ledger_kit.V1], score=score)[:1]
-            if one.update(participant=key, submission=submission) is None
+            for record in ledger_kit.records("given", validators=[ledger_kit.V1], score=score)[:1]
+            if record.update(participant=key, submission=submission) is None
         ],
     )
     with ledger_kit.opened(place) as ledger:

@@ -98,7 +98,7 @@ def test_what_does_not_decrypt_leaves_neither_weights_nor_an_event(simulator: Si
     simulator.opens("//Alice", None)  # of Bob's nothing is said
     simulator.step(TEMPO)
     assert (simulator.weights(1, 1), simulator.weights(1, 2)) == ({}, {})
-    assert [one for number in range(8, 16) for one in events(simulator, number)] == []
+    assert [event for number in range(8, 16) for event in events(simulator, number)] == []
     assert simulator.get("TimelockedWeightCommits", 1, 0) == []
 
 
@@ -108,7 +108,7 @@ def test_what_the_chain_refuses_to_store_leaves_no_event(simulator: Simulator) -
     simulator.opens("//Alice", {0: 1}, version_key=4)
     simulator.step(TEMPO)
     assert simulator.weights(1, 1) == {}
-    assert [one for number in range(8, 16) for one in events(simulator, number)] == []
+    assert [event for number in range(8, 16) for event in events(simulator, number)] == []
 
 
 def sealed(simulator: Simulator, hotkey: str, uids: list[int], values: list[int], version_key: int = 0) -> bytes:

@@ -85,7 +85,8 @@ def test_the_client_signs_submits_and_sees_the_weights(client: Any, simulator: S
     receipt = client.submit_extrinsic(signed, wait_for_finalization=True)
     assert receipt.is_success
     assert ("SubtensorModule", "WeightsSet") in [
-        (one["event"]["module_id"], one["event"]["event_id"]) for one in receipt.triggered_events
+        (triggered_event["event"]["module_id"], triggered_event["event"]["event_id"])
+        for triggered_event in receipt.triggered_events
     ]
     assert client.query("SubtensorModule", "Weights", [1, 1]).value == [(0, 32768), (2, 65535)]
     assert client.query("SubtensorModule", "LastUpdate", [1]).value[1] == client.get_block_number(receipt.block_hash)

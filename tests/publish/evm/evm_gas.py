@@ -60,10 +60,10 @@ class Measured:
     def commit(self, agents: list[str]) -> int:
         """The gas of the last."""
         gas = 0
-        for one in agents:
-            self.chain.ask("anvil_impersonateAccount", one)
-            receipt = self.chain.send(self.world.round.functions.commit(FULL), one, gas=100_000)
-            self.chain.ask("anvil_stopImpersonatingAccount", one)
+        for agent in agents:
+            self.chain.ask("anvil_impersonateAccount", agent)
+            receipt = self.chain.send(self.world.round.functions.commit(FULL), agent, gas=100_000)
+            self.chain.ask("anvil_stopImpersonatingAccount", agent)
             gas = int(receipt["gasUsed"])
         return gas
 

@@ -48,14 +48,14 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     target = publishers.read_target(Path(place), "local")
     entries = target.journal().entries
     last = str(entries[-1]["state"]) if entries else "nothing"
-    known = [one.hash for each in EvmAttempt.read(entries) for one in each.transactions]
+    known = [transaction.hash for each in EvmAttempt.read(entries) for transaction in each.transactions]
     node = _node(place)
     account = kit.key_of(2).address
     mined = [hash_ for hash_ in known if node.mined(hash_) is not None]
     # Whatever the account has sent stands in the journal; and nothing that stands there is there twice.
     assert node.count(account, "pending") - before == len([one for one in known if node.knows(one)]) <= 1
     assert len(mined) <= 1
-    confirmed = [one for one in entries if one["state"] == "confirmed" and "attempt" in one]
+    confirmed = [entry for entry in entries if entry["state"] == "confirmed" and "attempt" in entry]
     assert all(one["hash"] in mined for one in confirmed)
 
     found = _send(place, plan)
@@ -63,7 +63,7 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     assert node.count(account, "pending") - before == 1
     entries = target.journal().entries
     assert under_way(EvmAttempt.read(entries)) is None
-    states = [one["state"] for one in entries]
+    states = [entry["state"] for entry in entries]
     assert states.count("confirmed") >= 1
     assert [one.state for one in EvmAttempt.read(entries)] == ["confirmed"]
     return last

@@ -329,7 +329,7 @@ def test_it_says_nothing_that_its_events_do_not(world: EvmWorld) -> None:
     world.settle()
     world.claim(b)
     log: Any = world.round.events
-    committed = {one["args"]["agent"]: one["args"]["commitment"] for one in log.Committed().get_logs(from_block=0)}
+    committed = {get_log["args"]["agent"]: get_log["args"]["commitment"] for get_log in log.Committed().get_logs(from_block=0)}
     settled = log.Settled().get_logs(from_block=0)[0]["args"]
     owed: dict[str, int] = {world.collector: settled["fees"], world.sponsor: settled["refund"]}
     for one in (each["args"] for each in log.Placed().get_logs(from_block=0)):

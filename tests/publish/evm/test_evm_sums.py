@@ -63,7 +63,7 @@ def terms_of(rules: Payout, **changes: Any) -> dict[str, Any]:
         "deposit": rules.deposit,
         "thresholdBps": rules.threshold_bps,
         "feeBps": rules.fee_bps,
-        "tiers": [(one.reach_bps, one.release_bps) for one in rules.tiers],
+        "tiers": [(tier.reach_bps, tier.release_bps) for tier in rules.tiers],
         "split": list(rules.split),
     } | changes
 
@@ -136,7 +136,7 @@ class RoundRun:
             self.world.token = chain.deploy("GoodToken")
         rules, _ = next(cases(draw.randrange(2**32), largest=10**23))
         self.rules = rules
-        self.world.make(**terms_of(rules, tiers=[(one.reach_bps, one.release_bps) for one in rules.tiers]))
+        self.world.make(**terms_of(rules, tiers=[(tier.reach_bps, tier.release_bps) for tier in rules.tiers]))
         self.committed: dict[str, int] = {}
         self.scores: dict[str, int] | None = None
         self.settled = False

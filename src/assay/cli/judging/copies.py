@@ -133,18 +133,18 @@ def _shown(
         decision = decided.get(one.later.key, {}).get("decision")
         return {"release": "released", "confirm": "confirmed"}.get(str(decision), "held" if one.later.participant in held else "")
 
-    near = [one for one in found.found if wanted in (None, one.later.participant)]
+    near = [match for match in found.found if wanted in (None, match.later.participant)]
     yield sentence(f"{plural(found.compared, 'submission')} compared; {plural(len(near), 'pair')} to look at.")
     if near:
         yield ""
         yield grid(
             [
-                Column("participant", [one.later.participant for one in near], kind="key", style="bold"),
-                Column("handed in", [_when(one.later) for one in near], spare=1),
-                Column("earlier", [one.earlier.participant for one in near], kind="key"),
-                Column("handed in", [_when(one.earlier) for one in near], spare=1),
-                Column("common", [f"{one.pair.common} of {one.pair.prints}, {one.pair.other_prints}" for one in near]),
-                Column("", [state(one) for one in near]),
+                Column("participant", [match.later.participant for match in near], kind="key", style="bold"),
+                Column("handed in", [_when(match.later) for match in near], spare=1),
+                Column("earlier", [match.earlier.participant for match in near], kind="key"),
+                Column("handed in", [_when(match.earlier) for match in near], spare=1),
+                Column("common", [f"{match.pair.common} of {match.pair.prints}, {match.pair.other_prints}" for match in near]),
+                Column("", [state(match) for match in near]),
             ]
         )
         yield note("Common: fingerprints that both have, of those of the participant and of the earlier one.")

@@ -150,7 +150,7 @@ def _contests(
     scheme = read(folder / "scheme.toml")
     _check(scheme, folder)
     seen = entries.read(folder, scheme, validator, (*named, king))
-    counting = {one.key: one for one in entries.counting(seen.participants)}
+    counting = {participant.key: participant for participant in entries.counting(seen.participants)}
     for key in (*named, king):
         if key not in counting:
             hint = "both need a submission that counts: it is nobody else's before"

@@ -48,7 +48,7 @@ def harbor(
     from assay.judge.terminal.export import harbor as do
     from assay.settle.story.telling import plural
 
-    done = do(folder, out, validators=[validator_of(folder, one) for one in validator or ()])
+    done = do(folder, out, validators=[validator_of(folder, name) for name in validator or ()])
     rows = list(done.jobs.items())
     if emit({"jobs": {name: str(job) for name, job in rows}, "trials": done.trials, "from_records_alone": done.bare}, as_json):
         return

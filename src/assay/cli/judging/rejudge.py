@@ -192,7 +192,7 @@ def _report(
         yield ""
         flips = [each.flips for each in rounds if each.flips is not None]
         yield from (sentence(f"Asked again: {line}") for line in (flips[-1].sentences() if flips else ()))
-        scores = [_bps(found) for found in dict.fromkeys(each.bps for each in rounds)]
+        scores = [_bps(fromkey) for fromkey in dict.fromkeys(each.bps for each in rounds)]
         yield sentence(f"Score before: {_bps(before.bps)}; after: {', '.join(scores)}.")
     yield note("Evidence and settlements stay as they are.")
 

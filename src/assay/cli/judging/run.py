@@ -97,7 +97,7 @@ def _options_of(args: list[str], taken: set[str]) -> list[Option]:
     from assay.scheme.reading import read_toml
 
     options = builtin_options()
-    folder = next((Path(one) for one in args if not one.startswith("-") and Path(one, "scheme.toml").is_file()), None)
+    folder = next((Path(arg) for arg in args if not arg.startswith("-") and Path(arg, "scheme.toml").is_file()), None)
     if folder is None:
         return list(options.values())
     try:
@@ -120,11 +120,13 @@ def _params(options: Sequence[Option]) -> list[Any]:
     def holder(**_values: object) -> None: ...
 
     types = {
-        one.key: Annotated[one.type | None, typer.Option(one.name, help=one.help, metavar=one.metavar, min=one.least)]
-        for one in options
+        option.key: Annotated[
+            option.type | None, typer.Option(option.name, help=option.help, metavar=option.metavar, min=option.least)
+        ]
+        for option in options
     }
     by_name = inspect.Parameter.KEYWORD_ONLY
-    given = [inspect.Parameter(one.key, by_name, default=one.default, annotation=types[one.key]) for one in options]
+    given = [inspect.Parameter(option.key, by_name, default=option.default, annotation=types[option.key]) for option in options]
     holder.__annotations__ = dict(types)
     holder.__signature__ = inspect.Signature(given)  # type: ignore[attr-defined]
     command = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -134,9 +136,9 @@ def _params(options: Sequence[Option]) -> list[Any]:
         ctx.meta.setdefault(_VALUES, {})[param.name] = value
         return value
 
-    found = [one for one in typer.main.get_command(command).params if one.name in types]
-    for one in found:
-        one.expose_value, one.callback = False, keep  # `run` has no parameter for it
+    found = [param for param in typer.main.get_command(command).params if param.name in types]
+    for line in found:
+        line.expose_value, line.callback = False, keep  # `run` has no parameter for it
     return found
 
 

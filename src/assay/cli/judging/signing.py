@@ -67,9 +67,9 @@ class Signing:
         self.published = None if self.away is None else signing.published(said)
         self.settled = max((one for one in (self.settled, self.published) if one is not None), default=None)
         warn(
-            f"{folder / 'participants.csv'} is older than the ledger: {one.participant} handed in {one.submission}, which is not "
-            "judged here; get the operator's file, and the submission"
-            for one in replaced
+            f"{folder / 'participants.csv'} is older than the ledger: {record.participant} handed in {record.submission}, "
+            "which is not judged here; get the operator's file, and the submission"
+            for record in replaced
         )
 
     @property
@@ -141,10 +141,10 @@ class Signing:
         if not batches:
             return sentence(f"{why} There is nothing to be sent.")
         files = signing.write(batches, self.folder / "batches")
-        count = sum(one.statement.count for one in batches)
+        count = sum(batch.statement.count for batch in batches)
         signed = f"{count} {'record' if count == 1 else 'records'} signed, not added to a ledger."
         following = command("Send these files to the operator, who adds them", "assay", "evidence", "add", "DIR", *files)
-        of = [] if said else [sentence(signing.of_open(sorted({one.statement.epoch for one in batches}), self.published))]
+        of = [] if said else [sentence(signing.of_open(sorted({batch.statement.epoch for batch in batches}), self.published))]
         return Group(sentence(f"{why} {signed}"), *of, following)
 
     def _written(self) -> bool:

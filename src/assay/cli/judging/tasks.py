@@ -62,18 +62,18 @@ def check(
     if as_json:
         from assay.exact import canonical
 
-        for one in result.findings:
-            typer.echo(canonical(one.document()))
+        for finding in result.findings:
+            typer.echo(canonical(finding.document()))
     else:
-        for one in result.findings:
-            typer.echo(printable(str(one)))
+        for finding in result.findings:
+            typer.echo(printable(str(finding)))
         known = f", {result.known} of them known from before" if result.known else ""
         typer.echo(f"{result.right} of {plural(result.tasks, 'task')} judge right in {chosen.name}{known}")
-        counts = {level: sum(one.level == level for one in result.findings) for level in ("refused", "error", "warning")}
+        counts = {level: sum(finding.level == level for finding in result.findings) for level in ("refused", "error", "warning")}
         said = [f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count]
         if said:
             typer.echo(", ".join(said))
-    if any(one.level != "warning" for one in result.findings):
+    if any(finding.level != "warning" for finding in result.findings):
         raise typer.Exit(1)
 
 
@@ -91,9 +91,9 @@ def list_(places: Places, as_json: AsJson = False) -> None:
     if as_json:
         from assay.exact import canonical
 
-        for one in found:
-            row = {"id": one.id, "digest": one.digest, "mode": one.mode, "workdir": one.workdir, "folder": str(one.folder)}
-            typer.echo(canonical(row | {"memory": one.memory, "disk": one.disk}))
+        for task in found:
+            row = {"id": task.id, "digest": task.digest, "mode": task.mode, "workdir": task.workdir, "folder": str(task.folder)}
+            typer.echo(canonical(row | {"memory": task.memory, "disk": task.disk}))
         return
 
     from assay.cli.judging.live import duration, memory
@@ -101,21 +101,18 @@ def list_(places: Places, as_json: AsJson = False) -> None:
     from assay.settle.story.telling import plural
 
     columns = [
-        Column("task", [one.id for one in found], style="bold"),
-        Column("tests", [one.mode for one in found]),
-        Column("agent's time", [duration(one.settings.agent.timeout_sec) for one in found], right=True, spare=1),
-        Column("tests' time", [duration(one.settings.verifier.timeout_sec) for one in found], right=True, spare=2),
-        Column("memory", [memory(one.memory) for one in found], right=True, spare=3),
-        Column("disk", [memory(one.disk) for one in found], right=True, spare=4),
-        Column("digest", [one.digest for one in found], kind="key"),
+        Column("task", [task.id for task in found], style="bold"),
+        Column("tests", [task.mode for task in found]),
+        Column("agent's time", [duration(task.settings.agent.timeout_sec) for task in found], right=True, spare=1),
+        Column("tests' time", [duration(task.settings.verifier.timeout_sec) for task in found], right=True, spare=2),
+        Column("memory", [memory(task.memory) for task in found], right=True, spare=3),
+        Column("disk", [memory(task.disk) for task in found], right=True, spare=4),
+        Column("digest", [task.digest for task in found], kind="key"),
     ]
     show(grid(columns), "", sentence(plural(len(found), "task") + "."))
     if found.passed_over:
-        show(
-            sentence(
-                f"Passed over, because nothing in them looks like a task: {', '.join(one.name for one in found.passed_over)}."
-            )
-        )
+        passed_over = ", ".join(folder.name for folder in found.passed_over)
+        show(sentence(f"Passed over, because nothing in them looks like a task: {passed_over}."))
 
 
 @app.command()
@@ -155,7 +152,7 @@ def pin(
         from assay.cli.output import emit
 
         lists = ("added", "removed", "changed", "moded", "unpinned")
-        pins = [{"id": one.id, "digest": one.digest, "mode": one.mode} for one in now.pins]
+        pins = [{"id": pinned.id, "digest": pinned.digest, "mode": pinned.mode} for pinned in now.pins]
         emit({"digest": now.digest, "tasks": pins} | {name: list(getattr(changes, name)) if changes else [] for name in lists})
         return
     show(*_told(now, changes))

@@ -46,7 +46,7 @@ class TrialSet:
 
     def count(self, *outcomes: str) -> int:
         """Trials that ended so."""
-        return sum(one["outcome"] in outcomes for one in self.trials.values())
+        return sum(row["outcome"] in outcomes for row in self.trials.values())
 
     @property
     def passed(self) -> int:
@@ -215,7 +215,7 @@ def trial(
     words = ["--sandbox", sandbox.value, *(["--verify"] if verify else [])]
     words += [word for name in env or () for word in ("--env", name)]
     words += [word for option, value in (("--engine", engine), ("--runtime", runtime)) if value for word in (option, value)]
-    _try_set(agent, [one.folder for one in tasks], words, jobs, output, as_json=as_json)
+    _try_set(agent, [task.folder for task in tasks], words, jobs, output, as_json=as_json)
 
 
 def _try_one(setup: TrialSetup, task: Task, agent: Agent, output: Path | None, *, as_json: bool) -> None:

@@ -79,11 +79,11 @@ def trials(
     if not folder.is_dir():
         raise BadInput("no such folder", file=folder, hint="name a competition's folder")
     validator = None if validator is None else validator_of(folder, validator)
-    wanted = {one.value for one in outcome or ()}
+    wanted = {choice.value for choice in outcome or ()}
     chosen = {"validator": validator, "participant": participant, "task": task}
     asked = {name: [value] for name, value in chosen.items() if value is not None} | ({"outcome": [*wanted]} if wanted else {})
     here = [_Trial(one, one, place) for place, one in stored_trials(folder)]
-    known = {one.slot for one in here}
+    known = {trial.slot for trial in here}
     found = [
         one
         for one in (*here, *(one for one in _sent(folder, asked) if one.slot not in known))
@@ -105,7 +105,7 @@ def _sent(folder: Path, asked: dict[str, list[str]]) -> Iterator[_Trial]:
     """The trials of which only the evidence is here."""
     from assay.records import Tests
 
-    found = [_Trial(one) for one in _evidence(folder, asked) if isinstance(one, Tests)]
+    found = [_Trial(record) for record in _evidence(folder, asked) if isinstance(record, Tests)]
     yield from sorted(found, key=lambda one: (one.record.epoch, one.record.participant, one.record.task, one.record.trial))
 
 
@@ -152,28 +152,33 @@ def _show(folder: Path, found: list[_Trial]) -> None:
     if not found:
         show(sentence("There are no such trials."))
         return
-    rows, judged = [one.record for one in found], [one.judged for one in found]
-    names = called_in(folder, (one.validator for one in rows))
+    rows, judged = [trial.record for trial in found], [trial.judged for trial in found]
+    names = called_in(folder, (row.validator for row in rows))
 
     def took(one: TrialRecord | None, whose: str) -> str:
         ran = None if one is None else one.agent if whose == "agent" else one.tests
         return "" if ran is None else duration(float(ran.wall_seconds))
 
     columns = [
-        Column("outcome", [one.outcome for one in rows]),
-        Column("why", ["" if one is None else one.message or one.reason for one in judged], kind="crop"),
-        Column("participant", [one.participant for one in rows], kind="key"),
-        Column("task", [one.task for one in rows], kind="crop"),
-        Column("trial", [str(one.trial) for one in rows], right=True),
-        Column("epoch", [str(one.epoch) for one in rows], right=True, spare=6),
-        Column("validator", [names[one.validator] for one in rows], kind="key", spare=1),
-        Column("agent", [took(one, "agent") for one in judged], right=True, spare=2),
-        Column("tests", [took(one, "tests") for one in judged], right=True, spare=3),
-        Column("memory", [memory(one.agent.peak_memory) if one and one.agent else "" for one in judged], right=True, spare=4),
-        Column("folder", ["" if one.place is None else str(one.place) for one in found], spare=5),
+        Column("outcome", [row.outcome for row in rows]),
+        Column("why", ["" if attempt is None else attempt.message or attempt.reason for attempt in judged], kind="crop"),
+        Column("participant", [row.participant for row in rows], kind="key"),
+        Column("task", [row.task for row in rows], kind="crop"),
+        Column("trial", [str(row.trial) for row in rows], right=True),
+        Column("epoch", [str(row.epoch) for row in rows], right=True, spare=6),
+        Column("validator", [names[row.validator] for row in rows], kind="key", spare=1),
+        Column("agent", [took(attempt, "agent") for attempt in judged], right=True, spare=2),
+        Column("tests", [took(attempt, "tests") for attempt in judged], right=True, spare=3),
+        Column(
+            "memory",
+            [memory(attempt.agent.peak_memory) if attempt and attempt.agent else "" for attempt in judged],
+            right=True,
+            spare=4,
+        ),
+        Column("folder", ["" if trial.place is None else str(trial.place) for trial in found], spare=5),
     ]
     table = grid(column for column in columns if any(column.cells))
-    counts, sent = Counter(one.outcome for one in rows), judged.count(None)
+    counts, sent = Counter(row.outcome for row in rows), judged.count(None)
     told = f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
     if sent:
         which, ended = ("All" if sent == len(rows) > 1 else str(sent)), ("it" if sent == 1 else "they")

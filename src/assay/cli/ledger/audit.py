@@ -99,7 +99,10 @@ def draw(
         chosen = [audited.plan.trials[at] for at in dict.fromkeys(islice(draws(audited.plan, seed), most))]
         if audited.clean is None:
             chosen = list(audited.plan.trials)
-    rows = [{"participant": one.participant, "validator": one.validator, "task": one.task, "trial": one.trial} for one in chosen]
+    rows = [
+        {"participant": trial.participant, "validator": trial.validator, "task": trial.task, "trial": trial.trial}
+        for trial in chosen
+    ]
     if not emit(document | {"trials": rows}, as_json):
         from assay.cli.show import Column, grid, show
 

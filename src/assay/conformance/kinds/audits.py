@@ -139,6 +139,6 @@ def _write_log(root: Path, given: VerifyCase) -> None:
     """The log's folder: its entries are the receipts, its checkpoint is in the proof of the last one."""
     files = sorted((root / bundle.RECEIPTS).iterdir(), key=lambda path: int(path.stem.partition("-")[2]))
     parsed = [read_receipt(path.read_bytes(), LogKey.parse(given.key), path)[0] for path in files]
-    for path, data in bundle.log_files([one.digest for one in parsed], parsed[-1].proof.checkpoint).items():
+    for path, data in bundle.log_files([receipt.digest for receipt in parsed], parsed[-1].proof.checkpoint).items():
         (root / bundle.LOG / path).parent.mkdir(parents=True, exist_ok=True)
         (root / bundle.LOG / path).write_bytes(data)

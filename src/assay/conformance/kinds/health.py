@@ -44,7 +44,7 @@ def task_health(given: _TaskHealth) -> Json:
         raise BadInput("there are results of a task that is not named", field="results", hint="name every task in tasks")
     people = sorted({participant for _, participant in rows})
     counts = {task: [_count(rows.get((task, key), ())) for key in people] for task in given.tasks}
-    return {"tasks": [found.document() for found in health_of(counts)]}
+    return {"tasks": [health.document() for health in health_of(counts)]}
 
 
 def _count(outcomes: tuple[str, ...]) -> TrialCount:

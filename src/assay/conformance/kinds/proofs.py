@@ -74,7 +74,7 @@ def refusing(found: CaseKind) -> CaseKind:
 
 
 def _raw(texts: tuple[str, ...]) -> list[bytes]:
-    return [bytes.fromhex(one) for one in texts]
+    return [bytes.fromhex(text) for text in texts]
 
 
 class _Tree(Section):
@@ -87,13 +87,13 @@ class _Tree(Section):
 def merkle_tree(given: _Tree) -> Json:
     """The RFC 6962 root over entries; with `index` the proof that this entry is among them, with `old` the proof that the tree
     goes on from that of the first `old`."""
-    tree = merkle.Tree([check.leaf_hash(one) for one in _raw(given.entries)])
+    tree = merkle.Tree([check.leaf_hash(entry) for entry in _raw(given.entries)])
     found: Json = {"root": tree.root().hex()}
     try:
         if given.index is not None:
-            found["inclusion"] = [one.hex() for one in tree.inclusion(given.index).hashes]
+            found["inclusion"] = [node.hex() for node in tree.inclusion(given.index).hashes]
         if given.old is not None:
-            found["consistency"] = [one.hex() for one in tree.consistency(given.old)]
+            found["consistency"] = [node.hex() for node in tree.consistency(given.old)]
     except ValueError as error:
         raise BadInput(str(error), hint="use a smaller number") from None
     return found
@@ -142,7 +142,7 @@ class _Checkpoint(Section):
 @kind(_Checkpoint)
 def checkpoint(given: _Checkpoint) -> Json:
     """A checkpoint in a signed note (C2SP), by the public keys of the log (vkeys): what it says, if one of them signed it."""
-    found = check.check_checkpoint(given.note.encode(), [LogKey.parse(one) for one in given.keys])
+    found = check.check_checkpoint(given.note.encode(), [LogKey.parse(key) for key in given.keys])
     return {"origin": found.origin, "size": str(found.size), "root": found.root.hex()}
 
 
@@ -157,7 +157,7 @@ class _LogProof(Section):
 def log_proof(given: _LogProof) -> Json:
     """A C2SP tlog-proof of an entry, by the public keys of the log (vkeys): where it is, if it is there."""
     found = LogProof.parse(given.proof)
-    log = check.check_checkpoint(found.checkpoint, [LogKey.parse(one) for one in given.keys])
+    log = check.check_checkpoint(found.checkpoint, [LogKey.parse(key) for key in given.keys])
     check.check_inclusion(log.root, log.size, found.index, check.leaf_hash(bytes.fromhex(given.entry)), found.hashes)
     return {"origin": log.origin, "index": str(found.index), "size": str(log.size)}
 
@@ -174,7 +174,7 @@ def dsse(given: _Dsse) -> Json:
     """A DSSE envelope as a JSON text around an in-toto payload, by keys (`ed25519:` or `sr25519:` and hex, or the
     address of a hotkey): the payload (hex) and the keys that signed it, in the order given, if they are at least `threshold`."""
     envelope = Envelope.parse(check.parse_json(given.json_.encode(), "dsse"), "dsse")
-    found = check.check_envelope(envelope, [keys.public(one) for one in given.keys], "dsse", given.threshold)
+    found = check.check_envelope(envelope, [keys.public(key) for key in given.keys], "dsse", given.threshold)
     return {"payload": envelope.payload.hex(), "signed_by": [one.id for one in found]}
 
 
@@ -218,7 +218,7 @@ def tiled_log(given: _TiledLog) -> Json:
         found.check()
         if given.seen is not None:
             found.check_against(check.check_checkpoint(given.seen.encode(), [key]))
-        entries = [one.hex() for one in found.entries()]
+        entries = [entry.hex() for entry in found.entries()]
     return {"size": str(found.size), "root": found.checkpoint.root.hex(), "last": entries[-1] if entries else None}
 
 
@@ -305,7 +305,7 @@ def results_root(given: _Settlement) -> Json:
     at = next((at for at, row in enumerate(rows) if row["participant"] == given.participant), None)
     if at is None:
         raise BadInput(f"there is no participant {given.participant[:80]!r}", field="participant", hint="name one of them")
-    hashes = [one.hex() for one in tree.inclusion(at).hashes]
+    hashes = [node.hex() for node in tree.inclusion(at).hashes]
     return found | {"result": rows[at], "index": at, "inclusion": hashes}
 
 
@@ -326,7 +326,7 @@ def _receipt(given: _Receipt) -> Json:
     found, _ = verify.claims.read_receipt(given.receipt.encode(), key, path)
     now = verify.claims.check_receipt(found, key, path)
     if given.checkpoint is not None:
-        hashes = [bytes.fromhex(one) for one in given.consistency]
+        hashes = [bytes.fromhex(node) for node in given.consistency]
         check.check_receipt(found, [key], given.checkpoint.encode(), hashes)
     said = {name: found.predicate[name] for name in ("competition", "epoch", "settlement")}
     return said | {"digest": f"sha256:{found.digest.hex()}", "index": str(found.proof.index), "size": str(now.size)}
@@ -452,7 +452,7 @@ def write_bundle(root: Path, given: VerifyCase) -> None:
     for epoch, records in given.records.items():
         if not isinstance(records, list):
             raise BadInput("is not a list", field=f"records.{epoch}", hint="give the records of the receipt")
-        texts[f"{bundle.EVIDENCE}/epoch-{epoch}.jsonl"] = b"".join(canonical(one) + b"\n" for one in records)
+        texts[f"{bundle.EVIDENCE}/epoch-{epoch}.jsonl"] = b"".join(canonical(record) + b"\n" for record in records)
     texts[bundle.BATCHES] = b"".join(_line(number, one) for number, one in enumerate(given.batches))
     for path, data in texts.items():
         (root / path).parent.mkdir(exist_ok=True)

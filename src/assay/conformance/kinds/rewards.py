@@ -89,7 +89,10 @@ def weights(given: _Weights) -> Json:
     """Agreed scores in ranking order, what decay keeps of each, who is registered, by the [reward] section: rows and burn."""
     everyone = given.participants
     found = allot(
-        [one.score for one in everyone], given.reward, [one.kept for one in everyone], [one.registered for one in everyone]
+        [participant.score for participant in everyone],
+        given.reward,
+        [participant.kept for participant in everyone],
+        [participant.registered for participant in everyone],
     )
     burnt = {name: share_text(getattr(found, f"burn_{name}")) for name in ("strategy", "cap", "decay", "unregistered")}
     return {
@@ -170,7 +173,7 @@ def clock(given: _Clock) -> Json:
         previous_task_set=None if before is None else before.task_set,
         task_set=given.task_set,
         epoch=given.epoch,
-        agreed=[clocks.AgreedScore(one.participant, one.submission, one.score, one.last_reset_epoch) for one in given.agreed],
+        agreed=[clocks.AgreedScore(row.participant, row.submission, row.score, row.last_reset_epoch) for row in given.agreed],
         history=[History(row.epoch, row.top_score, row.submission, row.task_set) for row in given.history],
         rules=given.decay,
     )
@@ -181,7 +184,10 @@ def clock(given: _Clock) -> Json:
 
 
 def _earlier(before: _Before) -> Clock:
-    own = {one.participant: Own(one.submission, one.best, one.last) for one in before.participants}
+    own = {
+        participant.participant: Own(participant.submission, participant.best, participant.last)
+        for participant in before.participants
+    }
     return Clock(before.record, before.last, before.submission, own)
 
 

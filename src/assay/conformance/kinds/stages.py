@@ -245,7 +245,9 @@ def emission(given: _Emission) -> Json:
     plain = given.model_dump(mode="json", exclude_none=True)
     members = [{"path": str(place), "share": one["share"]} for place, one in enumerate(plain["competitions"])]
     rules = validate(SubnetFile, {**plain["subnet"], "competitions": members})
-    return split(rules, [split_input(settled(folder.parse_case(one.case))) for one in given.competitions]).document
+    return split(
+        rules, [split_input(settled(folder.parse_case(competition.case))) for competition in given.competitions]
+    ).document
 
 
 HEAD = {"epoch": 0, "validator": "v", "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}

@@ -163,9 +163,9 @@ def assigned_participants(
     who: Entries, linked: Mapping[str, LinkedAccount], asked: range, options: RunOptions
 ) -> list[Participant]:
     """The linked participants that are this validator's to judge, and wanted. Raises BadInput where randomness is missing."""
-    here = [one for one in who.participants if one.key in linked]
+    here = [participant for participant in who.participants if participant.key in linked]
     mine = here if options.everybody or not asked else entries.drawn(who, here, {}, asked[0])
-    return [one for one in mine if not options.participants or one.key in options.participants]
+    return [participant for participant in mine if not options.participants or participant.key in options.participants]
 
 
 def finished_epochs(epochs: Epochs, now: datetime, options: RunOptions) -> range:
@@ -188,11 +188,15 @@ def plan_records(
 
     Raises BadInput if they are too many for one run.
     """
-    first = {one.key: epochs.of(linked[one.key].since) or epochs.first for one in mine}
+    first = {participant.key: epochs.of(linked[participant.key].since) or epochs.first for participant in mine}
     records = len(repositories) * sum(len(range(max(asked.start, begins), asked.stop)) for begins in first.values())
     if records > MOST_RECORDS:
         what = f"there are {records} records to be made, and a run makes {MOST_RECORDS}"
         raise BadInput(what, field="epochs", hint="judge an epoch at a time: --epoch")
     return [
-        PlannedRecord(one.key, name, epoch) for epoch in asked for name in repositories for one in mine if first[one.key] <= epoch
+        PlannedRecord(participant.key, name, epoch)
+        for epoch in asked
+        for name in repositories
+        for participant in mine
+        if first[participant.key] <= epoch
     ]

@@ -117,8 +117,8 @@ def read_repository(
     home = f"/repos/{repository.full_name}"
     phase("issues")
     everything = read_list(github, f"{home}/issues", _ISSUES, lambda one: one.number, _ALL)
-    gone = _gone_issues(github, home, {one.number for one in everything}, known)
-    mine = [one for one in everything if not one.pull_request and one.user is not None and one.user.id in authors]
+    gone = _gone_issues(github, home, {issue.number for issue in everything}, known)
+    mine = [issue for issue in everything if not issue.pull_request and issue.user is not None and issue.user.id in authors]
     issues = []
     for place, one in enumerate(sorted(mine, key=lambda one: one.number), start=1):
         phase(f"issue {place} of {len(mine)}")
@@ -130,7 +130,7 @@ def read_repository(
     if stars:
         phase("stars")
         listing = read_list(github, f"{home}/stargazers", _STARS, _starrer, accept=_STARRED_AT)
-        since = {one.user.id: one.starred_at for one in listing if one.user is not None and one.user.id in authors}
+        since = {star.user.id: star.starred_at for star in listing if star.user is not None and star.user.id in authors}
     return RepositoryFacts(name, repository.full_name, got.date, tuple(issues), since, tuple(sorted(gone)))
 
 

@@ -146,10 +146,10 @@ class IssueRules(Section):
     @model_validator(mode="after")
     def _once(self) -> Self:
         for what, ids in (
-            ("maintainers", [one.id for one in self.maintainers.values()]),
+            ("maintainers", [maintainer.id for maintainer in self.maintainers.values()]),
             ("repositories", list(self.repositories.values())),
         ):
-            twice = sorted({one for one in ids if ids.count(one) > 1})
+            twice = sorted({identity for identity in ids if ids.count(identity) > 1})
             if twice:
                 raise PydanticCustomError("assay", f"two {what} have the id {twice[0]}; each has its own")
         return self
@@ -161,7 +161,7 @@ class IssueRules(Section):
 
     def decides(self, account: int | None, moment: datetime) -> bool:
         """Whether an account's labels counted at a moment."""
-        found = next((one for one in self.maintainers.values() if one.id == account), None)
+        found = next((maintainer for maintainer in self.maintainers.values() if maintainer.id == account), None)
         if found is None:
             return False
         return (found.since is None or found.since <= moment) and (found.until is None or moment < found.until)

@@ -52,7 +52,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         self.score = scheme.score
         self.entries = entries.read(self.competition, scheme, self.validator, self.options.participants)
         self.rules = rules.read_rules(self.competition, scheme.score)
-        self.links = accounts.read_links(self.competition, [one.key for one in self.entries.participants])
+        self.links = accounts.read_links(self.competition, [participant.key for participant in self.entries.participants])
         if not self.links:
             file = self.competition / accounts.ACCOUNTS_FILE.name
             raise BadInput("has no linked account", file=file, hint="`assay issues link` makes a statement")
@@ -82,7 +82,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         token = os.environ.get(TOKEN, "")
         with GitHub(api, token, cache, self.stop, attempts=attempts, delay=delay, tell=self._again) as github:
             self.tell(RunEvent("began", _GITHUB))
-            known = {one.participant: one.account for found in before.values() if found for one in found.accounts}
+            known = {account.participant: account.account for found in before.values() if found for account in found.accounts}
             checked = accounts.check_links(github, self.links, self.entries.scheme.name, known, self._phase)
             missing = self._planned_records(checked, github, written.done)
             by_name = {name: [cell for cell in missing if cell.repository == name] for name in self.score.repositories}
@@ -98,7 +98,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         for participant, why in found.unread.items():
             if not asked or participant in asked:
                 self.summary.errors.append((PlannedRecord(participant, "account"), why))
-        everybody = [one for one in self.entries.participants if not asked or one.key in asked]
+        everybody = [participant for participant in self.entries.participants if not asked or participant.key in asked]
         self.summary.remarks += stored.unlinked_remarks(found, self.links, everybody)
         if github.date is None and found.unread:
             raise Unread(f"GitHub cannot be read: {next(iter(found.unread.values()))}")
@@ -106,7 +106,9 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
             return []
         over = counting.finished_epochs(self.rules.epochs, github.date, self.options)
         mine = counting.assigned_participants(self.entries, found.linked, over, self.options)
-        self.summary.others = tuple(one.key for one in everybody if one.key in found.linked and one not in mine)
+        self.summary.others = tuple(
+            participant.key for participant in everybody if participant.key in found.linked and participant not in mine
+        )
         wanted = counting.plan_records(mine, found.linked, list(self.score.repositories), over, self.rules.epochs)
         self.summary.epoch = max((cell.epoch for cell in wanted), default=self.rules.epochs.first)
         return list(self.planned(wanted, done))
@@ -125,7 +127,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
                 github,
                 name,
                 self.rules.repositories[name],
-                {one.account for one in linked.values()},
+                {person.account for person in linked.values()},
                 before.known if before else (),
                 stars=self.score.star_points > 0 and self.score.star_max > 0,
                 phase=lambda what: self._phase(f"{name}: {what}"),

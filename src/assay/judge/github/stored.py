@@ -111,7 +111,7 @@ class StoredReading(Section):
     @property
     def known(self) -> frozenset[int]:
         """The numbers of issues that were there."""
-        return frozenset(one.number for one in self.issues if not one.gone)
+        return frozenset(issue.number for issue in self.issues if not issue.gone)
 
 
 def load_reading(path: Path) -> StoredReading | None:
@@ -130,14 +130,16 @@ def make_reading(
     facts: RepositoryFacts, linked: Mapping[str, LinkedAccount], validator: str, rules: IssueRules, before: StoredReading | None
 ) -> StoredReading:
     """A reading to be stored, with the issues of an earlier one that are gone."""
-    whose = {one.account: one.participant for one in linked.values()}
+    whose = {person.account: person.participant for person in linked.values()}
     earlier = before.issues if before else ()
-    issues = {one.number: one.model_copy(update={"gone": one.gone or one.number in facts.gone}) for one in earlier}
-    issues |= {one.number: _stored_issue(one, whose[one.author], rules) for one in facts.issues}
+    issues = {issue.number: issue.model_copy(update={"gone": issue.gone or issue.number in facts.gone}) for issue in earlier}
+    issues |= {issue.number: _stored_issue(issue, whose[issue.author], rules) for issue in facts.issues}
     others = [one for one in (before.accounts if before else ()) if one.participant not in linked]
     mine = [
-        _Account(participant=one.participant, account=one.account, login=one.login, starred_at=facts.stars.get(one.account))
-        for one in linked.values()
+        _Account(
+            participant=person.participant, account=person.account, login=person.login, starred_at=facts.stars.get(person.account)
+        )
+        for person in linked.values()
     ]
     return StoredReading(
         validator=validator,
@@ -167,7 +169,10 @@ def _stored_issue(one: CountedIssue, participant: str, rules: IssueRules) -> Sto
             StoredChange(epoch=change.epoch, before=change.before, after=change.after, event=_stored_event(change.event))
             for change in verdict_changes(one, rules)
         ),
-        ignored=tuple(StoredIgnored(why=found.why, event=_stored_event(found.event)) for found in ignored_labels(one, rules)),
+        ignored=tuple(
+            StoredIgnored(why=ignored_label.why, event=_stored_event(ignored_label.event))
+            for ignored_label in ignored_labels(one, rules)
+        ),
     )
 
 
@@ -185,7 +190,7 @@ FourCounts = tuple[int, int, int, int]
 
 def unlinked_remarks(checked: CheckedLinks, links: Sequence[AccountLink], everybody: Sequence[Participant]) -> Iterator[str]:
     """Remarks about refused and missing links. everybody: the participants to report about."""
-    keys = [one.key for one in everybody]
+    keys = [participant.key for participant in everybody]
     for participant, why in checked.refused.items():
         if participant in keys:
             yield f"No account is linked for {participant}: {why}"
@@ -250,7 +255,7 @@ class CountLine:
 
     def total(self, name: str) -> int:
         """The sum of a count over all epochs."""
-        return sum(getattr(one, name) for one in self.records)
+        return sum(getattr(record, name) for record in self.records)
 
     @property
     def starred(self) -> bool:
@@ -262,7 +267,9 @@ class CountLine:
         """The epochs whose record differs from the counts of the last reading."""
         if self.reading is None:
             return ()
-        return tuple(one.epoch for one in self.records if _record_counts(one) != _issue_counts(self.issues, one.epoch))
+        return tuple(
+            record.epoch for record in self.records if _record_counts(record) != _issue_counts(self.issues, record.epoch)
+        )
 
 
 def _record_counts(one: Points) -> tuple[int, int, int, int]:
@@ -270,7 +277,7 @@ def _record_counts(one: Points) -> tuple[int, int, int, int]:
 
 
 def _issue_counts(issues: Sequence[StoredIssue], epoch: int) -> tuple[int, int, int, int]:
-    found = [change for one in issues for change in one.changes if change.epoch == epoch]
+    found = [change for issue in issues for change in issue.changes if change.epoch == epoch]
     afters, befores = [change.after for change in found], [change.before for change in found]
     return afters.count("valid"), afters.count("invalid"), befores.count("valid"), befores.count("invalid")
 
@@ -341,9 +348,9 @@ def table_rows(found: Sequence[CountLine]) -> list[Mapping[str, str]]:
 def _issue_list(issues: Sequence[StoredIssue]) -> str:
     """The numbers of issues by the verdict that stands: "valid #1 #2, invalid #6"."""
     by: dict[str, list[int]] = {}
-    for one in issues:
-        if one.changes:
-            by.setdefault(one.changes[-1].after or "undecided", []).append(one.number)
+    for issue in issues:
+        if issue.changes:
+            by.setdefault(issue.changes[-1].after or "undecided", []).append(issue.number)
     order = ("valid", "invalid", "duplicate", "undecided")
     return ", ".join(f"{verdict} {_number_list(by[verdict])}" for verdict in order if verdict in by)
 

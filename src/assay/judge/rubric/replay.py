@@ -258,7 +258,7 @@ def find_judgement(
 def _find_record(competition: Path, everybody: tuple[Participant, ...], who: Participant, validator: str | None) -> Rubric:
     place = competition / "evidence"
     judges = frozenset(row.fields["key"] for row in csvs.read(competition / "validators.csv", csvs.VALIDATORS))
-    names = evidence.Registry("rubric", judges, frozenset(one.key for one in everybody))
+    names = evidence.Registry("rubric", judges, frozenset(participant.key for participant in everybody))
     records = [] if not config.exists(competition) else _in_ledger(competition)  # an enclave's evidence is only there
     records += evidence.read(sorted(place.glob("*.jsonl")), names).records
     matching = [entry for entry in records if isinstance(entry, Rubric) and who.submission and entry.submission == who.submission]

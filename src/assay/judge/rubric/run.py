@@ -200,7 +200,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         self.bounty = _bounty(self.competition)
         seen = entries.read(self.competition, self.bounty.scheme, self.validator, self.options.participants)
         self.here, self.summary.absent = _here(seen, self.options)
-        self.handed_in = {one.submission: one for one in self.here}
+        self.handed_in = {participant.submission: participant for participant in self.here}
         self.own = self.options.own or RubricOptions()
         self.models = models_of(self.bounty, self.own)
         own, sponsor = transcript_key(make=True).public, self.bounty.terms.sponsor
@@ -239,7 +239,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
         return [(submission,) for submission in self.store.recover(self.done)]
 
     def cells(self, wanted: Sequence[Participant]) -> list[SolutionCell]:
-        return [SolutionCell(one.key, one.submission) for one in wanted]
+        return [SolutionCell(participant.key, participant.submission) for participant in wanted]
 
     def work(self, cells: Collection[SolutionCell]) -> None:
         _check_time(self.bounty, self.now())
@@ -344,9 +344,13 @@ def _check_time(bounty: Bounty, now: datetime) -> None:
 
 def _here(seen: Entries, options: RunOptions) -> tuple[list[Participant], tuple[str, ...]]:
     """Participants whose submission counts and whose solution is here, and the keys of those whose is not; raises BadInput."""
-    wanted = [one for one in entries.judgeable(seen) if not options.participants or one.key in options.participants]
-    here = [one for one in wanted if stored.find_solution(seen.folder, one) is not None]
-    absent = tuple(one.key for one in wanted if one not in here)
+    wanted = [
+        participant
+        for participant in entries.judgeable(seen)
+        if not options.participants or participant.key in options.participants
+    ]
+    here = [participant for participant in wanted if stored.find_solution(seen.folder, participant) is not None]
+    absent = tuple(participant.key for participant in wanted if participant not in here)
     if not here:
         raise BadInput(
             "no participant has a solution here" + (f": {', '.join(absent[:5])} have none" if absent else ""),

@@ -60,7 +60,7 @@ class Manifest:
 
     def text(self) -> str:
         """The file."""
-        return _HEAD + "".join(f"{one}\n" for one in self.pins)
+        return _HEAD + "".join(f"{pin}\n" for pin in self.pins)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 def compare_manifest(before: Manifest, after: Manifest) -> Changes:
     """The changes from one manifest to another."""
-    old, new = ({one.id: one for one in manifest.pins} for manifest in (before, after))
+    old, new = ({pin.id: pin for pin in manifest.pins} for manifest in (before, after))
     both = sorted(old.keys() & new.keys(), key=str.encode)
     return Changes(
         added=tuple(sorted(new.keys() - old.keys(), key=str.encode)),
@@ -126,18 +126,18 @@ def compare_manifest(before: Manifest, after: Manifest) -> Changes:
 
 def chosen(manifest: Manifest, tasks: TaskSet, *, file: Path | None = None) -> TaskSet:
     """The tasks that a manifest lists; raises BadInput if one is missing or is not what was pinned; others are left out."""
-    there = {one.id: one for one in tasks}
+    there = {task.id: task for task in tasks}
     again = "pin the set again, which begins a new one, or get the files back that were pinned"
-    for one in manifest.pins:
-        if one.id not in there:
-            raise BadInput(f"the task {one.id!r} is not in the set", file=file, hint="get the whole set, or pin the one there is")
-        task = there[one.id]
-        if one.digest not in (None, task.digest):
-            raise BadInput(f"the files of the task {one.id!r} are not those that were pinned", file=task.folder, hint=again)
-        if one.mode != task.mode and one.digest is not None:
-            raise BadInput(f"the task {one.id!r} is pinned as {one.mode}, and is {task.mode}", file=file, hint=again)
-    wanted = {one.id for one in manifest.pins}
-    return TaskSet(tuple(one for one in tasks if one.id in wanted), tasks.passed_over)
+    for pin in manifest.pins:
+        if pin.id not in there:
+            raise BadInput(f"the task {pin.id!r} is not in the set", file=file, hint="get the whole set, or pin the one there is")
+        task = there[pin.id]
+        if pin.digest not in (None, task.digest):
+            raise BadInput(f"the files of the task {pin.id!r} are not those that were pinned", file=task.folder, hint=again)
+        if pin.mode != task.mode and pin.digest is not None:
+            raise BadInput(f"the task {pin.id!r} is pinned as {pin.mode}, and is {task.mode}", file=file, hint=again)
+    wanted = {pin.id for pin in manifest.pins}
+    return TaskSet(tuple(task for task in tasks if task.id in wanted), tasks.passed_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,10 @@ class EveryTrial(Collection[TrialCell]):
     trials: int
 
     def __iter__(self) -> Iterator[TrialCell]:
-        for one in counting(self.participants):
+        for participant in counting(self.participants):
             for task in self.tasks:
                 for trial in range(1, self.trials + 1):
-                    yield TrialCell(one.key, one.submission, task, trial)
+                    yield TrialCell(participant.key, participant.submission, task, trial)
 
     def __len__(self) -> int:
         return len(counting(self.participants)) * len(self.tasks) * self.trials
@@ -247,9 +247,9 @@ def is_here(folder: Path, submission: str) -> bool:
 
 def _agents(place: Path) -> Iterator[Agent]:
     """The agents in a folder, whatever they are called."""
-    for one in sorted(place.glob(f"*/{agents.FILE}")):
-        if not one.parent.name.startswith("."):
-            yield agents.load_agent(one.parent)
+    for path in sorted(place.glob(f"*/{agents.FILE}")):
+        if not path.parent.name.startswith("."):
+            yield agents.load_agent(path.parent)
 
 
 def check_same_tasks(contest: TrialCompetition, root: Path, done: Collection[tuple[object, ...]]) -> None:
@@ -265,7 +265,7 @@ def check_same_tasks(contest: TrialCompetition, root: Path, done: Collection[tup
             before = dict(json.loads(load(file, _SET_BYTES, hint="")))
         except (ValueError, TypeError):
             before = {}
-    current = {one.submission for one in contest.participants}
+    current = {participant.submission for participant in contest.participants}
     judged = {str(task) for submission, task, _ in done if submission in current}
     for name in sorted(judged, key=str.encode):
         if name in before and name in now and before[name] != now[name]:
@@ -284,7 +284,7 @@ def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, T
     found = {task.id: task for task in chosen(pinned, read_tasks(place or folder / TASKS), file=file)}
     for name in only:
         entries.known(name, list(found), file, "task")
-    return {one.id: found[one.id] for one in pinned.pins if not only or one.id in only}
+    return {pin.id: found[pin.id] for pin in pinned.pins if not only or pin.id in only}
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
     def check(self, wanted: Sequence[Participant], done: frozenset[tuple[object, ...]]) -> None:
         tasks, model = self.contest.tasks, self.own.model is not None
-        for one in wanted:
-            agents.check_agent(self.contest.agents[one.submission], tasks.values(), self.own.env, model=model)
+        for participant in wanted:
+            agents.check_agent(self.contest.agents[participant.submission], tasks.values(), self.own.env, model=model)
         check_same_tasks(self.contest, self.store.root, done)
 
     def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
@@ -279,12 +279,12 @@ class _TrialPool:
                 job = run.calibration(name)
                 going[job.number] = name
                 self._workers.give(worker, job, run.calibration_bound(name))
-            for said in self._workers.listen(_TICK):
-                if said.job is None or said.job.number not in going or (said.line and "calibration" not in said.line):
+            for message in self._workers.listen(_TICK):
+                if message.job is None or message.job.number not in going or (message.line and "calibration" not in message.line):
                     continue
-                name = going.pop(said.job.number)
-                if said.line is not None:
-                    run.calibrated(name, said.line["calibration"])
+                name = going.pop(message.job.number)
+                if message.line is not None:
+                    run.calibrated(name, message.line["calibration"])
 
     def idle(self) -> bool:
         return self._workers.idle() is not None
@@ -297,8 +297,8 @@ class _TrialPool:
         self._workers.give(worker, job, self._run.bound(attempt.cell.task))
 
     def listen(self, seconds: float) -> Iterator[Report[TrialCell, TrialRecord]]:
-        for said in self._workers.listen(seconds):
-            report = self._heard(said)
+        for message in self._workers.listen(seconds):
+            report = self._heard(message)
             if report is not None:
                 yield report
 

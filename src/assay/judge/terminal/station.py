@@ -42,13 +42,15 @@ class TrialStation:
         before = _cpu(worker.process.pid)
         self._pool.give(worker, job, seconds)
         while True:
-            for said in self._pool.listen(_TICK):
-                if said.job is None or said.job.number != job.number:
+            for message in self._pool.listen(_TICK):
+                if message.job is None or message.job.number != job.number:
                     continue
-                if said.line is None:
-                    raise InfrastructureError(said.death)
-                if "record" in said.line or "calibration" in said.line:
-                    return ErrandDone(said.line, max(0.0, _cpu(worker.process.pid) - before) + _boxes(said.line.get("record")))
+                if message.line is None:
+                    raise InfrastructureError(message.death)
+                if "record" in message.line or "calibration" in message.line:
+                    return ErrandDone(
+                        message.line, max(0.0, _cpu(worker.process.pid) - before) + _boxes(message.line.get("record"))
+                    )
 
     def close(self) -> None:
         """See `Station.close`."""

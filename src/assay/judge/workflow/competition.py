@@ -99,9 +99,9 @@ def planner_of(folder: Path, participant: Participant) -> Planner | None:
 
 def _planners(place: Path) -> Iterator[Planner]:
     """The planners in a folder, whatever they are called."""
-    for one in sorted(place.glob("*")):
-        if one.is_dir() and not one.name.startswith("."):
-            yield load_planner(one)
+    for path in sorted(place.glob("*")):
+        if path.is_dir() and not path.name.startswith("."):
+            yield load_planner(path)
 
 
 _MOST = MAX_UNITS * 10**9 - 1

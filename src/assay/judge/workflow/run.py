@@ -110,7 +110,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         """The desk that carries out plans; with a sandbox only if a plan needs one. Raises BadInput and InfrastructureError."""
         contest, own, tasks = self.contest, self.own, list(self.tasks.values())
         desk = Desk(contest.services, contest.folder, os.environ)
-        commands = any(contest.planners[one.submission].command for one in wanted)
+        commands = any(contest.planners[participant.submission].command for participant in wanted)
         if commands or any(desk.boxed(task) for task in tasks):
             own.check_boxes(contest.rules.fresh_boxes, contest.folder / "scheme.toml")
             sandbox = own.open_sandbox()
@@ -122,7 +122,7 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
 
     def cells(self, wanted: Sequence[Participant]) -> list[TaskCell]:
         epoch = self.summary.epoch
-        return [TaskCell(one.key, one.submission, task, epoch) for task in self.tasks for one in wanted]
+        return [TaskCell(participant.key, participant.submission, task, epoch) for task in self.tasks for participant in wanted]
 
     def recover(self, missing: Iterable[TaskCell]) -> list[tuple[object, ...]]:
         return [cell.key for cell in missing if self._recovered(cell)]

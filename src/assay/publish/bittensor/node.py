@@ -114,7 +114,7 @@ class BittensorNode:
     def events(self, block: str) -> list[dict[str, Any]]:
         """The chain's events of a block."""
         events = self.query("System", "Events", (), block)
-        if not isinstance(events, list) or not all(isinstance(one, dict) for one in events):
+        if not isinstance(events, list) or not all(isinstance(event, dict) for event in events):
             raise self._impossible("System.Events")
         return events
 
@@ -197,7 +197,7 @@ class BittensorNode:
             rising = [*keys[-1:], *page]
             if len(page) > KEYS or any(one >= other for one, other in pairwise(rising)):
                 raise self._impossible("state_getKeysPaged")
-            if not all(one.startswith(prefix) and len(one) > len(prefix) for one in page):
+            if not all(key.startswith(prefix) and len(key) > len(prefix) for key in page):
                 raise self._impossible("state_getKeysPaged")
             keys += page
             if len(keys) > ROWS:

@@ -415,7 +415,7 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
         ]
         if by:
             facts.append({"task": task, "validators": by})
-            passed = sum(found.count("pass") for found in seen.values())
+            passed = sum(outcomes.count("pass") for outcomes in seen.values())
             rows.append(
                 (task, f"{passed} of {trials * len(votes_of(subject))}", ", ".join(_failed(subject, counts) for counts in by))
             )
