@@ -6,11 +6,13 @@
 `append` is `intake.accept` of a batch that has been read: its signature verified, its terms checked, what is known and what
 conflicts looked for, its rows written and flushed to the disk. `read` comes before that where a batch comes as a file: parsed,
 each record validated, held to its canonical form and hashed, the Merkle root over them computed. `whole` is both: from the bytes
-of a file to the disk.
+of a file to the disk. `together` is `intake.accept_all` of 20 files at once, as the service and the commands take in what is
+handed to them in one request: also from bytes to the disk, with one commit for these batches.
 
 The bare loop is handed the signed bytes and the finished rows, for the same tables in the same settings of SQLite (WAL,
-synchronous = FULL, foreign keys), and commits once a batch; it has no triggers. Every batch is taken by both in turn, so that
-what else the machine does falls on both.
+synchronous = FULL, foreign keys), and commits once a batch; it has no triggers. Every batch is taken by all in turn, and the
+order changes from group to group, so that what else the machine does falls on all. CPU time stands beside the time that passed:
+a flush of the disk takes no CPU time, and other work on the machine takes only time that passes.
 """
 
 from __future__ import annotations
@@ -19,35 +21,54 @@ import argparse
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from assay.ledger import batch, check, intake, keys, store
 from assay.ledger.batch import Batch
+from assay.ledger.store import Accepted
 from assay.records import Tests
 
 BUILD = Path(__file__).parents[1] / "build" / "bench"
-VALIDATORS, TASKS = 64, 100
+VALIDATORS, TASKS, GROUP = 64, 100, 20
 AIM = 0.5
 ORIGIN = "example.org/bench"
 NAME = "bench"
 BEGIN = datetime(2026, 11, 2, tzinfo=UTC)
 Rows = Sequence[tuple[object, ...]]
+Result = TypeVar("Result")
+WAYS = ("bare", "read", "append", "together")
 
 
-class Window(NamedTuple):
-    """Records so far; µs a record of reading, of appending, of the bare loop, since the window before."""
+@dataclass
+class Spent:
+    """Seconds that passed, and of CPU, by way, over some records."""
 
-    records: int
-    read: float
-    append: float
-    bare: float
+    records: int = 0
+    wall: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAYS, 0.0))
+    cpu: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WAYS, 0.0))
+
+    def time(self, way: str, do: Callable[[], Result]) -> Result:
+        """Do something, and count its time."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = do()
+        self.cpu[way] += time.process_time() - cpu
+        self.wall[way] += time.perf_counter() - wall
+        return result
+
+    def __add__(self, other: Spent) -> Spent:
+        added = Spent(self.records + other.records)
+        for way in WAYS:
+            added.wall[way], added.cpu[way] = self.wall[way] + other.wall[way], self.cpu[way] + other.cpu[way]
+        return added
 
 
 def participant(run: int) -> str:
@@ -95,47 +116,80 @@ class Bare:
         self.database.execute("COMMIT")
 
 
-def measure(folder: Path, count: int) -> list[Window]:
-    """Both over `count` batches."""
-    signers = [keys.new() for _ in range(VALIDATORS)]
-    known = intake.IntakeRules(
-        NAME, "tests", {signer.public.raw.hex(): signer.public for signer in signers}, {*map(participant, range(count))}
-    )
-    public = [Ed25519PublicKey.from_public_bytes(signer.public.raw) for signer in signers]
-    ends = {count // 100, *range(count // 10, count + 1, count // 10)}
-    found: list[Window] = []
-    spent = [0.0, 0.0, 0.0]
-    with store.create(folder / "ours.db", store.Meta(NAME, ORIGIN, "key")) as ours:
-        bare = Bare(folder / "bare.db", folder / "ours.db")
-        with closing(sqlite3.connect(folder / "ours.db")) as written, closing(bare.database):
-            for number, given in enumerate(made(count, signers), start=1):
-                data = given.data
-                begun = time.perf_counter()
-                one = batch.read(data)
-                spent[0] += time.perf_counter() - begun
-                begun = time.perf_counter()
-                accepted = intake.accept(ours, one, known)
-                spent[1] += time.perf_counter() - begun
-                assert accepted.new == TASKS
+class Taken(NamedTuple):
+    """What the bare loop is handed of a batch."""
 
-                envelope = check.Envelope.parse(check.parse_json(one.envelope, "batch"), "batch")
-                message = check.pae(check.IN_TOTO, envelope.payload)
-                head = written.execute("SELECT * FROM batches WHERE id = ?", (number,)).fetchall()
-                seqs = (accepted.first_seq, accepted.last_seq)
-                rows = written.execute("SELECT * FROM records WHERE seq BETWEEN ? AND ?", seqs).fetchall()
-                begun = time.perf_counter()
-                bare.take(public[(number - 1) % VALIDATORS], envelope.signatures[0][1], message, head, rows)
-                spent[2] += time.perf_counter() - begun
-                if number in ends:
-                    since = number * TASKS - (found[-1].records if found else 0)
-                    found.append(Window(number * TASKS, *(1e6 * one / since for one in spent)))
-                    spent = [0.0, 0.0, 0.0]
+    key: Ed25519PublicKey
+    signature: bytes
+    message: bytes
+    head: Rows
+    rows: Rows
+
+
+def prepared(folder: Path, given: Sequence[Batch], known: intake.IntakeRules) -> list[Taken]:
+    """The rows of the batches, from a ledger that took them in before."""
+    found = []
+    with store.create(folder / "before.db", store.Meta(NAME, ORIGIN, "key")) as before:
+        assert all(isinstance(verdict, Accepted) for verdict in intake.accept_all(before, given, known))
+    with closing(sqlite3.connect(folder / "before.db")) as written:
+        for number, made_batch in enumerate(given, start=1):
+            envelope = check.Envelope.parse(check.parse_json(made_batch.envelope, "batch"), "batch")
+            head = written.execute("SELECT * FROM batches WHERE id = ?", (number,)).fetchall()
+            rows = written.execute("SELECT * FROM records WHERE batch = ? ORDER BY seq", (number,)).fetchall()
+            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(made_batch.statement.validator))
+            found.append(Taken(key, envelope.signatures[0][1], check.pae(check.IN_TOTO, envelope.payload), head, rows))
     return found
 
 
-def row(name: str, bare: float, append: float, read: float) -> str:
-    whole = read + append
-    return f"{name:>10} {bare:8.1f} {append:8.1f} {bare / append:6.2f} {read:8.1f} {whole:8.1f} {bare / whole:6.2f}"
+def measure(folder: Path, count: int) -> list[Spent]:
+    """All ways over `count` batches: of the first hundredth, then of each tenth."""
+    signers = [keys.new() for _ in range(VALIDATORS)]
+    rules = {signer.public.raw.hex(): signer.public for signer in signers}
+    known = intake.IntakeRules(NAME, "tests", rules, {*map(participant, range(count))})
+    batches = list(made(count, signers))
+    taken, files = prepared(folder, batches, known), [given.data for given in batches]
+    del batches
+    ends = {max(GROUP, count // 100), *range(count // 10, count + 1, count // 10)}
+    found, spent = list[Spent](), Spent()
+    meta = store.Meta(NAME, ORIGIN, "key")
+    with store.create(folder / "one.db", meta) as single, store.create(folder / "group.db", meta) as grouped:
+        bare = Bare(folder / "bare.db", folder / "one.db")
+
+        def plainly(numbers: Sequence[int]) -> None:
+            for number in numbers:
+                spent.time("bare", partial(bare.take, *taken[number]))
+
+        def one_by_one(numbers: Sequence[int]) -> None:
+            for number in numbers:
+                given = spent.time("read", partial(batch.read, files[number]))
+                assert spent.time("append", partial(intake.accept, single, given, known)).new == TASKS
+
+        def together(numbers: Sequence[int]) -> None:
+            some = [files[number] for number in numbers]
+            verdicts = spent.time("together", lambda: list(intake.accept_all(grouped, some, known)))
+            assert all(isinstance(verdict, Accepted) and verdict.new == TASKS for verdict in verdicts)
+
+        ways = [plainly, one_by_one, together]
+        with closing(bare.database):
+            for begin in range(0, count, GROUP):
+                numbers = range(begin, min(begin + GROUP, count))
+                for way in ways:
+                    way(numbers)
+                ways = [*ways[1:], ways[0]]
+                spent.records += len(numbers) * TASKS
+                if numbers[-1] + 1 in ends:
+                    found.append(spent)
+                    spent = Spent()
+    return found
+
+
+def row(name: str, spent: Spent, *, cpu: bool = False) -> str:
+    """A line of the table: µs a record, and the rates."""
+    each = {way: 1e6 * seconds / spent.records for way, seconds in (spent.cpu if cpu else spent.wall).items()}
+    bare, whole = each["bare"], each["read"] + each["append"]
+    columns = [f"{bare:8.1f}", f"{each['append']:8.1f} {bare / each['append']:6.2f}", f"{each['read']:8.1f}"]
+    columns += [f"{whole:8.1f} {bare / whole:6.2f}", f"{each['together']:9.1f} {bare / each['together']:6.2f}"]
+    return f"{name:>12} {' '.join(columns)}"
 
 
 def main() -> None:
@@ -146,19 +200,19 @@ def main() -> None:
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ledger-", dir=BUILD) as folder:
         found = measure(Path(folder), count)
-    print("µs a record, in batches of 100; rate: of append and of whole, that of the bare loop being 1")
-    print(f"{'records':>10} {'bare':>8} {'append':>8} {'rate':>6} {'read':>8} {'whole':>8} {'rate':>6}")
-    for one in found:
-        print(row(f"{one.records:,}", one.bare, one.append, one.read))
-    lengths = [after.records - before for after, before in zip(found, [0, *(one.records for one in found)], strict=False)]
-    append, bare, read = (
-        sum(getattr(one, name) * length for one, length in zip(found, lengths, strict=True)) / sum(lengths)
-        for name in ("append", "bare", "read")
-    )
-    print(f"{row('in all', bare, append, read)}    (aim of the rate of append: at least {AIM})")
+    print("µs a record, in batches of 100; rate: of what stands before it, that of the bare loop being 1")
+    names = ("bare", "append", "rate", "read", "whole", "rate", "together", "rate")
+    print(f"{'records':>12} " + " ".join(f"{name:>{width}}" for name, width in zip(names, (8, 8, 6, 8, 8, 6, 9, 6), strict=True)))
+    records = 0
+    for spent in found:
+        records += spent.records
+        print(row(f"{records:,}", spent))
+    whole = sum(found, Spent())
+    print(f"{row('in all', whole)}    (aim of the rate of whole: at least {AIM})")
+    print(row("CPU time", whole, cpu=True))
     begin, end = found[1], found[-1]
-    bare_ratio = end.bare / begin.bare
-    print(f"from {begin.records:,} to {end.records:,} records: × {end.append / begin.append:.2f} (bare × {bare_ratio:.2f})")
+    grown = {way: end.wall[way] / end.records / (begin.wall[way] / begin.records) for way in WAYS}
+    print(f"from the first tenth to the last: append × {grown['append']:.2f} (bare × {grown['bare']:.2f})")
 
 
 if __name__ == "__main__":

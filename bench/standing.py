@@ -22,8 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from multiprocessing import get_context
@@ -34,10 +34,10 @@ from assay.exact import canonical, digest
 from assay.ledger import batch, config, counting, keys, log, settling, store
 from assay.ledger.access import open_ledger
 from assay.ledger.batch import BatchStatement
+from assay.ledger.batch import run_of as run_key
 from assay.ledger.check import EMPTY_ROOT
 from assay.ledger.config import Config
 from assay.ledger.log import Log
-from assay.ledger.store.slots import run_of as run_key
 from assay.ledger.store.tables import batches, records
 from assay.scheme.load import read as read_scheme
 
@@ -178,6 +178,18 @@ def fill(season: Season) -> float:
     return season.settle(1)
 
 
+def apart(work: Callable[[], float]) -> float:
+    """The result of work in a fork, since a command's memory begins with ours; a private key is never pickled."""
+    context = get_context("fork")
+    results = context.SimpleQueue()
+    process = context.Process(target=lambda: results.put(work()))
+    process.start()
+    process.join()
+    if process.exitcode:
+        raise SystemExit("the ledger could not be filled")
+    return float(results.get())
+
+
 def command(*words: str) -> Cost:
     """The cost of a command of ours; it must succeed."""
     begun = time.perf_counter()
@@ -239,8 +251,7 @@ def main() -> None:
         few: dict[str, tuple[Cost, Cost]] = {}
         for shape, (name, database) in itertools.product((SMALL, *LARGE), kinds.items()):
             season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)
-            with ProcessPoolExecutor(1, mp_context=get_context("fork")) as apart:  # a child's memory begins with ours
-                first = apart.submit(fill, season).result()
+            first = apart(partial(fill, season))
             found = measure(season)
             print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s of the processor)")
             for what, cost, beside in zip(("assay settle", "assay explain"), found, few.setdefault(name, found), strict=True):

@@ -1,5 +1,6 @@
 """Parquet evidence: the same numbers as JSON lines, to the bit; the same refusals, with file and row."""
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -25,13 +26,13 @@ from assay.settle.inputs import Inputs, Scored, frame
 from assay.settle.score import score
 
 Record = dict[str, Any]
-SCHEMA = {
-    name: pa.string() for name in ("kind", "validator", "participant", "submission", "observed_at", "task", "outcome", "image")
-}
+TEXTS = ("kind", "validator", "participant", "submission", "observed_at", "task", "outcome", "image", "work")
+SCHEMA = dict.fromkeys(TEXTS, pa.string())
 SCHEMA |= {name: pa.int64() for name in ("epoch", "trial", "seq")}
 KEYS = st.sampled_from(["v1", "v2", "v3"])
 RULES = TestsScore(kind="tests")
 EPOCHS = st.sampled_from([2, 3, 3, 3, 4, 5])
+DIGESTS = st.sampled_from(["sha256:a", "sha256:b"])
 
 
 def table(records: Sequence[Record], **types: pa.DataType) -> pa.Table:
@@ -59,7 +60,7 @@ def evidence(draw: st.DrawFn) -> list[Record]:
             "epoch": EPOCHS,
             "observed_at": st.sampled_from(["2026-11-02T10:00:00Z"] * 3 + ["2026-11-02T11:00:00Z"]),
         },
-        optional={"seq": st.integers(0, 6), "image": st.sampled_from(["sha256:a", "sha256:b"])},
+        optional={"seq": st.integers(0, 6), "image": DIGESTS, "work": DIGESTS},
     )
     whole = [
         small_folder.record(validator=validator, participant="m1", submission="s1", task=task, trial=trial, seq=100 + trial)
@@ -144,6 +145,78 @@ def test_parquet_gives_what_json_lines_give(
         assert_equal(found, expected)
     else:
         assert found == expected
+
+
+@pytest.mark.parametrize("field", ["image", "work", "observed_at", "outcome"])
+def test_records_of_one_key_that_differ_in_any_field_are_refused(field: str, tmp_path: Path) -> None:
+    """As the records read one by one are; with a `seq` each, the first accepted counts."""
+    changed = {"observed_at": "2026-11-02T11:00:00Z", "outcome": "fail"}.get(field, "sha256:b")
+    pair = [small_folder.record(image="sha256:a", work="sha256:a"), small_folder.record(image="sha256:a", work="sha256:a")]
+    pair[1][field] = changed
+    for number, records in enumerate((pair, [pair[0], pair[0]], [row | {"seq": at} for at, row in enumerate(pair)])):
+        lines = small_folder.make(tmp_path / f"lines{number}", evidence=small_folder.lines(records))
+        columns = small_folder.make(tmp_path / f"columns{number}", evidence=None)
+        write(columns / "evidence/a.parquet", records)
+        found, expected = outcome(columns, 3), outcome(lines, 3)
+        assert (found is BadInput) == (expected is BadInput) == (number == 0)
+        if isinstance(found, Scored) and isinstance(expected, Scored):
+            assert_equal(found, expected)
+
+
+def footer(data: bytes) -> int:
+    """The place at which a Parquet file's footer begins."""
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def write_lying(path: Path, true: pa.Table, told: pa.Table) -> None:
+    """Write a file with the rows of one table, and the footer of another whose values have the same lengths."""
+    files = []
+    for of in (true, told):
+        pq.write_table(of, path, row_group_size=8, compression="none", use_dictionary=False)
+        files.append(path.read_bytes())
+    data, other = files
+    assert footer(data) == footer(other)
+    path.write_bytes(data[: footer(data)] + other[footer(other) :])
+
+
+@pytest.mark.parametrize("way", [min, max])
+@pytest.mark.parametrize("field", ["epoch", "validator", "participant", "submission", "task", "outcome", "trial", "seq"])
+def test_what_a_footer_says_of_the_rows_decides_nothing(field: str, way: Any, tmp_path: Path) -> None:
+    """DuckDB goes by the lowest and highest value of a row group, if it may: it leaves out rows, or does not look at them."""
+    shape = {
+        "scheme_toml": f"{small_folder.SCHEME}trials = 2\n[consensus]\nmax_age_epochs = 1\n",
+        "participants_csv": "key,submission\nm1,s1\nm2,s2\nm3,\n",
+        "tasks_txt": "t1\nt2\n",
+    }
+    cells = itertools.product(("v1", "v2", "v3"), (("m1", "s1"), ("m2", "s2"), ("m3", "")), ("t1", "t2"), (1, 2))
+    rows = [
+        small_folder.record(
+            validator=validator,
+            participant=participant,
+            submission=submission,
+            task=task,
+            trial=trial,
+            outcome="pass" if at % 3 else "fail",
+            epoch=2 if at % 5 == 4 else 3,
+            seq=at,
+        )
+        for at, (validator, (participant, submission), task, trial) in enumerate(cells)
+    ]
+    rows += [rows[0] | {"outcome": "pass", "seq": 90}, rows[1] | {"epoch": 1, "seq": 91}, rows[2] | {"task": "t9", "epoch": 4}]
+    true = table(rows)
+    values = true.column(field).to_pylist()
+    same = {value: way(other for other in values if len(str(other)) == len(str(value))) for value in set(values)}
+    told = true.set_column(
+        true.schema.get_field_index(field), field, pa.array([same[value] for value in values], true.schema.field(field).type)
+    )
+    lines = small_folder.make(tmp_path / "lines", evidence=small_folder.lines(rows), **shape)
+    columns = small_folder.make(tmp_path / "columns", evidence=None, **shape)
+    write_lying(columns / "evidence/a.parquet", true, told)
+    found, expected = outcome(columns, 3), outcome(lines, 3)
+    assert isinstance(found, Scored)
+    assert isinstance(expected, Scored)
+    assert_equal(found, expected)
+    assert bulk.highest_epoch([columns / "evidence/a.parquet"], parse(shape["scheme_toml"])) == 4
 
 
 def competition(name: str, tasks: int = 2, epoch: int = 3, **rules: Any) -> Inputs:

@@ -8,9 +8,8 @@ from typing import Any
 
 from assay.exact import canonical
 from assay.ledger import batch
-from assay.ledger.batch import Batch
+from assay.ledger.batch import Batch, slot_of
 from assay.ledger.keys import PrivateKey, sign_envelope
-from assay.ledger.store.slots import slot_of
 from ledger_kit import VALIDATORS
 
 __all__ = ["ROLE", "Inserter", "batch_row", "record_rows", "signed_anew"]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 
 import pytest
 
 import ledger_kit
 import postgres
-from assay.ledger import config, leases
-from assay.ledger.leases import CellLeases
+import small_folder
+from assay.ledger import batch, config, intake, leases, store
+from assay.ledger.leases import CellLeases, Key
 from assay.ledger.store import DatabaseUnreachable
+from assay.records import record
 
 VALIDATOR = next(iter(ledger_kit.VALIDATORS))
 CELL, OTHER = ("s1", "t1", 1), ("s2", "t2", 1)
@@ -54,6 +60,65 @@ def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: P
         one.release(CELL)
         one.release(OTHER)
         assert (two.claim(CELL), one.claim(OTHER)) == ("ours", "held")
+
+
+def judge(place: Path, number: int, cells: list[Key], start: Barrier) -> list[Key]:
+    """A driver's process: it judges every cell that it may, each into a batch of its own; returns the cells that it judged."""
+    outcome = ("pass", "fail")[number]
+    judged, waiting, known = list[Key](), list(cells), intake.intake_rules(place)
+    with driver(place, f"driver {number}") as leases_here, store.open(config.read(place).place) as ledger:
+        start.wait(60)
+        while waiting:
+            cell = waiting.pop(0)
+            answer = leases_here.claim(cell)
+            if answer == "ours":
+                submission, task, trial = cell
+                found = small_folder.record(validator=VALIDATOR, submission=submission, task=task, trial=trial, outcome=outcome)
+                signed = batch.make(
+                    [record(found)],
+                    origin=ledger_kit.ORIGIN,
+                    competition=known.competition,
+                    task_set=known.task_set,
+                    signer=ledger_kit.VALIDATORS[VALIDATOR],
+                    validator=VALIDATOR,
+                )
+                verdict = intake.accept(ledger, signed, known)
+                assert (verdict.new, verdict.conflicting) == (1, 0)
+                judged.append(cell)
+            elif answer == "held":
+                waiting.append(cell)
+                leases_here.held(waiting)
+    return judged
+
+
+@pytest.mark.no_cover
+def test_two_drivers_of_one_database_judge_each_trial_once(postgresql: postgres.Cluster, tmp_path: Path) -> None:
+    """Two processes that begin at the same moment, and a third that died with a lease. They never judge the same trial.
+
+    Each driver sees another outcome, so a trial that both judged would be a conflict.
+    """
+    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    cells: list[Key] = [("s1", f"t{task}", trial) for task in range(1, 7) for trial in (1, 2)]
+    dead = CellLeases(config.read(place), VALIDATOR, "dead", lease=-2)
+    assert dead.claim(cells[5]) == "ours"  # its process goes without giving up the lease, which is over
+    dead._engine.dispose()
+    dead._store.close()
+    context = ledger_kit.processes()
+    with context.Manager() as shared, ProcessPoolExecutor(2, mp_context=context) as pool:
+        start = shared.Barrier(2)
+        first, second = pool.map(judge, [place, place], (0, 1), [cells, cells[::-1]], [start, start])
+    assert sorted(first + second) == sorted(cells)
+    with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+        assert view.count() == len(list(view.batches())) == len(cells)
+        assert list(view.conflicts()) == []
+        outcomes = Counter(json.loads(row.body)["outcome"] for row in view.records())
+    assert outcomes == Counter({"pass": len(first), "fail": len(second)})
+    assert len(rows_of(place)) == len(cells)
+
+
+def rows_of(place: Path) -> list[bytes]:
+    """The lines of what was acknowledged."""
+    return (place / intake.ACKNOWLEDGED).read_bytes().splitlines()
 
 
 def test_the_same_folder_goes_on_at_once(place: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 import ledger_kit
 import small_folder
 import store_kit as kit
-from assay.ledger import audit, intake, store
-from assay.ledger.store import Accepted, Store, slots, writer
-from assay.ledger.store.slots import slot_of
+from assay.ledger import audit, batch, intake, store
+from assay.ledger.batch import slot_of
+from assay.ledger.store import Accepted, Store, slots
 from assay.records import record
 from ledger_kit import V1, V2
 
@@ -135,7 +135,7 @@ def test_the_epoch_is_part_of_some_slots_only(ledger: Store) -> None:
 
 def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who takes pains can make two slots with the same 16 bytes; here all have."""
-    monkeypatch.setattr(writer, "slot_of", lambda _: bytes(16))
+    monkeypatch.setattr(batch, "slots_of", lambda items: [bytes(16)] * len(items))
     with ledger:
         assert add(ledger, *kit.trials(range(3))) == Accepted(3, 0, 0, 1, 3)
         assert add(ledger, *kit.trials([1], outcome="fail"), *kit.trials([7])) == Accepted(2, 0, 1, 4, 5)
@@ -153,6 +153,22 @@ def test_many_slots_are_looked_up(ledger: Store, monkeypatch: pytest.MonkeyPatch
         add(ledger, *kit.trials(range(30)))
         assert add(ledger, *kit.trials(range(10, 50), outcome="fail")) == Accepted(40, 0, 20, 31, 70)
         assert len(flagged(ledger)) == 20
+
+
+def test_a_run_that_has_no_record_is_not_looked_up_slot_by_slot(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "FEW", 2)
+    with ledger:
+        first, other = kit.trials(range(8)), kit.trials(range(8), submission="s2", outcome="fail")
+        for found in (first, other, [*first, *other[:4]]):
+            there = [slot_of(record(row)) for row in found]
+            with ledger.reading() as view:
+                known = slots.candidates(view._connection, there)
+            monkeypatch.setattr(slots, "FEW", 10**6)
+            with ledger.reading() as view:
+                assert slots.candidates(view._connection, there) == known
+            monkeypatch.setattr(slots, "FEW", 2)
+            add(ledger, *found)
+        assert len(known) == 12
 
 
 def test_the_records_of_a_run_stand_together() -> None:

@@ -12,7 +12,7 @@ import store_kit as kit
 from assay.errors import BadInput
 from assay.ledger import batch, intake, keys, store
 from assay.ledger.batch import Batch
-from assay.ledger.store import Accepted, Store
+from assay.ledger.store import Accepted, Forbidden, Full, Store, Writer
 from assay.records import record
 from ledger_kit import NAMES, V1, V2, VALIDATORS
 
@@ -192,3 +192,91 @@ def test_a_validator_whose_name_is_no_key_cannot_sign(tmp_path: Path, ledger: St
         with pytest.raises(BadInput, match="'elm' is not a public key") as refusal:
             intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), unknown)
         assert refusal.value.field == "validator"
+
+
+def test_batches_that_come_together_have_each_its_own_verdict(ledger: Store, tmp_path: Path) -> None:
+    """One transaction and one flush for all; a refused one stops no other, and what repeats within the group is known."""
+    with ledger:
+        other = tmp_path / "other.batch"
+        other.write_bytes(kit.signed(kit.one(), competition="another").data)
+        elsewhere = kit.signed(kit.one(task="t9"), origin="example.org/other")
+        first, again = kit.signed(*kit.trials(range(3))), kit.signed(*kit.trials([2], outcome="fail"), *kit.trials([3]))
+        came: list[intake.Source] = [b"no batch", first, other, again.data, elsewhere, first, kit.signed(kit.one(task="t5"))]
+        before = ledger.commits()
+        verdicts = list(intake.accept_all(ledger, came, kit.TERMS))
+        taken = [Accepted(3, 0, 0, 1, 3), Accepted(2, 0, 1, 4, 5), Accepted(0, 3), Accepted(1, 0, 0, 6, 6)]
+        assert [verdict for verdict in verdicts if isinstance(verdict, Accepted)] == taken
+        refused = [verdict for verdict in verdicts if isinstance(verdict, BadInput)]
+        assert [verdicts.index(verdict) for verdict in refused] == [0, 2, 4]
+        assert refused[1].file == other
+        assert "the batch is for the log 'example.org/other'" in refused[2].what
+        assert before is None or ledger.commits() == before + 1
+        assert list(intake.accept_all(ledger, [], kit.TERMS)) == []
+
+
+def test_more_batches_than_a_group_has_are_all_taken(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "GROUP", 2)
+    with ledger:
+        found = [kit.signed(kit.one(task=f"t{task}")) for task in range(5)]
+        monkeypatch.setattr(intake, "GROUP_BYTES", len(found[0].bodies[0]) + 1)
+        assert [
+            verdict.first_seq for verdict in intake.accept_all(ledger, found, kit.TERMS) if isinstance(verdict, Accepted)
+        ] == [
+            1,
+            2,
+            3,
+            4,
+            5,
+        ]
+
+
+def test_a_group_that_the_database_refuses_is_stored_batch_by_batch(
+    ledger: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that the database does not take takes no other with it; what cannot be acknowledged says so itself."""
+    found = [kit.signed(kit.one(task=f"t{task}")) for task in range(3)]
+    add_batch = Writer.add_batch
+
+    def refusing(self: Writer, given: Batch, *rest: Any, **options: Any) -> Accepted:
+        if given.digest == found[1].digest:
+            raise Forbidden("is another's")
+        return add_batch(self, given, *rest, **options)
+
+    monkeypatch.setattr(Writer, "add_batch", refusing)
+    terms = replace(kit.TERMS, answers=tmp_path / "acknowledged.jsonl")
+    with ledger:
+        first, second, third = intake.accept_all(ledger, found, terms)
+        assert (first, third) == (Accepted(1, 0, 0, 1, 1), Accepted(1, 0, 0, 2, 2))
+        assert isinstance(second, Forbidden)
+        assert len((tmp_path / "acknowledged.jsonl").read_text().splitlines()) == 2
+        lost = replace(kit.TERMS, answers=tmp_path / "gone" / "acknowledged.jsonl")
+        whats = [
+            verdict.what for verdict in intake.accept_all(ledger, [found[0], found[2]], lost) if isinstance(verdict, BadInput)
+        ]
+        ends = [f"the batch {found[at].digest} is stored, but not acknowledged" for at in (0, 2)]
+        assert [what.partition(": ")[2] for what in whats] == ends
+
+
+def test_a_database_that_fails_stops_all_that_come(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> Accepted:
+        raise Full("the disk is full")
+
+    monkeypatch.setattr(Writer, "add_batch", full)
+    with ledger, pytest.raises(Full):
+        list(intake.accept_all(ledger, [kit.signed(kit.one(task=f"t{task}")) for task in range(2)], kit.TERMS))
+    with ledger:
+        assert count(ledger) == 0
+
+
+@pytest.mark.parametrize("kind", ["tests", "workflow", "rubric", "points", "given"])
+def test_slots_of_many_records_are_those_of_each(kind: str) -> None:
+    changed: list[dict[str, Any]] = [
+        {},
+        {"submission": ""},
+        {"submission": "", "participant": "m2"},
+        {"validator": V2},
+        {"epoch": 4},
+    ]
+    records = [record(small_folder.record(kind, **changes)) for changes in changed]
+    assert batch.slots_of(records) == [batch.slot_of(item) for item in records]
+    assert batch.slots_of([]) == []

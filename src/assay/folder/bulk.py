@@ -50,7 +50,9 @@ UNKNOWN = datetime(1, 1, 1, tzinfo=UTC)
 """The time of a record whose file gives none."""
 SAME = """min(epoch) = max(epoch) AND min(outcome) = max(outcome)
     AND (count(seen_at) = 0 OR (count(seen_at) = count(*) AND min(seen_at) = max(seen_at)))
-    AND (count(image) = 0 OR (count(image) = count(*) AND min(image) = max(image)))"""
+    AND (count(image) = 0 OR (count(image) = count(*) AND min(image) = max(image)))
+    AND (count(work) = 0 OR (count(work) = count(*) AND min(work) = max(work)))"""
+"""Whether the records of a key say the same, in every field of `Record.content`. SPEC 3.0."""
 
 
 @dataclass

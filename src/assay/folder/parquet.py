@@ -177,14 +177,13 @@ def unaided(paths: Sequence[Path], ask: Callable[[ParquetFiles], T | None]) -> T
     """The answer of a query to files with columns of any kind; None without DuckDB, if they have not the same columns, or if
     DuckDB refuses.
 
-    DuckDB believes nothing that a file says of its values beside them, such as the largest of a column: what follows from a file
-    follows from its rows. A query without another order gives rows in the order of the files.
+    A query without another order gives rows in the order of the files.
     """
     try:
         import duckdb
     except ImportError:
         return None
-    with _database(os.getpid(), unaided=True).cursor() as connection, suppress(duckdb.Error):
+    with _database(os.getpid(), in_order=True).cursor() as connection, suppress(duckdb.Error):
         connection.execute("SET enable_progress_bar = false")
         types = []
         for path in paths:
@@ -195,16 +194,30 @@ def unaided(paths: Sequence[Path], ask: Callable[[ParquetFiles], T | None]) -> T
     return None
 
 
+BELIEVING = (
+    "statistics_propagation",
+    "filter_pushdown",
+    "join_filter_pushdown",
+    "row_group_pruner",
+    "top_n",
+    "late_materialization",
+)
+"""The optimizers of DuckDB that take what a file says of its values (such as the lowest and highest of a row group) for true."""
+
+
 @cache
-def _database(process: int, *, unaided: bool = False) -> duckdb.DuckDBPyConnection:
-    """An empty database in memory, one for each process: opening one takes as long as counting a million records."""
+def _database(process: int, *, in_order: bool = False) -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, one for each process: opening one takes as long as counting a million records.
+
+    A stranger may have written the files, and their footers may lie. So what follows from a file follows from its rows.
+    """
     import duckdb
 
     settings: dict[str, Any] = {
-        "disabled_optimizers": "statistics_propagation" if unaided else "",
+        "disabled_optimizers": ",".join(BELIEVING),
         "memory_limit": MEMORY,
         "temp_directory": os.path.join(tempfile.gettempdir(), f"assay-{process}"),
-        "preserve_insertion_order": unaided,
+        "preserve_insertion_order": in_order,
         "autoinstall_known_extensions": False,
     }
     return duckdb.connect(config=settings)
@@ -213,8 +226,8 @@ def _database(process: int, *, unaided: bool = False) -> duckdb.DuckDBPyConnecti
 def confined(memory: int, threads: int) -> None:
     """Limit DuckDB in this process to bytes of memory, and to threads (0: as it is); without DuckDB there is nothing to limit."""
     with suppress(ImportError):
-        for unaided in (False, True):
-            database = _database(os.getpid(), unaided=unaided)
+        for in_order in (False, True):
+            database = _database(os.getpid(), in_order=in_order)
             database.execute(f"SET memory_limit = '{max(memory, LEAST_MEMORY)}B'")
             if threads:
                 database.execute(f"SET threads = {threads}")

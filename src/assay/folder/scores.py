@@ -102,6 +102,8 @@ class _Sums:
         self.files, self.axes = files, axes
         self.codes: dict[str, dict[str, int]] = {"validator": axes.row, "participant": axes.column, "task": {}}
         self.codes["submission"] = {name: at for at, name in enumerate(dict.fromkeys(("", *axes.submissions)))}
+        self.told: dict[str, tuple[Any, Any]] = {}
+        """By column: the different texts of the rows taken last, and their numbers."""
         theirs = [self.codes["submission"][name] for name in axes.submissions]
         self.theirs = np.where(axes.unique, np.array(theirs, np.int32), -1)
         size = axes.shape[0] * axes.shape[1]
@@ -152,17 +154,25 @@ class _Sums:
 
     def _code(self, name: str, column: Any) -> Ints:
         """The number of each row's text; of a submission that nobody has now, one more than there are."""
-        numbered = self.codes[name]
         if column.null_count:
             raise _NotPlain
-        texts = column.dictionary.to_pylist()
-        for text in texts:
+        words, numbers = self.told.get(name, (None, None))
+        if words is None or not words.equals(column.dictionary):  # batches of a row group share their texts
+            words, numbers = column.dictionary, self._numbers(name, column.dictionary.to_pylist())
+            self.told[name] = words, numbers
+        codes: Ints = numbers[column.indices.to_numpy()]
+        return codes
+
+    def _numbers(self, name: str, texts: list[str]) -> Ints:
+        """The number of each text. Raises _NotPlain."""
+        numbered = self.codes[name]
+        for text in texts if not numbered.keys() >= set(texts) else ():
             if text not in numbered and (name != "submission" or len(text) > 256 or not allowed(text)):
                 if name != "task" or not 0 < len(text) <= 256 or not allowed(text):
                     raise _NotPlain
                 numbered[text] = len(numbered)
-        codes: Ints = np.array([numbered.get(text, len(numbered)) for text in texts] or [0], np.int32)[column.indices.to_numpy()]
-        return codes
+        rest = len(numbered)
+        return np.array([numbered.get(text, rest) for text in texts] or [0], np.int32)
 
     def _occur(self, epoch: int, tasks: Ints, cells: Ints) -> None:
         """Note keys; raises _NotPlain for too many. epoch: its number among those that occur."""

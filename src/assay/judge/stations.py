@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import tarfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -204,12 +205,30 @@ def pack(folder: Path) -> bytes:
     file = io.BytesIO()
     with tarfile.TarFile(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in names:
-            archive.add(path, path.name, filter=_anonymous)
+            _add(archive, path, path.name)
     return file.getvalue()
 
 
+def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
+    """Add a file or a folder with its content. `tarfile` looks up the names of each one's owner and group, which takes long."""
+    status = path.lstat()
+    member = tarfile.TarInfo(name)
+    member.mode, member.mtime = stat.S_IMODE(status.st_mode), status.st_mtime
+    if stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+        for child in sorted(os.listdir(path)):
+            _add(archive, path / child, f"{name}/{child}")
+    elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        member.size = status.st_size
+        with path.open("rb") as content:
+            archive.addfile(member, content)
+    else:  # a link, which is rare: of a file with several names, the archive has the content once
+        archive.add(path, name, recursive=False, filter=_anonymous)
+
+
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without its owner, whom nobody needs there, and whose name takes long to look up."""
+    """Without its owner, whom nobody needs there."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     return member

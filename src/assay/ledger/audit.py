@@ -19,12 +19,13 @@ from assay.errors import BadInput
 from assay.exact import digest
 from assay.ledger import check, evidence, standing
 from assay.ledger.access import Ledger, stored_settlement
+from assay.ledger.batch import slot_of
 from assay.ledger.check import CheckError, LogKey
 from assay.ledger.counting import CountedView, check_members, check_row, expect
 from assay.ledger.statements import receipt_file
 from assay.ledger.store import Damaged, RecordRow, Store, StoredBatch, StoredReceipt, View, archives
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.slots import Candidate, contradicts, slot_of
+from assay.ledger.store.slots import Candidate, contradicts
 from assay.records import Evidence, record
 
 __all__ = ["Audited", "audit", "audit_receipts", "audit_standing"]

@@ -17,9 +17,9 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from hashlib import sha256
-from operator import lt
+from operator import attrgetter, lt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,11 +84,12 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
     """The records on lines, parsed together and held to their canonical form; none if they must be read one by one."""
-    found, form = records_on(lines, kind), _canonical_line(kind)
+    form = _canonical_line(kind)
+    if form is not None:  # this form has each field once, and no object inside
+        return (records_on(lines, kind, flat=True) or []) if all(map(form.fullmatch, lines)) else []
+    found = records_on(lines, kind)
     if found is None:
         return []
-    if form is not None:
-        return found if all(map(form.fullmatch, lines)) else []
     return found if plain_json(_documents(found, kind)).encode() == b"[%b]" % b",".join(lines) else []
 
 
@@ -211,6 +212,11 @@ class Batch:
         """`sha256:…` of the payload: what names the batch."""
         return f"sha256:{sha256(self.payload).hexdigest()}"
 
+    @cached_property
+    def slots(self) -> list[bytes]:
+        """The slots of the records as 16 bytes each, in their order."""
+        return slots_of(self.records)
+
     @property
     def data(self) -> bytes:
         """The bytes of its file."""
@@ -305,8 +311,42 @@ def root_of(digests: Sequence[bytes]) -> str:
     return f"sha256:{root([check.leaf_hash(digest) for digest in digests]).hex()}"
 
 
+def slot_of(item: Evidence) -> bytes:
+    """The slot of a record as 16 bytes: 8 of SHA-256 of its run, then 8 of the whole. No part of a slot has a zero byte in it."""
+    slot = item.slot
+    return _slot(run_of(*slot[:3]), slot[3:])
+
+
+def slots_of(items: Sequence[Evidence]) -> list[bytes]:
+    """The slots of records of one kind, as `slot_of` gives each: a run is hashed once, and no record's slot is put together."""
+    if not items:
+        return []
+    model, runs, slots = type(items[0]), dict[tuple[str, str], bytes](), list[bytes]()
+    kind, shared = items[0].kind, model.shared_key
+    fields = attrgetter("validator", "submission", "participant", *model.parts)
+    for validator, submission, participant, *parts in map(fields, items):
+        about = submission if shared else participant
+        run = runs.get((validator, about))
+        if run is None:
+            run = runs[validator, about] = run_of(kind, validator, about)
+        if shared and not submission:
+            parts.append(participant)
+        slots.append(_slot(run, parts))
+    return slots
+
+
+def _slot(run: bytes, parts: Sequence[object]) -> bytes:
+    return run + sha256(run + "\0".join(map(str, parts)).encode()).digest()[:8]
+
+
+@lru_cache(maxsize=4096)
+def run_of(*parts: object) -> bytes:
+    """The 8 bytes with which the slots of a run begin. parts: kind, validator, submission or participant."""
+    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
+
+
 def _submissions(records: Iterable[Evidence]) -> tuple[str, ...]:
-    return tuple(sorted({item.submission for item in records}, key=lambda name: name.encode()))
+    return tuple(sorted(set(map(attrgetter("submission"), records)), key=str.encode))
 
 
 def _submission_digest(name: str) -> str:
@@ -343,8 +383,8 @@ def _check(batch: Batch, file: Path | None) -> None:
         limits = f"{RECORDS} records, {BATCH_BYTES} bytes, an envelope of {check.ENVELOPE_BYTES} bytes"
         raise refuse(f"is larger than a batch may be: {limits}", hint="sign fewer records at once")
     mine, ascending = (statement.epoch, statement.validator), all(map(lt, batch.digests, batch.digests[1:]))
-    whose = {(item.epoch, item.validator) for item in batch.records}
-    if whose != {mine} or not ascending or len({item.slot for item in batch.records}) < len(batch.records):
+    whose = set(map(attrgetter("epoch", "validator"), batch.records))
+    if whose != {mine} or not ascending or len(set(batch.slots)) < len(batch.records):
         for number, item in enumerate(batch.records):
             if (item.epoch, item.validator) != mine:
                 raise refuse(f"is not of {brief(statement.validator)} and epoch {statement.epoch}", number + 2)

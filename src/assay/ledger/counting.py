@@ -25,6 +25,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -39,7 +40,6 @@ from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, StoredBatch, View
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.slots import slot_of
 from assay.ledger.store.tables import RecordRow
 from assay.ledger.store.view import LATEST
 
@@ -90,10 +90,18 @@ class BatchVerdicts:
     """Finds why batches of one snapshot do not count. key: the log's public key. Raises StoreError."""
 
     def __init__(self, view: View, key: str) -> None:
-        self._view, self._origin = view, key.partition("+")[0]
-        self._competition, self._settled, self._unnamed = view.competition(), view.settled_epoch(), view.unnamed()
-        self.before = _remembered(view, key)
+        self._view, self._key, self._origin = view, key, key.partition("+")[0]
         self._judged: dict[int, bool] = {}
+
+    @cached_property
+    def before(self) -> CheckedBefore:
+        """What the log's key signed last."""
+        return _remembered(self._view, self._key)
+
+    @cached_property
+    def _ledger(self) -> tuple[str, int | None, int]:
+        """The competition, the last settled epoch, and the last batch that may name no log."""
+        return self._view.competition(), self._view.settled_epoch(), self._view.unnamed()
 
     def counts(self, number: int) -> bool:
         """Whether the batch of this number counts."""
@@ -121,10 +129,11 @@ class BatchVerdicts:
     def _wrong(self, stored: StoredBatch) -> str:
         """The same of a batch that was not checked before. Raises BadInput, check.CheckError or Damaged, which say it too."""
         statement = check_row(stored)
-        if statement.competition != self._competition:
+        competition, settled, unnamed = self._ledger
+        if statement.competition != competition:
             return f"it is of the competition {brief(statement.competition)}"
-        open_ = self._settled is None or stored.epoch > self._settled
-        if statement.version == 1 and open_ and (stored.id > self._unnamed or self.before.batches > 0):
+        open_ = settled is None or stored.epoch > settled
+        if statement.version == 1 and open_ and (stored.id > unnamed or self.before.batches > 0):
             return "it is of version 1, which names no log"
         if statement.version > 1 and statement.origin != self._origin:
             return f"it is for the log {statement.origin!r}"
@@ -278,7 +287,7 @@ def _unlike(view: View, stored: StoredBatch, statement: BatchStatement) -> str:
             return f"record {row.seq} is stored under another epoch"
     bodies = [row.body for row in sorted(rows, key=lambda row: row.digest)]
     parsed = batch.read(b"\n".join((stored.envelope, *bodies, b"")))
-    slots = dict(zip(parsed.digests, map(slot_of, parsed.records), strict=True))
+    slots = dict(zip(parsed.digests, parsed.slots, strict=True))
     wrong = next((row.seq for row in rows if slots[row.digest] != row.slot), None)
     return "" if wrong is None else f"record {wrong} is stored in the slot of another record"
 

@@ -162,8 +162,8 @@ def from_files(
 ) -> Iterator[EvidenceSource]:
     """The evidence in files of a bundle; `records` reads them one by one, unless all of them are Parquet.
 
-    A stranger's Parquet is written again: DuckDB trusts the statistics in its footer (such as the lowest value of a row
-    group), which may be false, while the digests were taken of the columns.
+    A stranger's Parquet is written again, with only the columns of which the digests were taken, each once, and with statistics
+    (such as the lowest value of a row group) that are true.
     """
     if not paths or any(path.suffix != ".parquet" for path in paths):
         yield lambda known: gathered(records(), known, without)

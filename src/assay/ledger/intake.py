@@ -26,8 +26,9 @@ cannot be written, the batch stays in the database but is not acknowledged; hand
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,7 +42,7 @@ from assay.ledger import check, config
 from assay.ledger.batch import Batch
 from assay.ledger.counting import BatchVerdicts
 from assay.ledger.keys import PublicKey, public
-from assay.ledger.store import Accepted, Damaged, Store, StoredBatch, Submission, View
+from assay.ledger.store import Accepted, Damaged, Store, StoredBatch, StoreError, Submission, View
 from assay.scheme.fields import instant
 from assay.scheme.load import read as read_scheme
 
@@ -51,15 +52,19 @@ _SHAPE = {"batch": check.DIGEST, "digest": check.DIGEST, "epoch": int, "lost?": 
 _HINT = "restore the file from a copy, or move it away, and compare what validators were answered with `assay evidence list`"
 
 
-def acknowledge(path: Path, batch: Batch, *, new: bool) -> None:
-    """Write and flush the line of a batch that the database has, unless it has a line. Raises BadInput if that fails.
+def acknowledge(path: Path, taken: Sequence[tuple[Batch, bool]]) -> None:
+    """Write the lines of batches that the database has, unless they have one, and flush once. Raises BadInput if that fails.
 
-    new: the batch was not there before, so it has no line.
+    taken: each batch, and whether it is new: it was not there before, so it has no line.
     """
-    statement = batch.statement
-    row = {"batch": batch.digest, "epoch": statement.epoch, "validator": statement.validator}
-    what = f"the batch {batch.digest} is stored, but not acknowledged"
-    _append_row(path, row, f'"batch":"{batch.digest}"' if not new else "", what, "correct this, then hand the batch in again")
+    rows = list[tuple[AcknowledgedRow, str]]()
+    for batch, new in taken:
+        statement = batch.statement
+        row: AcknowledgedRow = {"batch": batch.digest, "epoch": statement.epoch, "validator": statement.validator}
+        rows.append((row, "" if new else f'"batch":"{batch.digest}"'))
+    which = f"the batch {taken[0][0].digest} is" if len(taken) == 1 else f"{len(taken)} batches are"
+    hint = f"correct this, then hand {'the batch' if len(taken) == 1 else 'these batches'} in again"
+    _append_rows(path, rows, f"{which} stored, but not acknowledged", hint)
 
 
 def give_up_batch(path: Path, batches: Collection[str]) -> None:
@@ -72,7 +77,7 @@ def give_up_batch(path: Path, batches: Collection[str]) -> None:
         if "lost" not in answered[name]:
             row = answered[name] | {"lost": "for good"}
             del row["digest"]
-            _append_row(path, row, "", "nothing was given up", "correct this, then run the command again")
+            _append_rows(path, [(row, "")], "nothing was given up", "correct this, then run the command again")
 
 
 def missing_batches(path: Path, batches: Container[str]) -> tuple[int, list[tuple[int, AcknowledgedRow]]]:
@@ -122,14 +127,20 @@ def unseen_batches(path: Path, view: View, key: str) -> list[StoredBatch]:
     return [stored for stored in open_ if stored.id > signed and stored.digest not in answered]
 
 
-def _append_row(path: Path, row: AcknowledgedRow, known: str, what: str, hint: str) -> None:
-    """Add a line, unless a line has the text `known`."""
+def _append_rows(path: Path, rows: Sequence[tuple[AcknowledgedRow, str]], what: str, hint: str) -> None:
+    """Add a line for each row, unless a line has the text beside the row, if there is one; flush once."""
     try:
         with path.open("a+b") as file:
             lock(file.fileno())
-            before = _end_of_file(file, path, known)
-            if before is not None:
-                file.write(canonical(row | {"digest": _row_digest(before, row)}) + b"\n")
+            before, kept = _end_of_file(file, path, whole=any(known for _, known in rows))
+            lines = list[bytes]()
+            for row, known in rows:
+                if known and known.encode() in kept:
+                    continue
+                before = _row_digest(before, row)
+                lines.append(canonical(row | {"digest": before}) + b"\n")
+            if lines:
+                file.write(b"".join(lines))
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
@@ -151,22 +162,20 @@ def _read_rows(path: Path) -> Iterator[tuple[int, AcknowledgedRow]]:
         yield number, row
 
 
-def _end_of_file(file: BinaryIO, path: Path, known: str) -> str | None:
-    """The digest of the last line, "" if there is no line; None if a line has the text `known` and that is not empty.
+def _end_of_file(file: BinaryIO, path: Path, *, whole: bool) -> tuple[str, bytes]:
+    """The digest of the last line, "" if there is no line; and the lines, all of them or only the last ones.
 
     A line that a crash left unfinished is cut off.
     """
     size = file.seek(0, os.SEEK_END)
-    begin = 0 if known else max(0, size - 2**16)
+    begin = 0 if whole else max(0, size - 2**16)
     file.seek(begin)
     data = file.read()
     kept = data[: data.rfind(b"\n") + 1]
     if len(kept) < len(data):
         file.truncate(begin + len(kept))
-    if known and known.encode() in kept:
-        return None
     lines = kept.split(b"\n")[:-1]
-    return str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""
+    return (str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""), kept
 
 
 def _read_row(line: bytes, place: Place, before: str | None) -> AcknowledgedRow:
@@ -239,26 +248,95 @@ def keys_of(folder: Path, columns: int = 1, *, may_be_empty: bool = False) -> di
     return keys
 
 
-def accept(store: Store, source: Batch | Path | bytes, known: IntakeRules) -> Accepted:
+Source = Batch | Path | bytes
+Verdict = Accepted | BadInput
+GROUP, GROUP_BYTES = 64, 2**24
+"""The most batches that are stored in one transaction, and the bytes after which no other joins them."""
+
+
+def accept(store: Store, source: Source, known: IntakeRules) -> Accepted:
     """Check, store and acknowledge a batch; when this returns, it is durable. Raises BadInput, with the file, and StoreError."""
-    file = source if isinstance(source, Path) else None
-    batch = source if isinstance(source, Batch) else batches.read(source)
+    (verdict,) = accept_all(store, [source], known)
+    if isinstance(verdict, BadInput):
+        raise verdict
+    return verdict
+
+
+def accept_all(store: Store, sources: Iterable[Source], known: IntakeRules) -> Iterator[Verdict]:
+    """Check, store and acknowledge batches, and give the verdict on each, in their order: a refused one stops no other.
+
+    A verdict is what `accept` returns or raises for the batch, and is given when the batch is durable. Batches are stored in
+    groups, since a transaction and a flush cost more than the records of a batch. Raises StoreError; the batches whose verdicts
+    were not given may be stored then, and can be handed in again.
+    """
+    group, size = list[tuple[Path | None, Batch | BadInput]](), 0
+    for source in sources:
+        file = source if isinstance(source, Path) else None
+        try:
+            batch = source if isinstance(source, Batch) else batches.read(source)
+            _check_source(store, batch, known)
+        except BadInput as error:
+            error.at(file=file)
+            group.append((file, error))
+        else:
+            group.append((file, batch))
+            size += sum(map(len, batch.bodies))
+        if len(group) == GROUP or size > GROUP_BYTES:
+            yield from _accept_group(store, group, known.answers)
+            group, size = [], 0
+    yield from _accept_group(store, group, known.answers)
+
+
+def _check_source(store: Store, batch: Batch, known: IntakeRules) -> None:
+    if store.meta.competition != known.competition:
+        what = f"the ledger is of {store.meta.competition!r}, but the scheme is called {known.competition!r}"
+        raise BadInput(what, field="scheme.name", hint="a ledger belongs to one competition: give the scheme its former name")
+    check_batch(batch, known)
+
+
+def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], answers: Path | None) -> Sequence[Verdict]:
+    """The verdicts on checked batches, which are stored and acknowledged together; one that was refused keeps its verdict.
+
+    If the database refuses the group, each is stored by itself, so that it refuses one of them only.
+    """
+    verdicts = [checked for _, checked in group if isinstance(checked, BadInput)]
+    if len(verdicts) == len(group):
+        return verdicts
     try:
-        if store.meta.competition != known.competition:
-            what = f"the ledger is of {store.meta.competition!r}, but the scheme is called {known.competition!r}"
-            raise BadInput(what, field="scheme.name", hint="a ledger belongs to one competition: give the scheme its former name")
-        check_batch(batch, known)
-        with store.writing() as tx:
-            judge = BatchVerdicts(tx, store.meta.key)
-            new = not any(judge.counts(stored.id) for stored in tx.named(batch.digest))
-            if new:
-                _check_new(batch, store.meta.origin, tx.settled_epoch())
-            accepted = tx.add_batch(batch, counts=judge.counts)
-    except BadInput as error:
-        raise error.at(file=file) from None
-    if known.answers is not None:
-        acknowledge(known.answers, batch, new=new)
-    return accepted
+        return _accept_together(store, group, answers)
+    except (BadInput, StoreError) as error:
+        if len(group) > 1:
+            return [verdict for entry in group for verdict in _accept_group(store, [entry], answers)]
+        if isinstance(error, StoreError):
+            raise
+        error.at(file=group[0][0])
+        return [error]
+
+
+def _accept_together(
+    store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], answers: Path | None
+) -> Sequence[Verdict]:
+    """The verdicts on a group, in one transaction. Raises BadInput, StoreError."""
+    verdicts, taken = list[Verdict](), list[tuple[Batch, bool]]()
+    with store.writing() as tx:
+        judge, last = BatchVerdicts(tx, store.meta.key), tx.settled_epoch()
+        for file, batch in group:
+            if isinstance(batch, BadInput):
+                verdicts.append(batch)
+                continue
+            new = not any(map(judge.counts, tx.numbers_named(batch.digest)))
+            try:
+                if new:
+                    _check_new(batch, store.meta.origin, last)
+            except BadInput as error:
+                error.at(file=file)
+                verdicts.append(error)
+                continue
+            verdicts.append(tx.add_batch(batch, counts=judge.counts))
+            taken.append((batch, new))
+    if answers is not None and taken:
+        acknowledge(answers, taken)
+    return verdicts
 
 
 def _check_new(batch: Batch, origin: str, last: int | None) -> None:
@@ -307,7 +385,7 @@ def check_batch(batch: Batch, known: IntakeRules) -> None:
     if isinstance(key, BadInput):
         raise BadInput(key.what, field="validator", hint=key.hint)
     batches.check_signature(batch, key)
-    unknown = {record.participant for record in batch.records} - known.participants
+    unknown = set(map(attrgetter("participant"), batch.records)) - known.participants
     if unknown:
         raise BadInput(
             f"there is no participant {brief(min(unknown))}", field="participant", hint="it must be in participants.csv"

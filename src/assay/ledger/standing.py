@@ -38,13 +38,12 @@ from assay.folder.evidence import Gathered
 from assay.folder.reader import EvidenceSource
 from assay.kind import Kind
 from assay.ledger import check, eligible, evidence
-from assay.ledger.batch import StoredRecord, plain_json
+from assay.ledger.batch import StoredRecord, plain_json, run_of
 from assay.ledger.check import LogKey
 from assay.ledger.counting import CountedView
 from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.merkle import Frontier
 from assay.ledger.store import Damaged, RecordRow, View, Writer, runs
-from assay.ledger.store.slots import run_of
 from assay.ledger.store.tables import ranges_of
 from assay.records import Participant
 from assay.settle.inputs import Frame, Inputs, Scored, frame

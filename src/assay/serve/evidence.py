@@ -19,8 +19,9 @@ from assay.characters import allowed
 from assay.errors import BadInput, printable
 from assay.exact import canonical
 from assay.ledger import batch as batches
-from assay.ledger.intake import accept
-from assay.ledger.store import Store, StoredRecord
+from assay.ledger.batch import Batch
+from assay.ledger.intake import accept_all
+from assay.ledger.store import Accepted, Store, StoredRecord
 from assay.serve.answers import DIGEST, described
 from assay.serve.bodies import receive
 from assay.serve.http import JSON, PROBLEMS, HttpProblem, answer, of_operator, signed
@@ -168,30 +169,40 @@ def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[
 
     Raises HttpProblem (413) for too many batches, and StoreError or BadInput where the service, not a batch, is at fault.
     """
-    outcomes = []
     parts = data.split(b"\n\n", BATCHES_AT_ONCE)
     if len(parts) > BATCHES_AT_ONCE:
         what = f"there are more than {BATCHES_AT_ONCE} batches"
         raise HttpProblem(413, what, hint="send less at once", field="body")
-    for part in parts:
-        try:
-            outcomes.append(_accept(served, validator, part.rstrip(b"\n") + b"\n"))
-        except (BadInput, HttpProblem) as error:
-            if of_operator(error):  # nothing follows from it about the batch
-                raise
-            where = f"{error.field}: " if error.field else ""
-            outcomes.append({"outcome": "refused", "detail": printable(where + error.what), "hint": printable(error.hint)})
+    (store, _), read = served.books(), [_read(part.rstrip(b"\n") + b"\n", validator) for part in parts]
+    own = [batch for batch in read if isinstance(batch, Batch)]
+    verdicts = accept_all(store, own, served.rules()) if own else iter(())
+    outcomes = list[dict[str, Any]]()
+    for batch in read:
+        verdict = next(verdicts) if isinstance(batch, Batch) else batch
+        if isinstance(batch, Batch) and isinstance(verdict, Accepted):
+            outcomes.append(_outcome(store, batch, verdict))
+        elif isinstance(verdict, BadInput | HttpProblem):
+            if of_operator(verdict):  # nothing follows from it about the batch
+                raise verdict
+            where = f"{verdict.field}: " if verdict.field else ""
+            outcomes.append({"outcome": "refused", "detail": printable(where + verdict.what), "hint": printable(verdict.hint)})
     return outcomes
 
 
-def _accept(served: ServedCompetition, validator: str, data: bytes) -> dict[str, Any]:
-    """Check, store and acknowledge a batch of this validator. Raises BadInput, HttpProblem, StoreError."""
-    store, _ = served.books()
-    batch = batches.read(data)
+def _read(data: bytes, validator: str) -> Batch | BadInput | HttpProblem:
+    """The batch in these bytes, or why it is not one of this validator."""
+    try:
+        batch = batches.read(data)
+    except BadInput as error:
+        return error
     if batch.statement.validator != validator:
         what = f"the batch is of {batch.statement.validator!r}, and the request is signed by {validator!r}"
-        raise HttpProblem(403, what, hint="a validator hands in its own batches", stage="validator")
-    stored = accept(store, batch, served.rules())
+        return HttpProblem(403, what, hint="a validator hands in its own batches", stage="validator")
+    return batch
+
+
+def _outcome(store: Store, batch: Batch, stored: Accepted) -> dict[str, Any]:
+    """The answer about a batch that is on the disk. Raises StoreError."""
     count, conflicting = _conflicts(store, batch.digest) if stored.conflicting or not stored.new else (0, [])
     return {
         "batch": batch.digest,

@@ -109,7 +109,12 @@ class Signing:
             with database.reading() as view:
                 late = signing.late_in(view, database.meta.key)
                 batches = signing.sign_folder(self.folder, self.signer, late=late)
-            return sum(intake.accept(database, batch, known).new for batch in batches), late
+            new = 0
+            for verdict in intake.accept_all(database, batches, known):
+                if isinstance(verdict, BadInput):
+                    raise verdict
+                new += verdict.new
+            return new, late
 
     @contextmanager
     def shared(self, epoch: int | None = None) -> Iterator[SharedRun | None]:

@@ -283,14 +283,12 @@ def add(
     known, added, conflicts = intake.intake_rules(folder), [], list[tuple[Json, Json]]()
     with open_store(config.read(folder)) as database:
         database.check_home()
-        for file in files:
-            try:
-                accepted = intake.accept(database, file, known)
-            except BadInput as error:
+        for file, accepted in zip(files, intake.accept_all(database, files, known), strict=True):
+            if isinstance(accepted, BadInput):
                 if file.suffix == ".jsonl":
-                    error.what, error.hint = "is not a signed batch", "sign it first: assay evidence sign"
-                    error.line = None
-                tell("error", str(error), typer.colors.RED)
+                    accepted.what, accepted.hint = "is not a signed batch", "sign it first: assay evidence sign"
+                    accepted.line = None
+                tell("error", str(accepted), typer.colors.RED)
                 continue
             added.append((file, accepted))
             if not as_json:

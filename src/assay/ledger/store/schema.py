@@ -75,7 +75,11 @@ def present_home(connection: Connection) -> Home:
 
 def noted_home(connection: Connection, key: str = HOME) -> Home:
     """The home, or former home, that the database notes; empty if it notes none. Raises Damaged."""
-    noted = connection.scalar(select(meta.c.value).where(meta.c.key == key))
+    return _home_of(connection.scalar(select(meta.c.value).where(meta.c.key == key)))
+
+
+def _home_of(noted: str | None) -> Home:
+    """The home that a row of `meta` notes; empty without a row. Raises Damaged."""
     if noted is None:
         return {}
     try:
@@ -89,7 +93,10 @@ def noted_home(connection: Connection, key: str = HOME) -> Home:
 
 def check_home(connection: Connection) -> None:
     """Raise Elsewhere for a database that does not live here."""
-    home = noted_home(connection)
+    _check_home(connection, noted_home(connection))
+
+
+def _check_home(connection: Connection, home: Home) -> None:
     if "restored" in home:
         what = f"was restored on {home['restored']}, and accepts and signs nothing until it is adopted"
         raise Elsewhere(what, hint="stop the ledger that it replaces, then: assay ledger adopt")
@@ -358,10 +365,10 @@ def check_version(version: int, name: str) -> None:
 
 def check_usable(connection: Connection, name: str) -> None:
     """Raise OtherVersion for a database that was migrated since it was opened, and Elsewhere for one that does not live here."""
-    version = connection.scalar(select(meta.c.value).where(meta.c.key == "schema_version"))
-    if version != str(schema_version()):
+    noted = {row.key: row.value for row in connection.exec_driver_sql("SELECT key, value FROM meta")}  # it has some ten rows
+    if noted.get("schema_version") != str(schema_version()):
         check_version(read_meta(connection, name)[0], name)
-    check_home(connection)
+    _check_home(connection, _home_of(noted.get(HOME)))
 
 
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from hashlib import sha256
 from typing import NamedTuple
 
 from sqlalchemy import Connection
@@ -17,10 +15,14 @@ from sqlalchemy import Connection
 from assay.ledger.store.tables import BODY, MARK, RecordRow
 from assay.records import Evidence, record
 
-__all__ = ["Candidate", "TaskSets", "candidates", "contradictions", "contradicts", "run_of", "slot_of"]
+__all__ = ["Candidate", "TaskSets", "candidates", "contradictions", "contradicts"]
 
 AT_ONCE = 500
 """Slots of one query."""
+FEW = 8
+"""From so many records of a run on, the run is looked for before its slots."""
+RUN_BYTES = 8
+"""Bytes with which the slots of a run begin: see `assay.ledger.batch.slot_of`."""
 
 
 class Candidate(NamedTuple):
@@ -32,23 +34,16 @@ class Candidate(NamedTuple):
     batch: int
 
 
-def slot_of(item: Evidence) -> bytes:
-    """The slot of a record as 16 bytes. No part of a slot has a zero byte in it."""
-    slot = item.slot
-    run = run_of(*slot[:3])
-    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
-
-
-@lru_cache(maxsize=4096)
-def run_of(*parts: object) -> bytes:
-    """The 8 bytes with which the slots of a run begin. parts: kind, validator, submission or participant."""
-    return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
-
-
 def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, list[Candidate]]:
     """Slot (16 bytes) → the records with these bytes, in order of acceptance; slots without records are left out."""
     by_slot: dict[bytes, list[Candidate]] = {}
     mark, body = MARK[connection.dialect.name], BODY[connection.dialect.name]
+    runs = {slot[:RUN_BYTES] for slot in slots}
+    if FEW * len(runs) <= len(slots):  # a run that is new has no record, and one look at the index tells it
+        query = f"SELECT 1 FROM records WHERE slot BETWEEN {mark} AND {mark} LIMIT 1"
+        ends = (bytes(RUN_BYTES), b"\xff" * RUN_BYTES)
+        known = {run for run in runs if connection.exec_driver_sql(query, tuple(run + end for end in ends)).first()}
+        slots = [slot for slot in slots if slot[:RUN_BYTES] in known]
     for at in range(0, len(slots), AT_ONCE):
         some = tuple(slots[at : at + AT_ONCE])
         marks = ", ".join([mark] * len(some))

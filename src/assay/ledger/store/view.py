@@ -13,13 +13,14 @@ from sqlalchemy import Connection, Select, and_, exists, func, or_, select
 from sqlalchemy import Row as Found
 
 from assay.exact import LARGEST
-from assay.ledger.batch import StoredRecord, stated
+from assay.ledger.batch import StoredRecord, run_of, slots_of, stated
 from assay.ledger.check import CheckError
 from assay.ledger.store import archives
 from assay.ledger.store.engine import RESTORE, Damaged
 from assay.ledger.store.schema import UNNAMED
-from assay.ledger.store.slots import TaskSets, candidates, contradictions, contradicts, run_of, slot_of
+from assay.ledger.store.slots import TaskSets, candidates, contradictions, contradicts
 from assay.ledger.store.tables import (
+    MARK,
     RECORD,
     ROW,
     Conflict,
@@ -215,7 +216,7 @@ class View:
 
         counts: whether the batch of a number counts. Records in batches that do not count are ignored.
         """
-        slots = list(map(slot_of, items))
+        slots = slots_of(items)
         stored = {
             slot: [candidate for candidate in some if counts(candidate.batch)]
             for slot, some in candidates(self._connection, slots).items()
@@ -224,7 +225,7 @@ class View:
 
     def stored(self, items: Sequence[Evidence]) -> list[bool]:
         """Whether each of these very records is here, whichever batch brought it; the index of the slots finds them."""
-        slots = list(map(slot_of, items))
+        slots = slots_of(items)
         there = candidates(self._connection, slots)
         digests = {slot: {f"sha256:{candidate.digest.hex()}" for candidate in some} for slot, some in there.items()}
         return [item.digest in digests.get(slot, ()) for item, slot in zip(items, slots, strict=True)]
@@ -269,6 +270,12 @@ class View:
         """The batches with this digest, in order of acceptance: at most one counts; others may have been inserted beside it."""
         query = select(batches).where(batches.c.digest == digest).order_by(batches.c.id)
         return [_batch(row) for row in self._connection.execute(query)]
+
+    def numbers_named(self, digest: str) -> list[int]:
+        """The numbers of the batches with this digest, in order of acceptance."""
+        mark = MARK[self._connection.dialect.name]
+        query = f"SELECT id FROM batches WHERE digest = {mark} ORDER BY id"
+        return list(self._connection.exec_driver_sql(query, (digest,)).scalars())
 
     def numbered(self, number: int) -> StoredBatch:
         """The batch of this number."""

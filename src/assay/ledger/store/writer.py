@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
 
-from sqlalchemy import Table, func, select
+from sqlalchemy import Connection, Table, func, select
 
 from assay.ledger.batch import Batch
-from assay.ledger.store.slots import Candidate, candidates, contradicts, slot_of
+from assay.ledger.store.slots import Candidate, candidates, contradicts
 from assay.ledger.store.tables import (
     MARK,
     Accepted,
@@ -37,6 +37,11 @@ __all__ = ["Writer"]
 class Writer(View):
     """A view that can also add rows. It sees them at once; others see them when the block ends."""
 
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._head: tuple[int, int] | None = None
+        """The numbers of the last batch and the last record, while this writer alone adds any."""
+
     def add_batch(
         self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
     ) -> Accepted:
@@ -46,31 +51,18 @@ class Writer(View):
         come from another copy of the ledger. counts: whether the batch of a number counts. Batches that do not count, and their
         records, are ignored.
         """
-        if any(counts(number) for number in self._numbers(batch.digest)):
+        if any(counts(number) for number in self.numbers_named(batch.digest)):
             return Accepted(new=0, known=len(batch.digests))
-        last_batch, before = self._state()
-        slots = list(map(slot_of, batch.records))
+        last_batch, before = self._state() if self._head is None else self._head
+        wanted = range(before + 1, before + 1 + len(batch.digests)) if numbers is None else numbers
         stored = {
             slot: [candidate for candidate in some if counts(candidate.batch)]
-            for slot, some in candidates(self._connection, slots).items()
+            for slot, some in candidates(self._connection, batch.slots).items()
         }
-        statement = batch.statement
-        seqs: list[int] = []
-        new: list[tuple[int, bytes, int, int, bytes, bool, bytes]] = []
-        conflicting = 0
-        rows = zip(batch.records, slots, batch.digests, batch.bodies, strict=True)
-        for at, (item, slot, digest, body) in enumerate(rows):
-            earlier = stored.setdefault(slot, [])
-            seq = next((old.seq for old in earlier if old.digest == digest), None)
-            if seq is None:
-                seq = before + len(new) + 1 if numbers is None else numbers[at]
-                conflict = contradicts(item, earlier) is True
-                conflicting += conflict
-                earlier.append(Candidate(seq, digest, body, last_batch + 1))
-                new.append((seq, digest, last_batch + 1, statement.epoch, slot, conflict, body))
-            seqs.append(seq)
+        seqs, new = _placed(batch, last_batch + 1, wanted, stored)
         first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
         members = json.dumps(ranges_of(seqs), separators=(",", ":"))
+        statement = batch.statement
         row = (
             batch.digest,
             statement.validator,
@@ -84,6 +76,8 @@ class Writer(View):
         )
         self._add(batches, (last_batch + 1, *row))
         self._add(records, *new)
+        self._head = last_batch + 1, max(before, last or 0)
+        conflicting = sum(row[5] for row in new)
         if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
             conflicting, _ = self.conflicts_among(first, last, 0, counts)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
@@ -113,11 +107,6 @@ class Writer(View):
         last = self._connection.scalar(select(func.max(attempts.c.number)).where(attempts.c.target == target)) or 0
         self._add(attempts, *((target, number, entry) for number, entry in enumerate(entries, start=last + 1)))
 
-    def _numbers(self, digest: str) -> list[int]:
-        """The numbers of the batches of a digest."""
-        mark = MARK[self._connection.dialect.name]
-        return list(self._connection.exec_driver_sql(f"SELECT id FROM batches WHERE digest = {mark}", (digest,)).scalars())
-
     def _state(self) -> tuple[int, int]:
         """The numbers of the last batch and the last record; 0 if there are none."""
         query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
@@ -130,3 +119,34 @@ class Writer(View):
             names = ", ".join(table.c.keys())
             marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
             self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
+
+
+NewRow = tuple[int, bytes, int, int, bytes, bool, bytes]
+"""A row of `records`, as its columns stand."""
+
+
+def _placed(
+    batch: Batch, number: int, wanted: Sequence[int], stored: dict[bytes, list[Candidate]]
+) -> tuple[list[int], list[NewRow]]:
+    """The seq of each record of a batch, and the rows of those that are new.
+
+    number: the batch's. wanted: the seqs that its new records get: in a row if they are a range, else each its own. stored: the
+    records that are there in its slots.
+    """
+    epoch, seqs, new = batch.statement.epoch, list[int](), list[NewRow]()
+    rows = zip(batch.records, batch.slots, batch.digests, batch.bodies, strict=True)
+    if not stored and len(set(batch.slots)) == len(batch.slots):  # nothing to compare with
+        seqs = list(wanted)
+        return seqs, [
+            (seq, digest, number, epoch, slot, False, body)
+            for seq, digest, slot, body in zip(seqs, batch.digests, batch.slots, batch.bodies, strict=True)
+        ]
+    for at, (item, slot, digest, body) in enumerate(rows):
+        earlier = stored.setdefault(slot, [])
+        seq = next((old.seq for old in earlier if old.digest == digest), None)
+        if seq is None:
+            seq = wanted[len(new) if isinstance(wanted, range) else at]
+            new.append((seq, digest, number, epoch, slot, contradicts(item, earlier) is True, body))
+            earlier.append(Candidate(seq, digest, body, number))
+        seqs.append(seq)
+    return seqs, new
