@@ -87,8 +87,8 @@ def _overhead(place: Path, engine: RayEngine) -> str:
     for name, cost in (("beside a trial", beside), ("with what the trial itself takes longer", whole)):
         print(f"overhead {name}: {cost * 1e3:.1f} ms, {cost / base:.2f} × an empty task and an insert", end="; ")
         print(f"{cost / hot:.2f} × those without a pause")
-    print(f"(at most {AIM} × with what the trial itself takes longer)\n")
-    return "" if whole <= AIM * base else "overhead"
+    print(f"(at most {AIM} × those without a pause, with what the trial itself takes longer)\n")
+    return "" if whole <= AIM * hot else "overhead"
 
 
 def _quartile(values: list[float]) -> float:
