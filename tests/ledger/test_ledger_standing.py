@@ -29,7 +29,7 @@ from ledger_kit import SIGNER, V1, V2, V3
 
 Json = dict[str, Any]
 VALIDATORS = (V1, V2, V3)
-KINDS = ("workflow", "rubric", "joint", "points", "given", "tests")
+KINDS = ("workflow", "rubric", "joint", "tests", "points", "given")
 SCHEMES = {
     "tests": '[score]\nkind = "tests"\ntrials = 2\n',
     "joint": '[score]\nkind = "tests"\ntrials = 2\npassed_by = "all"\n',
@@ -137,7 +137,7 @@ def add(place: Path, kind: str, entries: list[Json], epoch: int) -> None:
                     continue
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_records_say_the_same(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     @hypothesis_settings(max_examples=depth(2, 60), phases=[Phase.explicit, Phase.generate])
