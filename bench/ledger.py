@@ -117,7 +117,7 @@ class Bare:
 
 
 class Taken(NamedTuple):
-    """What the bare loop is handed of a batch."""
+    """The rows of a batch that the bare loop is handed."""
 
     key: Ed25519PublicKey
     signature: bytes

@@ -89,7 +89,7 @@ class Competition:
         return pipeline.settle(inputs)
 
     def decided(self, epoch: int | None = None, until: Until = "decided") -> DecidedSeason:
-        """What an epoch leaves open: who could still change a rank, a tier or a weight; the epoch as for `settle`.
+        """The participants of an epoch that could still change a rank, a tier or a weight; the epoch as for `settle`.
 
         until: `paid` asks only for what anybody is paid. Raises BadInput unless the evidence is of kind tests, with
         `passed_by = "each"`; otherwise as `settle` does.

@@ -142,7 +142,7 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
 
 
 def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
-    """How firmly the verdicts hold, and between which scores missing trials lead."""
+    """The sentences about how firmly the verdicts hold, and the ranges of scores with missing trials."""
     if not margins.has_margins(settlement):
         return
     found = margins.of_settlement(folder, settlement)

@@ -180,7 +180,7 @@ def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[
 
 
 def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
-    """How firmly the verdicts hold, and between which scores this participant's missing trials lead, in sentences."""
+    """Sentences about how firmly the verdicts hold, and about the range of this participant's score if trials are missing."""
     from assay.serve import margins
 
     if not margins.has_margins(settlement):
@@ -195,7 +195,7 @@ def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
 
 
 def _copied(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:
-    """What a service found of the submission as a near-copy, and what was decided, as `copies`; empty where it is none."""
+    """The near-copies that a service found, and the decision about them, as `copies`; empty where there are none."""
     from assay.judge.holds import standings
 
     (submission,) = (participant.submission for participant in settlement.inputs.participants if participant.key == key)

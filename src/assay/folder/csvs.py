@@ -46,7 +46,7 @@ VALIDATORS = CsvFormat("validators.csv", ("key", "stake"), ("name", "failed_audi
 HISTORY = CsvFormat("history.csv", ("epoch", "top_score"), ("submission", "task_set"), frozenset({"epoch"}))
 RANDOMNESS = CsvFormat("randomness.csv", ("epoch", "hex"), (), frozenset({"epoch"}))
 HELD = CsvFormat("held.csv", ("participant", "submission", "why"))
-"""What a service holds back as near-copies, in a validator's copy of the folder."""
+"""The file of submissions that a service holds back as near-copies, in a validator's copy of the folder."""
 
 
 def read(path: Path, table: CsvFormat) -> list[TableRow]:

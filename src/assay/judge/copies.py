@@ -113,7 +113,7 @@ class NearCopy:
 
 @dataclass(frozen=True)
 class CopyRow:
-    """What was compared of a submission. near: the largest of `pairs` pairs, as JSON. absent: its files are not here."""
+    """A submission that was compared. near: the largest of `pairs` pairs, as JSON. absent: its files are not here."""
 
     participant: str
     submission: str
@@ -151,7 +151,7 @@ class SourceSurvey:
 
 @dataclass(frozen=True)
 class _Source:
-    """What is in memory of a submission while others are compared with it. Its passages are read again where they are shown.
+    """The part of a submission kept in memory while others are compared with it. Its passages are read again to be shown.
 
     hashes: without those of the baseline.
     """

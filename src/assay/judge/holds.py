@@ -32,7 +32,7 @@ _WHY = {"absent": "its files are not here", "too-large": "it is too large to com
 
 @dataclass(frozen=True)
 class CopyStanding:
-    """What is known and decided about a submission as a near-copy. why: a sentence; todo: what its participant can do."""
+    """The state of a submission as a near-copy. why: a sentence; todo: what its participant can do."""
 
     state: HoldState
     why: str = ""
@@ -52,7 +52,7 @@ class CopyStanding:
 
 
 def standing(scheme: Scheme, row: CopyRow | None, decision: Json | None) -> CopyStanding:
-    """What follows from a comparison (None: not done yet) and a decision, by the scheme's `copies`."""
+    """The state that follows from a comparison (None: not done yet) and a decision, by the scheme's `copies`."""
     holds = scheme.submission is not None and scheme.submission.copies == "hold"
     near = () if row is None else row.near
     if decision is not None and decision["decision"] == "release":

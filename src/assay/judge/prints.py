@@ -40,7 +40,7 @@ _HEX = re.compile("sha256:([0-9a-f]{64})", re.ASCII)
 
 @dataclass(frozen=True)
 class SourcePrints:
-    """What is compared of a submission: its fingerprints, and the digests of its files that are no source, by file."""
+    """The parts of a submission that are compared: its fingerprints, and by file the digests of files that are not source."""
 
     prints: tuple[Print, ...]
     others: dict[str, str]
@@ -95,7 +95,7 @@ def _packed(found: SourcePrints) -> bytes:
 
 
 def _unpacked(data: bytes) -> SourcePrints:
-    """What `_packed` wrote; raises ValueError, KeyError, IndexError or struct.error for anything else."""
+    """The fingerprints that `_packed` wrote; raises ValueError, KeyError, IndexError or struct.error for anything else."""
     end = data.index(b"\n")
     head = json.loads(data[:end])
     files = head["files"]

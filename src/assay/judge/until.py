@@ -138,7 +138,7 @@ class UntilDecided:
 
     @property
     def document(self) -> Json:
-        """What was spared, for programs."""
+        """The trials that were spared, for programs."""
         spared = self.spared
         rows = [{"spared": row.trials} | row.standing.document for row in spared]
         total = sum(row.trials for row in spared)

@@ -95,7 +95,7 @@ class BatchVerdicts:
 
     @cached_property
     def before(self) -> CheckedBefore:
-        """What the log's key signed last."""
+        """The verdict on earlier batches that the log's key signed last."""
         return _remembered(self._view, self._key)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which participants need no more trials, because no outcome of what is missing can change what is decided. SPEC 2.1, 3, 4, 5.
+"""Finds participants that need no more trials: no outcome of what is missing can change what is decided. SPEC 2.1, 3, 4, 5.
 
 A cell is one validator's trials of one participant. It is open while one of them is missing. An *ending* says of every open cell,
 of all participants at once, that it stays open (the validator does not count), or that its missing trials are judged, each passed
@@ -165,7 +165,7 @@ class OpenSeason:
 
     @property
     def by_trial(self) -> tuple[Ints, Ints]:
-        """How often each trial passed, and how often it was judged, [tasks × trials], by all validators, in the settlement."""
+        """Two counts for each trial, [tasks × trials], over all validators: how often it passed, and how often it was judged."""
         if self._known is None:
             return np.zeros(self.trials, np.int64), np.zeros(self.trials, np.int64)
         return (self._known == 1).sum(axis=(0, 1), dtype=np.int64), (self._known >= 0).sum(axis=(0, 1), dtype=np.int64)
@@ -209,7 +209,7 @@ class OpenSeason:
         return behind
 
     def why(self, at: int) -> Why:
-        """Why a participant is decided, or what is still open."""
+        """The reason why a participant is decided, or why it is still open."""
         if self.undrawn[at]:
             return "undrawn"
         if not self.missing[self._rows[at], at].any():
@@ -238,7 +238,7 @@ class OpenSeason:
         return bool(placed.all())
 
     def _unpaid(self, at: int, ahead: Bools) -> Why:
-        """Why a participant gets nothing in any ending, and so takes nothing from others. ahead: surely before it."""
+        """The reason why a participant gets nothing in any ending, and so takes nothing from others. ahead: surely before it."""
         rules, payout, high = self._rules.reward, self._rules.payout, int(self.high[at])
         if rules.kind == "ranking":
             return "placed"
@@ -373,7 +373,7 @@ class DecidedSeason:
 
 
 def decided(settlement: Settlement, until: Until) -> DecidedSeason:
-    """What a settlement of tests leaves open. Raises BadInput as `OpenSeason` does."""
+    """The participants of a settlement of tests, decided or still open. Raises BadInput as `OpenSeason` does."""
     season = OpenSeason(settlement, until)
     columns: Iterable[int] = np.flatnonzero(settlement.frame.unique).tolist()
     return DecidedSeason(settlement, until, tuple(season.standing(at) for at in columns))

@@ -142,7 +142,7 @@ def words_of(text: str) -> Iterator[tuple[str, int]]:
 
 
 class _Ends:
-    """Where texts and comments of a file end. Where one has no end, none that begins later and would end alike is looked for."""
+    """The ends of texts and comments in a file. If one has no end, no later one of its sort is looked for."""
 
     def __init__(self, text: str) -> None:
         self.text = text

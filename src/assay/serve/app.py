@@ -287,7 +287,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
 
 
 def _waiting(served: ServedCompetition) -> Iterator[dict[str, Any]]:
-    """Who handed in something before the first epoch is settled, with what is known of it as a near-copy."""
+    """The participants that handed in before the first epoch is settled, each with its state as a near-copy."""
     people = handed_in(served.folder)
     keys = [(person.key, person.submission) for person in people]
     known = standings(served.folder, served.scheme, keys, comparing=served.store is not None)

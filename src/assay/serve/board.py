@@ -96,7 +96,7 @@ def waiting(participants: Iterable[Participant], copies: Mapping[str, CopyStandi
 
 
 def firm(season: Season) -> Iterator[str]:
-    """How firmly the verdicts hold, a sentence each; or that it is not known yet. Nothing where no margin is defined."""
+    """A sentence for each verdict about how firmly it holds, or that it is not known yet. Empty where no margin is defined."""
     unknown = "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
     if season.address is not None:
         unknown = "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."

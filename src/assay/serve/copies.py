@@ -59,7 +59,7 @@ def copy_rows(season: Season, found: dict[str, CopyStanding], people: Iterable[P
 
 
 def copies_of(season: Season, key: str) -> list[Json]:
-    """What the page of a participant says: of the submission that was settled, and of one that it handed in since."""
+    """The copies that a participant's page shows: of the submission that was settled, and of one that it handed in since."""
     person = season.participants[key]
     since = [one for one in season.waiting if one.key == key]
     views = []

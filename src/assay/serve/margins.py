@@ -1,4 +1,4 @@
-"""What a board says beside its numbers, and no request waits for: how firmly its verdicts hold, and whose outcomes are equal.
+"""Margins and equal outcomes, which a board shows beside its numbers. No request waits for them.
 
 Both take seconds for a large board. A service computes them beside its requests (`serve/background.py`) when an epoch is settled,
 and keeps them; a report of a small board computes them at once. No number of a settlement depends on them.
@@ -52,7 +52,7 @@ def has_margins(settlement: Settlement) -> bool:
 
 
 def compute(settlement: Settlement) -> Json:
-    """How firmly the verdicts hold, in sentences, and the range of each score with missing trials. Shape as in `SCHEMA`."""
+    """Sentences about how firmly the verdicts hold, and the range of each score with missing trials. Shape as in `SCHEMA`."""
     from assay.rules.margin import margins
 
     found: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "sentences": [], "scores": []}
@@ -112,7 +112,7 @@ def keep(season: Season) -> bool:
 
 
 def known(season: Season) -> Json | None:
-    """What is kept of this settlement; None if nothing is."""
+    """The margins kept of this settlement; None if there are none."""
     return _kept(season.folder, season.settlement.digest)
 
 
@@ -128,7 +128,7 @@ def _kept(folder: Path, settlement: str) -> Json | None:
 
 
 def of(season: Season) -> Json | None:
-    """What is known of an epoch: kept, or computed now where no service waits and the board is small; else None."""
+    """The margins of an epoch: kept, or computed now where no service waits and the board is small; else None."""
     found = known(season)
     if found is None and season.address is None and _is_small(season.settlement):
         found = season.once("margins", lambda: _whole(season))
@@ -142,7 +142,7 @@ def of_settlement(folder: Path, settlement: Settlement) -> Json | None:
 
 
 def sentences(found: Json | None, settlement: Settlement, otherwise: str) -> Iterator[str]:
-    """How firmly the verdicts hold; `otherwise` where that is not known; nothing where no margin is defined."""
+    """Sentences about how firmly the verdicts hold; `otherwise` if that is not known; empty where no margin is defined."""
     if has_margins(settlement) and settlement.ranking:
         yield from [otherwise] if found is None else found["sentences"]
 

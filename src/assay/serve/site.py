@@ -57,7 +57,7 @@ KEPT_PAGES = 300
 """The number of a board's page above which it is drawn each time, as what was searched for is."""
 _PARTICIPANTS, _MARGINS = "participants.csv", "margins"
 _BESIDE = (_PARTICIPANTS, FOUND, DECISIONS, _MARGINS)
-"""What no settled epoch depends on, but its pages do."""
+"""Files that no settled epoch depends on, but its pages do."""
 _RULES = ("scheme.toml", "validators.csv", "tasks.txt", "bounty.toml", "quotes", config.POLICY, *_BESIDE)
 
 

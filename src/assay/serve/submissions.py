@@ -90,7 +90,7 @@ class CommitmentAnswer(BaseModel):
 
 
 class CopiesAnswer(BaseModel):
-    """What is known of a submission as a near-copy of earlier ones of others, and what was decided about it."""
+    """The state of a submission as a near-copy of earlier ones of others, with the decision about it."""
 
     state: Annotated[
         Literal["pending", "clear", "flagged", "held", "released", "confirmed", "not-compared"],

@@ -1,4 +1,4 @@
-"""What a kind tells beside the numbers of a settlement: notes of a board, facts of a participant, out of the folder.
+"""Texts that a kind tells beside the numbers of a settlement: notes of a board, facts of a participant, out of the folder.
 
 Nothing here reaches a score. `assay explain`, boards and pages ask the kind, and the kind asks here.
 """

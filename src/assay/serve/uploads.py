@@ -274,7 +274,7 @@ def is_duplicate(served: ServedCompetition, upload: Upload) -> bool:
 
 
 def copy_standing(served: ServedCompetition, upload: Upload) -> CopyStanding | None:
-    """What is known of a submission as a near-copy; None where the scheme compares none, or it is sealed. Raises BadInput."""
+    """The state of a submission as a near-copy; None where the scheme compares none, or it is sealed. Raises BadInput."""
     scheme, key = served.scheme, (upload.participant, upload.submission)
     if upload.submission == upload.archive or scheme.kind.record.by_participant:
         return None

@@ -29,7 +29,7 @@ MISSING, STOPPED = 1, 130
 
 
 class UntilName(StrEnum):
-    """What a run may be certain of before it stops: `rules.decided.Until`."""
+    """The choices of --until: the outcomes that a run is certain of before it stops."""
 
     decided = "decided"
     paid = "paid"
