@@ -19,6 +19,7 @@ import os
 import pickle
 import queue
 import secrets
+import sys
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
@@ -127,10 +128,12 @@ def connected(address: str | None) -> Any:
     """The module ray, connected to a cluster; `shutdown` ends that. See `RayEngine` for what it raises."""
     for name, value in _RAY.items():
         os.environ.setdefault(name, value)
+    hook = sys.excepthook
     try:
         import ray
     except ImportError:
         raise BadInput("working on many machines needs the Python package ray", hint="pip install 'assay[ray]'") from None
+    sys.excepthook = hook  # Ray's own asks the cluster first: where that is gone, it ends the process and shows no error
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     hint = f"""start a node first: ray start --head --resources='{{"{SANDBOX}": 1}}'; then name it: --address HOST:PORT"""
     try:
