@@ -391,7 +391,7 @@ def test_an_engine_by_name() -> None:
 
 
 def test_an_error_of_a_driver_is_shown_where_its_cluster_is_gone() -> None:
-    """Ray's own hook asks the cluster before it shows an error: where that is gone, it computes for a minute and shows nothing."""
+    """Ray's own hook asks the cluster before it shows an error: where that is gone, it ends without it."""
     program = """
 import contextlib, sys
 from assay.engine.ray_engine import connected
