@@ -131,6 +131,7 @@ def test_keys_that_leave_the_archive_are_refused_by_name(store: ObjectStore, pla
     assert not places._wrong_key("subnet-1/small/epoch-3/inputs.json")
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_says_nothing_about_the_archive(
     store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_the_first_fault_is_that_of_the_bundle(what: str, place: Path, tmp_path:
     assert all(file.startswith("subnet-1/small") for file in named), named
 
 
+@pytest.mark.full
 def test_no_flipped_bit_of_columns_passes(place: Path) -> None:
     path = place / "columns" / "subnet-1" / "small" / "epoch-4" / "epoch-4.parquet"
     data = path.read_bytes()

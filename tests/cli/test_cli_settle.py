@@ -38,6 +38,7 @@ def test_the_board_shows_rank_score_interval_share_and_burn(competition: Path) -
     assert any(line.startswith("Digest sha256:") for line in board)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("preset", sorted(set(presets()) - {"platform"}))
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_boards_fit_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, columns: int) -> None:

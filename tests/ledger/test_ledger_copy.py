@@ -252,6 +252,7 @@ def test_an_interrupted_copy_leaves_no_cursor_open(
         assert all(cursor.closed for cursor in cursors)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("crashes", "at"),
     [

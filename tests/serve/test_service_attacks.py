@@ -141,6 +141,7 @@ def test_one_code_lets_in_one_key(service: Running) -> None:
     assert sorted(answers) == [201, 403, 403, 403, 403, 403]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["participants.csv", "validators.csv", "scheme.toml", "acknowledged.jsonl"])
 def test_a_file_of_the_operator_that_is_broken_is_not_the_clients_fault(service: Running, name: str) -> None:
     key, batch = first_batch(service)

@@ -112,7 +112,7 @@ def test_a_zip_is_read_as_macos_and_windows_make_it(two: Path, tmp_path: Path) -
         assert json.loads(found.stdout)["recomputed"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["cut off", "twice", "leads out", "another length", "not deflated", "nothing"])
 def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: Path, what: str) -> None:
     place = tmp_path / "bundle.zip"
@@ -140,7 +140,7 @@ def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: P
     assert " at " not in found.stderr.splitlines()[-1].split(":")[0], found.stderr
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["tests", "workflow", "rubric", "points", "given"])
 def test_evidence_as_parquet_of_every_kind(tmp_path: Path, kind: str) -> None:
     folder = ledger_kit.made(tmp_path / "folder", kind)

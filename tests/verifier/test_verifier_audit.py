@@ -162,6 +162,7 @@ def test_a_changed_field_is_red_in_both(bundle: Path, policy: Path, epoch: Audit
     assert dict(zip(names, stages, strict=True)) == dict.fromkeys(names, "audit")
 
 
+@pytest.mark.full
 def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) -> None:
     place = tmp_path / "small"
     audit_kit.witnessed(place, audit_kit.LEAVES_OUT)
