@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import audit_kit
+import joint_kit
 import ledger_kit
 from assay.errors import BadInput, Refused
 from assay.ledger import audit_log, auditing, beacon, bundle, cosigning
@@ -170,3 +171,27 @@ def test_audits_are_not_taken_into_a_file(exported: Path, tmp_path: Path) -> Non
     other = audit_log.append(tmp_path / "other", "example.org/o", audit_kit.AUDITOR, statement)
     with pytest.raises(Refused, match="its statement is not an audit's"):
         audit_log.take_in(tmp_path / "new", other.parent)
+
+
+def test_a_subnets_export_carries_the_audits_of_its_competitions(tmp_path: Path) -> None:
+    audit_kit.subnet(tmp_path)
+    policy = tmp_path / "one" / "witnesses.policy"
+    where = tmp_path / "emission-3"
+
+    def of_subnet(where: Path, policy: Path | None = None) -> list[tuple[bool, str]]:
+        checked = verify(where, key=joint_kit.KEY, policy=policy).checked
+        return [(result.done, result.what) for result in checked if result.stage == "audit"]
+
+    without, shown = of_subnet(where), of_subnet(where, policy)
+    assert [what.startswith("small: Audited at 5 % risk") for done, what in without if done] == [True]
+    assert [what for what in without if what not in shown] == [
+        (False, "small: when the receipt was witnessed, which fixes the draw: give the policy of its witnesses")
+    ]
+    assert ["is left out" in what for done, what in of_subnet(tmp_path / "emission-4") if done] == [True]
+    for epoch in (3, 4):
+        [path] = (tmp_path / f"emission-{epoch}").rglob("*.audit")
+        assert path.parent == tmp_path / f"emission-{epoch}" / "competitions" / "1" / "audits"
+        path.write_bytes(path.read_bytes().replace(b"index 0", b"index 1"))
+        with pytest.raises(Refused) as refused_:
+            verify(tmp_path / f"emission-{epoch}", key=joint_kit.KEY)
+        assert (refused_.value.stage, refused_.value.file) == ("audit", path)
