@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import assay
 import ledger_kit
 from assay.errors import AssayError
 from assay.exact import canonical, digest
-from assay.ledger import bundle, settling
+from assay.ledger import batch, bundle, intake, settling
+from assay.records import record
 from assay.rules.duel import Contest, Side
 from assay.scheme.load import parse
 from depth import depth
@@ -327,6 +329,19 @@ def test_records_of_another_kind_are_set_aside_in_bulk_too(tmp_path: Path, first
     batches = Change("batches.jsonl", "without the first batch", signed.partition(b"\n")[2])
     assert both_ways(lines, other, batches) == [[True, False, False]] * 3
     assert both_ways(columns) == [[True]] * 3
+
+
+def test_a_batch_without_a_task_set_is_of_no_other(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    terms = intake.intake_rules(place)
+    make = partial(batch.make, origin=ledger_kit.ORIGIN, competition=terms.competition, task_set=None)
+    with ledger_kit.opened(place) as ledger:
+        for validator, signer in ledger_kit.VALIDATORS.items():
+            rows = [record(row) for row in ledger_kit.records(validators=[validator])]
+            intake.accept(ledger.store, make(rows, signer=signer, validator=validator), terms)
+        agreed = settling.settle(ledger, ledger_kit.SIGNER, 3).settlement.document["agreed"]
+        assert [row["status"] for row in agreed] == ["agreed", "agreed"]
+        assert both_ways(bundle.export(ledger, 3, tmp_path / "epoch-3")) == [[True]] * 3
 
 
 def test_validators_are_drawn_in_bulk_too(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ function compare(digests, a, b) {
   return 0;
 }
 
-/** That every record is in a batch that its validator signed for this log; a bit for each record whose batch is of the receipt's task set. */
+/** That every record is in a batch that its validator signed for this log; a bit for each record that is in a batch of no other task set than the receipt's. */
 async function checkBatches(columns, find, batches, { origin, competition, taskSet }, progress) {
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
@@ -353,7 +353,7 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
       if (columns.validator[row] !== validator || columns.kind[row] !== kind || columns.epoch[row] !== batch.epoch) wrong(`${name}: a record of ${columns.words.validator.texts[columns.validator[row]]} in epoch ${columns.epoch[row]} is not this batch's`);
       submissions.add(columns.submission[row]);
       signed[row] = 1;
-      if (taskSet === null || batch.task_set === taskSet) right[row] = 1;
+      if (taskSet === null || batch.task_set === null || batch.task_set === taskSet) right[row] = 1;
     }
     const { count, root } = batchRoot(columns, rows);
     const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(members)} was changed after ${batch.validator} signed it`;
