@@ -250,10 +250,10 @@ def test_what_is_no_archive_is_refused(place: Path, tmp_path: Path) -> None:
 def test_an_archive_grows_by_what_is_new(place: Path, tmp_path: Path) -> None:
     archive = tmp_path / "growing"
     with ledger_kit.opened(place / "small") as ledger:
-        assert export_epochs(ledger, str(archive)) == ("small", [3, 4, 9], [])
+        assert export_epochs(ledger, str(archive)) == ("small", [3, 4, 9], [], [])
         shutil.rmtree(archive / "small" / "epoch-9")
         before = files_under(archive)
-        assert export_epochs(ledger, str(archive)) == ("small", [9], [3, 4])
+        assert export_epochs(ledger, str(archive)) == ("small", [9], [3, 4], [])
         assert before.items() <= files_under(archive).items()
         assert files_under(archive / "small") == files_under(place / "lines" / "subnet-1" / "small")
     with ledger_kit.opened(place / "other") as ledger, pytest.raises(BadInput, match="not the ledger's receipt of epoch 3"):

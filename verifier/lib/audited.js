@@ -32,7 +32,8 @@ export async function auditOf({ path, text, carried: within = false }, receipt, 
 }
 
 /** The time of the newest cosignature of the policy's witnesses, in seconds since 1970; null without a policy. */
-async function newest({ checkpoint }, { policy }) {
+async function newest({ checkpoint }, options) {
+  const policy = options.policy ?? options.shows;
   const times = policy ? [...(await checkWitnesses(checkpoint, readPolicy(policy))).values()] : [];
   return times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
 }

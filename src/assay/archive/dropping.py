@@ -72,8 +72,8 @@ def archive_epochs(
                 archiving.check_droppable(ledger, view, receipt)
     where = where if "://" in where else str(Path(where).absolute())
     last = chosen[-1].epoch
-    folder, _, _ = export_epochs(ledger, where, name, as_parquet=as_parquet, last=last, told=lambda of: told("writing", of))
-    run = ArchivedRun(where, folder, before=[receipt.epoch for receipt in chosen if receipt.epoch in gone])
+    exported = export_epochs(ledger, where, name, as_parquet=as_parquet, last=last, told=lambda of: told("writing", of))
+    run = ArchivedRun(where, exported.folder, before=[receipt.epoch for receipt in chosen if receipt.epoch in gone])
     for receipt in chosen:
         if receipt.epoch not in gone:
             told("reading back", receipt.epoch)

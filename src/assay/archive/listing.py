@@ -6,9 +6,10 @@
         batches.jsonl         the signed batches of these records
         inputs.json           the inputs of the settlement
         settlement.json
+        audits/epoch-N-DIGITS.audit     the signed audits of this epoch
 
-COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. A fault of an
-epoch is reported for this epoch alone; files that do not belong to an archive are named and not read.
+COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch, and by audits that come
+later. A fault of an epoch is reported for this epoch alone; files that do not belong to an archive are named and not read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from assay.errors import BadInput, Refused
 from assay.exact import LARGEST
 from assay.folder.places import MOST_FILES, STAGE, ArchivePlace, StoredFile
-from assay.ledger.bundle import BATCHES, INPUTS, SETTLEMENT
+from assay.ledger.bundle import AUDITS, BATCHES, INPUTS, SETTLEMENT
 
 __all__ = ["EVIDENCE", "RECEIPT", "EpochFiles", "Listing", "cache_of", "chosen", "epoch_folder", "listed", "split_pattern"]
 
@@ -33,7 +34,7 @@ _LIKE_ONE = re.compile(r"epoch-[0-9]+", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class EpochFiles:
-    """The files of one epoch, by what they are: receipt, evidence, batches.jsonl, inputs.json, settlement.json."""
+    """The files of one epoch, by what they are: receipt, evidence, batches.jsonl, inputs.json, settlement.json, audits/NAME."""
 
     competition: str
     epoch: int
@@ -43,6 +44,11 @@ class EpochFiles:
     def folder(self) -> str:
         """Its folder in the archive."""
         return epoch_folder(self.competition, self.epoch)
+
+    @property
+    def audits(self) -> Mapping[str, StoredFile]:
+        """Its audits: `audits/NAME`, as in a bundle → file."""
+        return {role: file for role, file in self.files.items() if role.startswith(f"{AUDITS}/")}
 
 
 @dataclass
@@ -115,6 +121,8 @@ def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]],
 
 def _role(rest: list[str], epoch: int) -> str | None:
     """The role of a file in an epoch's folder; None if it does not belong to an archive."""
+    if len(rest) == 2 and rest[0] == AUDITS and rest[1].endswith(".audit"):
+        return f"{AUDITS}/{rest[1]}"
     if len(rest) != 1:
         return None
     known = {f"epoch-{epoch}.receipt": RECEIPT, f"epoch-{epoch}.parquet": EVIDENCE, f"epoch-{epoch}.jsonl": EVIDENCE}

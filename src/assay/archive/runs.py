@@ -31,7 +31,7 @@ from assay.archive.workers import Lost, ShardEngine
 from assay.errors import BadInput, CannotSettle
 from assay.folder.places import STAGE, open_place
 from assay.ledger.bundle import SETTLEMENT
-from assay.ledger.verify import STAGES
+from assay.ledger.verify import STAGES, audits
 
 __all__ = ["ArchiveReport", "settle_all", "verify_all"]
 
@@ -67,10 +67,14 @@ class ArchiveReport:
             {"competition": competition, "epoch": None, "verified": False} | _fault(fault) for competition, fault in self.faults
         ]
         for verdict in self.verdicts:
-            found = {"records": verdict.records, "settlement": verdict.settlement, "log": verdict.log}
+            found = {"records": verdict.records, "settlement": verdict.settlement, "log": verdict.log, "audits": _audits(verdict)}
             row = {"competition": verdict.competition, "epoch": verdict.epoch, "verified": verdict.fault is None}
             rows.append(row | found | ({} if verdict.fault is None else _fault(verdict.fault)))
         return {"verified": self.verified, "archive": self.place, "epochs": rows, "ignored": list(self.ignored)}
+
+
+def _audits(verdict: EpochVerdict) -> list[dict[str, Any]]:
+    return [{"checked": result.done, "what": result.what} for result in verdict.audits]
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
@@ -153,7 +157,8 @@ def _resting(epoch: int, own: Fault | None) -> Fault:
 
 
 def _order(fault: Fault) -> int:
-    return STAGES.index(fault.stage) if fault.stage in STAGES else -1
+    """The place of a fault's stage; audits are checked last, and the archive's files before anything in them."""
+    return len(STAGES) if fault.stage == audits.STAGE else STAGES.index(fault.stage) if fault.stage in STAGES else -1
 
 
 def _overlap(taken: Sequence[tuple[int, int]], seqs: Sequence[tuple[int, int]]) -> bool:

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assay.errors import BadInput, Refused, Unreachable
-from assay.folder.files import LOCKS, lock, new_folder
+from assay.folder.files import LOCKS, lock, new_folder, write_bytes
 
 __all__ = ["MOST_FILES", "STAGE", "ArchivePlace", "StoredFile", "open_place"]
 
@@ -66,6 +66,10 @@ class ArchivePlace(Protocol):
 
     def new_epoch(self, folder: str, last: str) -> AbstractContextManager[Path]:
         """A folder to fill, which becomes a folder of the archive when the block ends; the file `last` completes it."""
+        ...
+
+    def add(self, path: str, data: bytes) -> None:
+        """Put a file where none is into the folder of an epoch; one that came there meanwhile stays. Raises as `new_epoch`."""
         ...
 
 
@@ -125,6 +129,16 @@ class FolderPlace:
         """See ArchivePlace."""
         with new_folder(self.root / folder) as beside:
             yield beside
+
+    def add(self, path: str, data: bytes) -> None:
+        """See ArchivePlace."""
+        target = self.root / path
+        if not os.path.lexists(target):
+            try:
+                target.parent.mkdir(exist_ok=True)
+            except OSError as error:
+                raise BadInput(f"cannot be made ({error.strerror})", file=target.parent, hint="check permissions") from None
+            write_bytes(target, data)
 
 
 def _version(kept: os.stat_result) -> str:
@@ -236,6 +250,14 @@ class ObjectPlace:
             except AlreadyExistsError:
                 what = "somebody else has written this epoch in the meantime"
                 raise BadInput(what, file=f"{folder}/{last}", hint="export again: what is there is compared") from None
+
+    def add(self, path: str, data: bytes) -> None:
+        """See ArchivePlace."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with suppress(AlreadyExistsError), self._reached(f"writing {path}"):
+            obstore.put(self._store, path, data, mode="create")
 
     @contextmanager
     def _reached(self, what: str) -> Iterator[None]:

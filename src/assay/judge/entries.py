@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -82,10 +82,16 @@ class Written(Generic[Done]):
     """The highest epoch of anybody's evidence."""
     first: Mapping[str, int]
     """Submission → the lowest epoch of anybody's evidence about it."""
+    newest: Mapping[Done, int]
+    """The highest epoch of the validator's own evidence, by what it is about."""
 
     def of(self, epoch: int | None) -> int:
         """The epoch of evidence that is to come, `epoch` if that is said."""
         return epoch if epoch is not None else max(1, self.epoch or 1)
+
+    def standing(self, oldest: int) -> Written[Done]:
+        """The same without the validator's evidence of epochs before `oldest`, which does not count any more. SPEC 3.0."""
+        return replace(self, done=frozenset(about for about in self.done if self.newest[about] >= oldest))
 
 
 def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = ()) -> Entries:
@@ -176,7 +182,7 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
     judges = frozenset(validator.key for validator in entries.validators)
     who = frozenset(participant.key for participant in entries.participants)
     names = evidence.Registry(entries.scheme.score.kind, judges, who)
-    done: set[Done] = set()
+    newest: dict[Done, int] = {}
     epoch: int | None = None
     first: dict[str, int] = {}
     folder = entries.folder / "evidence"
@@ -190,8 +196,9 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
             epoch = record.epoch if epoch is None else max(epoch, record.epoch)
             first[record.submission] = min(record.epoch, first.get(record.submission, record.epoch))
             if record.validator == entries.validator:
-                done.add(key(record))
-    return Written(frozenset(done), epoch, first)
+                about = key(record)
+                newest[about] = max(record.epoch, newest.get(about, record.epoch))
+    return Written(frozenset(newest), epoch, first, newest)
 
 
 def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int], epoch: int) -> list[Participant]:

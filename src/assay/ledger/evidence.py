@@ -244,6 +244,12 @@ def _readable(path: Path) -> Iterator[None]:
         raise _unreadable(path, error) from None
 
 
+def parquet_kind(path: Path) -> str:
+    """The kind of the records in a Parquet file; tests, if it has none. Raises BadInput for another file, or several kinds."""
+    with _opened(path) as file:
+        return _kind_of(file, path)
+
+
 def parquet_columns(path: Path) -> dict[str, bool]:
     """The columns of a file that records are made of, in its order: name → whether it has texts that repeat. Raises BadInput."""
     with _opened(path) as file:

@@ -228,6 +228,10 @@ class Consensus(Section):
                 )
         return value
 
+    def oldest(self, epoch: int) -> int:
+        """The first epoch whose evidence counts when this one is settled. SPEC 3.0."""
+        return 0 if self.max_age_epochs is None else max(0, epoch - self.max_age_epochs)
+
 
 class Reward(Section):
     """`[reward]`: agreed scores into shares and weights (SPEC 4), into payouts (SPEC 5), or a ranking and nothing more."""

@@ -235,6 +235,17 @@ def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
     assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 1, "fail": 1})
 
 
+def test_a_trial_that_is_too_old_to_count_is_judged_again(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "c", tasks=1)
+    scheme = folder / "scheme.toml"
+    scheme.write_text(scheme.read_text().replace("[consensus]\n", "[consensus]\nmax_age_epochs = 1\n"))
+    run(folder, "val-1", QUICK)
+    for epoch, planned in ((2, 0), (3, 2)):
+        TrialStore(folder, "val-1").evidence.unlink()  # its evidence would be written again from the trial's own folder
+        assert run(folder, "val-1", replace(QUICK, epoch=epoch)).planned == planned
+    assert {row["epoch"] for row in map(json.loads, TrialStore(folder, "val-1").evidence.read_text().splitlines())} == {3}
+
+
 def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     calls: list[int] = []

@@ -124,9 +124,11 @@ class Signing:
             return
         from assay.ledger import config
         from assay.ledger.leases import CellLeases, patiently
+        from assay.scheme.load import read
 
-        holder = _holder(self.folder, self.validator)
-        with patiently(lambda: CellLeases(config.read(self.folder), self.validator, holder)) as leases:
+        holder, rules = _holder(self.folder, self.validator), read(self.folder / "scheme.toml").consensus
+        oldest = rules.oldest(epoch or self.epoch or 0)
+        with patiently(lambda: CellLeases(config.read(self.folder), self.validator, holder, oldest=oldest)) as leases:
             yield SharedRun(leases, lambda: self.add(epoch))
             self.add(epoch)  # before the leases go
 

@@ -32,10 +32,11 @@ CONFLICTS = 5
 
 @dataclass(frozen=True)
 class Chosen:
-    """The validator and the epoch whose evidence is listed; None: all."""
+    """The validator and the epoch whose evidence is listed; None: all. age: the scheme's `max_age_epochs`."""
 
     validator: str | None
     epoch: int | None
+    age: int | None = None
 
     @property
     def epochs(self) -> tuple[int, int]:
@@ -66,7 +67,7 @@ def show_batches(view: View, chosen: Chosen, folder: Path) -> None:
     if not batches:
         show(sentence("There is no such evidence."))
         return
-    conflicts, names = view.conflicting(), called_in(folder, (batch.validator for batch in batches))
+    conflicts, names = view.conflicting(chosen.age), called_in(folder, (batch.validator for batch in batches))
     columns = [
         Column("epoch", [str(batch.epoch) for batch in batches], right=True),
         Column("validator", [names[batch.validator] for batch in batches], kind="key"),
@@ -103,7 +104,7 @@ def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
 
 
 def _conflicts(view: View, chosen: Chosen) -> Iterator[tuple[Json, Json]]:
-    for first, later in map(_pair, view.conflicts(*chosen.epochs)):
+    for first, later in map(_pair, view.conflicts(*chosen.epochs, age=chosen.age)):
         if chosen.has(later["validator"]):
             yield first, later
 
@@ -295,7 +296,8 @@ def add(
                 typer.echo(outcome_line(file, accepted.new, accepted.known, accepted.conflicting))
             if accepted.conflicting and len(conflicts) < CONFLICTS and accepted.first_seq and accepted.last_seq:
                 with database.reading() as view:
-                    conflicts += map(_pair, view.conflicts_among(accepted.first_seq, accepted.last_seq, CONFLICTS)[1])
+                    seqs = accepted.first_seq, accepted.last_seq
+                    conflicts += map(_pair, view.conflicts_among(*seqs, CONFLICTS, age=known.age)[1])
     new, refused = sum(result.new for _, result in added), len(files) - len(added)
     if as_json:
         rows = [
@@ -427,8 +429,11 @@ def list_(
     from assay.cli.errors import warn
     from assay.cli.keys import validator_of
     from assay.ledger.access import open_ledger
+    from assay.scheme.load import read
 
-    chosen = Chosen(None if validator is None else validator_of(folder, validator), epoch)
+    rules = folder / "scheme.toml"
+    age = read(rules).consensus.max_age_epochs if rules.exists() else None
+    chosen = Chosen(None if validator is None else validator_of(folder, validator), epoch, age)
     with open_ledger(folder) as ledger, ledger.counted() as view:
         warn(str(batch) for batch in view.aside)
         if as_json:
