@@ -40,7 +40,7 @@ def export_epochs(
     *,
     as_parquet: bool = False,
     last: int | None = None,
-    told: Callable[[int], None] = lambda epoch: None,
+    progress: Callable[[int], None] = lambda epoch: None,
 ) -> tuple[str, list[int], list[int]]:
     """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
 
@@ -66,7 +66,7 @@ def export_epochs(
                 _same(place, files.files[RECEIPT], receipt, Path(cache))
                 old.append(receipt.epoch)
                 continue
-            told(receipt.epoch)
+            progress(receipt.epoch)
             with place.new_epoch(epoch_folder(folder, receipt.epoch), f"epoch-{receipt.epoch}.receipt") as beside:
                 bundle.write_epoch(ledger, receipt, beside, as_parquet=as_parquet)
             new.append(receipt.epoch)

@@ -100,7 +100,7 @@ def verify_archive(archive: str, keys: Sequence[str], policy: Path | None, engin
     from assay.archive import verify_all
 
     with _progress("verifying", archive) as progress:
-        report = verify_all(archive, engine=engine, keys=keys, policy=policy, told=progress)
+        report = verify_all(archive, engine=engine, keys=keys, policy=policy, progress=progress)
     if not emit(report.document, as_json):
         _show_report(report, own=not keys, alone=policy is None)
     if not report.verified:
@@ -149,7 +149,7 @@ def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as
         write_bytes(path, (epoch.document or b"") + b"\n")
 
     with _progress("settling", pattern) as progress:
-        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, told=progress)
+        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, progress=progress)
     rows = [
         {"competition": epoch.competition, "epoch": epoch.epoch}
         | (
