@@ -230,7 +230,7 @@ def test_a_worker_that_dies_is_one_shard_lost() -> None:
 def test_two_workers_find_what_one_finds(place: Path) -> None:
     edit(place / "columns" / "other" / "epoch-4" / "epoch-4.jsonl", 0, "score", "0.123")
     done: list[tuple[int, int]] = []
-    two = verify_all(str(place / "columns"), engine=LocalWorkers(2), told=lambda *counts: done.append(counts))
+    two = verify_all(str(place / "columns"), engine=LocalWorkers(2), progress=lambda *counts: done.append(counts))
     assert two == verify_all(str(place / "columns"), engine=HERE)
     assert done == [(number, 6) for number in range(1, 7)]
     assert not two.verified

@@ -49,7 +49,7 @@ def export_epochs(
     *,
     as_parquet: bool = False,
     last: int | None = None,
-    told: Callable[[int], None] = lambda epoch: None,
+    progress: Callable[[int], None] = lambda epoch: None,
 ) -> ExportedEpochs:
     """Add the settled epochs that an archive does not have, and the audits of all its epochs that it does not have.
 
@@ -76,7 +76,7 @@ def export_epochs(
                 _same(place, files.files[RECEIPT], receipt, Path(cache))
                 old.append(receipt.epoch)
                 continue
-            told(receipt.epoch)
+            progress(receipt.epoch)
             with place.new_epoch(epoch_folder(folder, receipt.epoch), f"epoch-{receipt.epoch}.receipt") as beside:
                 bundle.write_epoch(ledger, receipt, beside, as_parquet=as_parquet)
             new.append(receipt.epoch)

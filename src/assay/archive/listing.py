@@ -77,18 +77,18 @@ def cache_of(cache: Path, competition: str) -> Path:
 def listed(place: ArchivePlace, below: str = "") -> Listing:
     """Read what is in an archive, or below a folder of it. Raises BadInput, also for too many files, and Unreachable."""
     result = Listing()
-    found: dict[str, dict[int, dict[str, StoredFile]]] = {}
+    by_competition: dict[str, dict[int, dict[str, StoredFile]]] = {}
     for number, file in enumerate(place.files(below)):
         if number == MOST_FILES:
             raise BadInput(f"has more than {MOST_FILES} files", file=place.name, hint="verify a part of it")
-        _place(file, found, result)
-    for competition in sorted(found):
-        epochs = {epoch: EpochFiles(competition, epoch, files) for epoch, files in sorted(found[competition].items())}
+        _place(file, by_competition, result)
+    for competition in sorted(by_competition):
+        epochs = {epoch: EpochFiles(competition, epoch, files) for epoch, files in sorted(by_competition[competition].items())}
         result.competitions[competition] = epochs
     return result
 
 
-def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]], result: Listing) -> None:
+def _place(file: StoredFile, by_competition: dict[str, dict[int, dict[str, StoredFile]]], result: Listing) -> None:
     """Put a file where it belongs: into its epoch, among the faults, or among what is ignored."""
     parts = file.path.split("/")
     at = next((at for at, part in enumerate(parts) if _LIKE_ONE.fullmatch(part)), None)
@@ -105,7 +105,7 @@ def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]],
         result.faults.setdefault((competition, None), _refused(file, what))
         return
     epoch = int(named[1])
-    files = found.setdefault(competition, {}).setdefault(epoch, {})
+    files = by_competition.setdefault(competition, {}).setdefault(epoch, {})
     if file.wrong:
         result.faults.setdefault((competition, epoch), _refused(file, file.wrong))
         return
@@ -139,14 +139,14 @@ def split_pattern(pattern: str) -> tuple[str, str]:
     The folder of one epoch is not the archive: an epoch rests on those before it. So the archive ends before the first part with
     `*` or `?`, and before the first `epoch-N`. Without a pattern, everything is meant.
     """
-    scheme, found, rest = pattern.partition("://")
-    if not found:
+    scheme, separator, rest = pattern.partition("://")
+    if not separator:
         scheme, rest = "", pattern
     parts = rest.rstrip("/").split("/")
     ends = [at for at, part in enumerate(parts) if re.search(r"[*?]", part) or _LIKE_ONE.match(part)]
     at = ends[0] if ends else len(parts)
     root = "/".join(parts[:at]) or ("/" if pattern.startswith("/") else ".")
-    return (f"{scheme}://{root}" if found else root), "/".join(parts[at:]) or "**"
+    return (f"{scheme}://{root}" if separator else root), "/".join(parts[at:]) or "**"
 
 
 def chosen(listing: Listing, pattern: str) -> dict[str, list[int]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.archive.listing import EVIDENCE, RECEIPT, EpochFiles, cache_of
-from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
+from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, as_text
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
 from assay.folder.files import SETTLEMENT_BYTES, load
@@ -140,8 +140,8 @@ def fault_of(error: AssayError, names: dict[str, str]) -> Fault:
     """An error as a fault, whose file is named as the archive names it. names: path on this machine → path in the archive."""
     file = None if error.file is None else names.get(str(error.file), str(error.file))
     if isinstance(error, Refused):
-        expected, found = (None if value is None else told(value) for value in (error.expected, error.found))
-        return Fault(error.stage, error.what, error.participant, expected, found, file, error.line)
+        expected, got = (None if value is None else as_text(value) for value in (error.expected, error.found))
+        return Fault(error.stage, error.what, error.participant, expected, got, file, error.line)
     name = UNREACHABLE if isinstance(error, Unreachable) else error.stage or STAGE
     field = f"{error.field}: " if error.field else ""
     return Fault(name, f"{field}{error.what}" + (f"; {error.hint}" if error.hint else ""), file=file, line=error.line)
@@ -221,7 +221,8 @@ class _Check:
         """The task sets of the batches of earlier epochs, which their own shards check."""
         for files in self.shard.epochs[:-1]:
             with stage("signatures"):
-                yield from (BatchTaskSet(said.task_set, members) for said, members in _batches(self.root / _earlier(files)))
+                signed = _batches(self.root / _earlier(files))
+                yield from (BatchTaskSet(statement.task_set, members) for statement, members in signed)
 
 
 LARGEST_FILES = {RECEIPT: check.RECEIPT_BYTES, bundle.INPUTS: SETTLEMENT_BYTES, bundle.SETTLEMENT: SETTLEMENT_BYTES}
@@ -412,7 +413,7 @@ def _settled(
     for each in epochs:
         path = root / (bundle.BATCHES if each is last else _earlier(each))
         if os.path.lexists(path):
-            judged += [BatchTaskSet(said.task_set, members) for said, members in _batches(path)]
+            judged += [BatchTaskSet(statement.task_set, members) for statement, members in _batches(path)]
     ordered = list(files.values())
     _check_footers(ordered)
     unsigned = eligible.settled_from(inputs, epoch=last.epoch, evidence=lambda _: Gathered(), previous=previous)

@@ -102,8 +102,8 @@ def verify_archive(archive: str, keys: Sequence[str], policy: Path | None, engin
     """`assay verify --all`: a row for each epoch; exit code 1 if anything is refused or could not be verified."""
     from assay.archive import verify_all
 
-    with _progress("verifying", archive) as told:
-        report = verify_all(archive, engine=engine, keys=keys, policy=policy, told=told)
+    with _progress("verifying", archive) as progress:
+        report = verify_all(archive, engine=engine, keys=keys, policy=policy, progress=progress)
     if not emit(report.document, as_json):
         _show_report(report, own=not keys, alone=policy is None)
     if not report.verified:
@@ -165,8 +165,8 @@ def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, (epoch.document or b"") + b"\n")
 
-    with _progress("settling", pattern) as told:
-        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, told=told)
+    with _progress("settling", pattern) as progress:
+        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, progress=progress)
     rows = [
         {"competition": epoch.competition, "epoch": epoch.epoch}
         | (

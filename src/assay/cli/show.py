@@ -123,7 +123,7 @@ def sentence(text: str, indent: int = 0, style: StyleType = "") -> Text:
             lines.append(line)
             longer = word
         line = longer
-    return Text("\n".join(" " * indent + one for one in (*lines, line)), style=style, no_wrap=True, overflow="ignore")
+    return Text("\n".join(" " * indent + row for row in (*lines, line)), style=style, no_wrap=True, overflow="ignore")
 
 
 def note(text: str) -> Text:
@@ -261,9 +261,9 @@ def shorten(keys: Iterable[str], width: int) -> dict[str, str]:
     """Key → the key, or its beginning and end around "…", short enough for the width unless two would look the same."""
     whole = list(dict.fromkeys(keys))
     while True:
-        found = {key: _shorter(key, width) for key in whole}
-        if len(set(found.values())) == len(whole):
-            return found
+        labels = {key: _shorter(key, width) for key in whole}
+        if len(set(labels.values())) == len(whole):
+            return labels
         width += 2
 
 

@@ -266,8 +266,8 @@ class RayCrew:
 
     def _asking(self, needs: Needs, cpus: float, node: str | None) -> Any:
         """The task, asking for this, at best of this node. It is kept, as making it takes as long as sending an errand."""
-        kept = self._tasks.get((needs, cpus, node))
-        if kept is None:
+        task = self._tasks.get((needs, cpus, node))
+        if task is None:
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": needs.gpus}
             if needs.memory:
                 options["memory"] = needs.memory
@@ -278,8 +278,8 @@ class RayCrew:
                 options["scheduling_strategy"] = affinity(node, soft=True, _spill_on_unavailable=True)
             if len(self._tasks) >= _TASKS:
                 self._tasks.clear()
-            kept = self._tasks[needs, cpus, node] = self._task.options(**options)
-        return kept
+            task = self._tasks[needs, cpus, node] = self._task.options(**options)
+        return task
 
     def _archives(self, sent: _Sent) -> dict[str, Any]:
         """Digest → where a parcel's archive is, of those that the node may not have."""

@@ -255,11 +255,10 @@ class Reward(Section):
             raise PydanticCustomError("assay", 'excess = "drop" goes only with encoding = "round"; change one of them')
         if not NANO // 100 <= self.temperature <= 10**6 * NANO:
             raise PydanticCustomError("assay", "temperature must be from 0.01 to 1000000")
-        said = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) != _default(name)]
-        if self.kind == "ranking" and said:
-            raise PydanticCustomError(
-                "assay", 'a ranking pays nobody, so {field} does nothing; remove it, or use kind = "weights"', {"field": said[0]}
-            )
+        changed = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) != _default(name)]
+        if self.kind == "ranking" and changed:
+            what = 'a ranking pays nobody, so {field} does nothing; remove it, or use kind = "weights"'
+            raise PydanticCustomError("assay", what, {"field": changed[0]})
         if self.cap == 0:
             raise PydanticCustomError("assay", 'cap is 0, so nobody could be paid; use "100%" for no cap')
         return self

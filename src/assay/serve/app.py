@@ -146,9 +146,9 @@ def _pages(app: FastAPI, site: Site) -> None:
         query = dict(request.query_params)
         if name in CURRENT and epoch is None:
             return answer(request, await look(request, current_page, served, name, query), media)
-        data = served.kept_page(name, epoch, query, at_once=True)
+        data = served.cached_page(name, epoch, query, at_once=True)
         if data is None:
-            data = await run_in_threadpool(served.kept_page, name, epoch, query)
+            data = await run_in_threadpool(served.cached_page, name, epoch, query)
         if data is None:
             data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)
@@ -271,7 +271,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
     """A problem of a competition as a page; before the first evidence it shows who handed in."""
     document = json.loads(bytes(answered.body))
     empty = document["type"].endswith(":cannot-settle")
-    found = [*_waiting(served)] if empty else []
+    rows = [*_waiting(served)] if empty else []
     page = {
         "title": "No board yet" if empty else document["title"],
         "where": served.name,
@@ -279,7 +279,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
         "root": f"/{served.segment}/",
         "what": _sentence(document["detail"]),
         "hint": _sentence(document.get("hint", "")),
-        "waiting": found,
+        "waiting": rows,
         "links": [("start.html", "Start here", "take part, validate")] if empty else [],
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}

@@ -193,19 +193,19 @@ def _attacks(attacks: Sequence[Found]) -> Iterator[Json]:
         yield {"label": label, "values": ["none found" if stake is None else percent(stake) for stake in stakes]}
 
 
-def _at(found: Found, name: str) -> str:
-    row = found.at(3000)
+def _at(attacks: Found, name: str) -> str:
+    row = attacks.at(3000)
     return "–" if row is None else percent(getattr(row, name))
 
 
-def _backtest(found: Backtest) -> Json:
-    rows = [_row(change.participant, change) for change in found.changes]
+def _backtest(comparison: Backtest) -> Json:
+    rows = [_row(change.participant, change) for change in comparison.changes]
     return {
-        "epochs": len(found.epochs),
-        "first": found.epochs[0].epoch,
-        "last": found.epochs[-1].epoch,
-        "rows": [*rows, _row("nobody (burns, fees, refund)", found.rest)],
-        "digest": found.document["digest"],
+        "epochs": len(comparison.epochs),
+        "first": comparison.epochs[0].epoch,
+        "last": comparison.epochs[-1].epoch,
+        "rows": [*rows, _row("nobody (burns, fees, refund)", comparison.rest)],
+        "digest": comparison.document["digest"],
     }
 
 

@@ -374,15 +374,15 @@ class ServedCompetition:
         with self.store.reading() as view:
             return season.with_receipt(receipt_now(view, season.settlement.epoch))
 
-    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
+    def cached_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
         """A page that was drawn since the competition last changed; None if it must be drawn.
 
         at_once: no query is made, so an event loop may call this; None also if only a query can tell.
         """
         key = _page_key(name, epoch, query)
-        return None if key is None else self.kept(key, at_once=at_once)
+        return None if key is None else self.cached(key, at_once=at_once)
 
-    def kept(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
+    def cached(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
         """Return what was drawn for this name since the competition last changed; None if nothing was. at_once: as above."""
         seen, shelf = (self._seen_now(), self._shelf) if at_once else (None, self._current())
         if at_once and (seen is None or shelf.seen != seen):

@@ -208,13 +208,13 @@ def _receipt(folder: Path, file: Path | None) -> tuple[int, str]:
     hint = "the order of a duel is drawn from it: settle an epoch of a ledger first, or give the file of a receipt with --receipt"
     if file is not None:
         try:
-            found = Receipt.parse(load(file, RECEIPT_BYTES, hint="give a receipt"))
+            receipt = Receipt.parse(load(file, RECEIPT_BYTES, hint="give a receipt"))
         except check.CheckError as error:
             raise BadInput(error.what, file=file, hint="give what `assay receipt` prints") from None
-        return found.predicate["epoch"], f"sha256:{found.digest.hex()}"
+        return receipt.predicate["epoch"], f"sha256:{receipt.digest.hex()}"
     last = None
-    if config.exists(folder) and (said := config.read(folder)).is_here:
-        with open_store(said) as store, store.reading() as view:
+    if config.exists(folder) and (settings := config.read(folder)).is_here:
+        with open_store(settings) as store, store.reading() as view:
             last = view.last_receipt()
     if last is None:
         raise BadInput("there is no receipt here", file=folder, hint=hint)

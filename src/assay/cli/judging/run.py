@@ -136,10 +136,10 @@ def _params(options: Sequence[Option]) -> list[Any]:
         ctx.meta.setdefault(_VALUES, {})[param.name] = value
         return value
 
-    found = [param for param in typer.main.get_command(command).params if param.name in types]
-    for line in found:
+    params = [param for param in typer.main.get_command(command).params if param.name in types]
+    for line in params:
         line.expose_value, line.callback = False, keep  # `run` has no parameter for it
-    return found
+    return params
 
 
 def run(

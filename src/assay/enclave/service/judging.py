@@ -120,7 +120,7 @@ class JudgingQueue:
         """For each solution, the IDs of those who handed it in, earliest commitment first."""
         commitments = self.desk.state.commitments
         by_digest: dict[str, list[str]] = {}
-        ordered = sorted(self.desk.opened, key=lambda name: (commitments[name].at, commitments[name].said.participant.encode()))
+        ordered = sorted(self.desk.opened, key=lambda name: (commitments[name].at, commitments[name].signed.participant.encode()))
         for name in ordered:
             by_digest.setdefault(self.desk.opened[name].solution.digest, []).append(name)
         yield from by_digest.values()
@@ -164,7 +164,7 @@ class JudgingQueue:
 
     async def _keep(self, name: str, judgement: Judgement) -> None:
         opened, state, at = self.desk.opened[name], self.desk.state, self.clock()
-        participant = state.commitments[name].said.participant
+        participant = state.commitments[name].signed.participant
         judged, sealed = seal_judgement(
             judgement, self.desk.identity, participant=participant, salt=opened.salt, epoch=self.epoch, at=at
         )

@@ -185,13 +185,13 @@ def _task_scores(columns: Mapping[str, Ints], rules: WorkflowScore) -> Ints:
         reliability = np.maximum(0, reliability - penalty * many)
     # w·a/b of each part, in nanos; the float is right to 10^-6 of a nano
     share = np.array([weights.success, weights.cost, weights.latency, weights.reliability]) / NANO
-    found = share[0] * (success / steps) + share[1] * (spared / budget * NANO)
-    found += share[2] * (early / limit * NANO) + share[3] * reliability
-    scores = np.rint(found).astype(np.int64)
-    close = np.flatnonzero(np.abs(np.abs(found - scores) - 0.5) < CLOSE)
+    estimate = share[0] * (success / steps) + share[1] * (spared / budget * NANO)
+    estimate += share[2] * (early / limit * NANO) + share[3] * reliability
+    scores = np.rint(estimate).astype(np.int64)
+    close = np.flatnonzero(np.abs(np.abs(estimate - scores) - 0.5) < CLOSE)
     if len(close):
         parts = (success, spared, early, reliability, steps, budget, limit)
-        scores[close] = _settled(np.floor(found[close]).astype(np.int64), tuple(part[close] for part in parts), rules)
+        scores[close] = _settled(np.floor(estimate[close]).astype(np.int64), tuple(part[close] for part in parts), rules)
     return np.where(ran, scores, 0)
 
 
