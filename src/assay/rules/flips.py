@@ -28,7 +28,7 @@ WIDE = 400
 """With more flips than this a proof is not tried before there is something to compare with."""
 FEW = 200_000
 """Where no more scores make up every state, they are all judged before prices are asked."""
-ASKED = 4
+ASKED = 40
 """So often the scores between two participants are tried after a better state was found."""
 
 
@@ -46,7 +46,7 @@ class Effort:
     climb: int = 3_000_000
     whole: int = 60_000_000
     lies: int = 20_000_000
-    prices: int = 250_000_000
+    prices: int = 120_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,10 @@ class FlipSide:
     def _asked(self, mark: int, flips: int) -> int:
         """As `bound`, by prices; 0 where there are none, or no effort is left."""
         prices = _sized(self._priced, flips, lambda: PricedFlips(self.column, self.way, flips))
-        if not self.search.prices_left() or not prices.supported:
+        left = self.search.prices_left()
+        if left <= 0 or not prices.supported:
             return 0
+        prices.most = prices.work + left
         fewest = prices.least(mark, flips)
         self._proved[mark] = max(fewest.least, self._proved.get(mark, 0))
         if fewest.state is not None and fewest.flips is not None:
@@ -123,9 +125,19 @@ class FlipSide:
             self.column.climbed(self.way, 0, 0).offer(fewest.flips, score, fewest.state)
         return fewest.least
 
-    def look(self, flips: int, most: int | None = None) -> int:
-        """Judge every state within so many flips, or as far as the effort goes (or `most` scores); returns how far that is."""
-        return self.column.ball(flips, min(self.search.effort.ball if most is None else most, self.search.left()))[0]
+    def asks(self, flips: int) -> bool:
+        """Whether prices can be asked about so many flips."""
+        return _sized(self._priced, flips, lambda: PricedFlips(self.column, self.way, flips)).supported
+
+    def look(self, flips: int, *, whole: bool) -> bool:
+        """Judge every state within so many flips, or as far as the effort goes; returns whether any was not judged before.
+
+        whole: only where these are few.
+        """
+        before, most = self.column.exact(self.way)[0], min(self.search.effort.ball, self.search.left())
+        if whole and self.column.affordable(flips, min(FEW, most)) < flips:
+            return False
+        return self.column.ball(flips, most)[0] > before
 
     def attained(self, climb: int) -> Attained:
         """The scores that are known to be attained, after a search that goes to so many flips."""
@@ -155,9 +167,9 @@ class FlipSearch:
         """The number of scores that may still be judged, in all."""
         return max(0, self.effort.whole - sum(column.judged_scores for column in self.columns.values()))
 
-    def prices_left(self) -> bool:
-        """Whether prices may still be asked."""
-        return sum(side.work for side in self._sides.values()) < self.effort.prices
+    def prices_left(self) -> int:
+        """The numbers that prices may still take, in all; below 0 if they took more."""
+        return self.effort.prices - sum(side.work for side in self._sides.values())
 
     def flips(self, name: int) -> int:
         """More flips than this no column takes."""
@@ -216,12 +228,12 @@ class FlipSearch:
         if best(top - 1, top - 1) is not None:
             at_most = top = _first(lambda total: best(total) is not None, 0, top - 1)
         rows = proof(top - 1)
-        for most, priced in ((min(FEW, self.effort.ball), False), (0, True), (None, False)):
+        for whole, priced in ((True, False), (False, True), (False, False)):
             if rows is not None:
                 break
-            for side in sides:
-                if most != 0:
-                    side.look(top - 1, most)
+            new = [side.asks(top - 1) if priced else side.look(top - 1, whole=whole) for side in sides]
+            if not any(new):
+                continue
             rows = proof(top - 1, priced)
             while best(top - 1) is not None:
                 at_most = top = _first(lambda total: best(total) is not None, 0, top - 1)

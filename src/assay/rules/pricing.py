@@ -30,46 +30,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.exact import NANO
+from assay.rules.boxes import SIZE, Boxes, MedianBoxes, counted
 from assay.rules.column import UP, ScoreColumn
-from assay.rules.fences import FAR, MARK, SLACK, FlipBound
+from assay.rules.fences import MARK, SLACK, FlipBound
 from assay.settle.consensus import LEAST
 from assay.settle.inputs import Ints
 
 __all__ = ["FewestInBoxes", "PricedFlips"]
 
 Floats = NDArray[np.float64]
-BOXES = 6_000
-"""With more boxes, prices are not asked."""
 ROUNDS = 60
 """Rounds in which prices are changed."""
 BLOCK = 2_000_000
 """Numbers that are computed at once."""
 JOINED = 60_000
 """Steps in which the choices of one box are joined, at most; a step takes about as long as a hundred numbers."""
+OPTIONS = 60_000
+"""What the choices of one box take to list, in numbers."""
 NEVER = -1e9
 """What a score brings that a box does not have."""
 EVEN = 1e-6
 """Flips by which a sum may be off."""
-
-
-class Boxes(NamedTuple):
-    """By box: twice the median, 2 × (the middle scores), 2 × (the middle distances), all in trials; and the fences, nanos.
-
-    With M middles, `middles` and `distances` are [N, M]; a distance is |2·score − 2·median|.
-    """
-
-    median2: Floats
-    middles: Floats
-    distances: Floats
-    costs: Floats
-    low_from: Floats
-    low_to: Floats
-    high_from: Floats
-    high_to: Floats
-
-    def at(self, places: Ints) -> Boxes:
-        """Some of them."""
-        return Boxes(*(values[places] for values in self))
 
 
 class Prices(NamedTuple):
@@ -85,15 +66,15 @@ class Prices(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What is asked of boxes: the mark (nanos, upward), the flips, how many each counted set may have; and which of two cases.
+    """What is asked of boxes: the mark (nanos, upward), the flips, how many each counted set may have; and who counts.
 
-    majority: half of the stake is outside the fences, and so every score counts. Otherwise those inside count.
+    counts: "inside" the fences; "most", the same, where half of the stake must stay inside; or "all", if half of it is outside.
     """
 
     mark: int
     flips: int
     caps: Floats
-    majority: bool
+    counts: str
 
 
 class OpenBox(NamedTuple):
@@ -115,11 +96,15 @@ class FewestInBoxes:
 
 @dataclass(eq=False)
 class PricedFlips:
-    """One column and one way; downward every score s is 1 − s. Up to `flips` flips. `work`: how many numbers were computed."""
+    """One column and one way; downward every score s is 1 − s. Up to `flips` flips.
+
+    work: how many numbers were computed; above `most`, what is proved by then is the answer.
+    """
 
     column: ScoreColumn
     way: int
     flips: int
+    most: int = 2**62
     work: int = 0
     _memo: dict[int, tuple[int, FewestInBoxes]] = field(default_factory=dict)
 
@@ -129,11 +114,15 @@ class PricedFlips:
         rules = self.column.rules
         if rules.outliers.method != "modified-z" or len(self._passed) < LEAST or not self._hull.supported:
             return False
-        return self._boxes is not None
+        return self._medians.every is not None
 
     @cached_property
     def _hull(self) -> FlipBound:
         return FlipBound(self.column, self.way, self.flips)
+
+    @cached_property
+    def _medians(self) -> MedianBoxes:
+        return MedianBoxes(self._hull, self._passed)
 
     @cached_property
     def _rows(self) -> Ints:
@@ -164,13 +153,15 @@ class PricedFlips:
         ahead = mark if self.way == UP else NANO - mark
         if ahead > NANO:
             return FewestInBoxes(flips + 1)
-        left = [*self._left(ahead, flips, majority=False), *self._left(ahead, flips, majority=True)]
+        left = [box for counts in ("inside", "most", "all") for box in self._left(ahead, flips, counts)]
         least, loose = flips + 1, set[int]()
         first = ceil(min((float(box.prices.sums[0]) for box in left), default=flips + 1) - EVEN)
         for limit in range(max(0, first), flips + 1):
             for at, box in enumerate(left):
-                if box.prices.sums[0] > limit + EVEN or at in loose or limit > least:
+                if box.prices.sums[0] > limit + EVEN or at in loose:
                     continue
+                if self.work > self.most:
+                    return FewestInBoxes(min(least, limit))
                 states = self._states(box, limit)
                 reached = None if states is None else self._reached(states, mark)
                 if reached is not None:
@@ -180,17 +171,19 @@ class PricedFlips:
                     least = min(least, limit)
         return FewestInBoxes(least)
 
-    def _left(self, mark: int, flips: int, *, majority: bool) -> list[OpenBox]:
-        """The boxes that prices do not close. majority: those where nobody is left out, because half of the stake is outside."""
-        assert self._boxes is not None
-        at_least = np.maximum(self._boxes.costs, self._majority) if majority else self._boxes.costs
-        boxes, caps = self._boxes.at(np.flatnonzero(at_least <= flips)), self._caps(1)
-        boxes, prices = self._priced(boxes, Terms(mark, flips, caps, majority))
+    def _left(self, mark: int, flips: int, counts: str) -> list[OpenBox]:
+        """The boxes that prices do not close."""
+        assert self._medians.every is not None
+        fits = (self._majority > flips) if counts == "inside" else (self._majority <= flips)
+        boxes, caps = self._medians.every.at(np.flatnonzero(fits & (self._medians.every.costs <= flips))), self._medians.caps(1)
+        boxes, prices = self._priced(boxes, Terms(mark, flips, caps, counts))
         if len(self._passed) % 2 == 0 and len(boxes.costs):
-            caps = self._caps(2)
-            boxes, prices = self._priced(self._cut(boxes, flips), Terms(mark, flips, caps, majority))
+            cut = self._medians.cut(boxes, flips)
+            if len(cut.costs) * len(self._passed) <= SIZE:
+                caps = self._medians.caps(2)
+                boxes, prices = self._priced(cut, Terms(mark, flips, caps, counts))
         places = (np.array([at]) for at in range(len(boxes.costs)))
-        return [OpenBox(boxes.at(at), prices.at(at), Terms(mark, flips, caps, majority)) for at in places]
+        return [OpenBox(boxes.at(at), prices.at(at), Terms(mark, flips, caps, counts)) for at in places]
 
     def _reached(self, states: Ints, mark: int) -> Ints | None:
         """The first of the states whose agreed score is at the mark or beyond, as the kernel says."""
@@ -199,99 +192,14 @@ class PricedFlips:
         return states[places[0]] if len(places) else None
 
     @cached_property
-    def _half(self) -> int:
-        return (len(self._passed) + 1) // 2
-
-    def _caps(self, middles: int) -> Floats:
-        """How many may be below each middle score, above it, nearer than each middle distance, and farther, [4 × M]."""
-        count, half = len(self._passed), self._half
-        if middles == 1:
-            return np.full(4, float(count - half))
-        below, above = [half - 1, count // 2], [count - half, count - count // 2 - 1]
-        return np.array([*below, *above, *below, *above], np.float64)
-
-    @cached_property
-    def _boxes(self) -> Boxes | None:
-        """A box for each median and each MAD that can be had; None if there are too many."""
-        doubled, count, trials = 2 * self._passed, len(self._passed), self.column.trials
-        medians2 = np.arange(0, 2 * trials + 1, 2 if count % 2 else 1)
-        costs = self._shifts(doubled[None], medians2[:, None])
-        rows: list[Floats] = []
-        for median2, cost in zip(medians2[costs <= self.flips].tolist(), costs[costs <= self.flips].tolist(), strict=True):
-            away = np.abs(doubled - median2)
-            away.sort()
-            near = max(0, int(away[self._half - 1]) - 2 * self.flips)
-            far = int(away[count // 2]) + 2 * self.flips
-            spreads = np.arange(2 * (near - near % 2), 2 * far + 1, 4 if count % 2 else 2)
-            both = np.maximum(cost, self._shifts(away[None], spreads[:, None] / 2))
-            kept = both <= self.flips
-            rows.append(np.stack([np.full(int(kept.sum()), median2), spreads[kept], both[kept]], axis=1))
-            if sum(len(row) for row in rows) > BOXES:
-                return None
-        medians, spread, cost = np.concatenate(rows or [np.zeros((0, 3))]).astype(np.float64).T
-        return self._fenced(medians, medians[:, None], spread[:, None] / 2, spread / 4, cost)
-
-    def _fenced(self, median2: Floats, middles: Floats, distances: Floats, mads: Floats, costs: Floats) -> Boxes:
-        """With the fences of each box; mads in trials."""
-        rules = self.column.rules.outliers
-        middle, mad = median2 / 2 * self._step, mads * self._step
-        reaches = [
-            self._hull.reach(np.clip(middle + aside, 0, NANO), np.maximum(0, mad + slack), rules.threshold)
-            for slack in (-SLACK, SLACK)
-            for aside in (-1, 1)
-        ]
-        near, far = np.minimum(*reaches[:2]), np.maximum(*reaches[2:])
-        if rules.mad_floor == 0:
-            nobody = (mad <= SLACK) & ((rules.scale is None) | (np.abs(middle - NANO / 2) >= NANO / 2 - SLACK))
-            near, far = np.where(nobody, 0, near), np.where(nobody, FAR, far)
-        edges = middle - far - SLACK, middle - near + SLACK, middle + near - SLACK, middle + far + SLACK
-        return Boxes(median2, middles, distances, costs, *edges)
-
-    def _shifts(self, values: Ints, middles: Ints | Floats) -> Floats:
-        """The flips (2 in `values` each) after which half of the values are at or below each middle, and half at or above."""
-        ends = [np.ceil(np.maximum(0, side * (values - middles)) / 2) for side in (1, -1)]
-        below, above = (np.partition(end, self._half - 1, axis=-1)[..., : self._half].sum(axis=-1) for end in ends)
-        return np.asarray(np.maximum(below, above), np.float64)
-
-    def _cut(self, boxes: Boxes, flips: int) -> Boxes:
-        """For an even number of validators: each box by the lower of the two middle scores and of the two middle distances."""
-        doubled, rows = 2 * self._passed, []
-        for median2, spread in zip(
-            boxes.median2.astype(int).tolist(), (2 * boxes.distances[:, 0]).astype(int).tolist(), strict=True
-        ):
-            nears = self._halves(np.abs(doubled - median2), spread, median2 % 2, flips)
-            rows += [
-                (median2, low, 2 * median2 - low, near, spread - near, spread / 4, max(moved, spent))
-                for low, moved in self._halves(doubled, 2 * median2, 0, flips)
-                for near, spent in nears
-            ]
-        cut = np.array(rows, np.float64).reshape(-1, 7)
-        return self._fenced(cut[:, 0], cut[:, 1:3], cut[:, 3:5], cut[:, 5], cut[:, 6])
-
-    def _halves(self, values: Ints, total: int, odd: int, flips: int) -> list[tuple[int, int]]:
-        """The lower of two middle values (2 a flip) with this sum, and the flips that they take; `odd`: all values are odd."""
-        ordered, half, pairs = np.sort(values), self._half, list[tuple[int, int]]()
-        low = total // 2
-        low -= (low - odd) % 2
-        while low >= 0:
-            below = np.maximum(0, ordered[:half] - low).sum() + max(0, total - low - int(ordered[half])) * (2 * low == total)
-            above = np.maximum(0, total - low - ordered[half:]).sum()
-            cost = int(max(below, above) if 2 * low == total else below + above) // 2
-            if cost > flips:
-                break
-            pairs.append((low, cost))
-            low -= 2
-        return pairs
-
-    @cached_property
     def _stakes(self) -> Floats:
         return np.array([self.column.stakes[row] for row in self._rows], np.float64)
 
     @cached_property
     def _majority(self) -> Floats:
         """By box: so many flips at least, divided if need be, bring half of the stake outside of the fences. SPEC 3.2."""
-        assert self._boxes is not None
-        boxes, scores = self._boxes, self._nanos[self._passed][None]
+        assert self._medians.every is not None
+        boxes, scores = self._medians.every, self._nanos[self._passed][None]
         inside = np.minimum(scores - boxes.low_to[:, None], boxes.high_from[:, None] - scores)
         flips = np.maximum(0, np.ceil((inside - SLACK) / self._step))
         order = np.argsort(flips / self._stakes, axis=1, kind="stable")
@@ -302,8 +210,8 @@ class PricedFlips:
     def _goods(self, trials: Ints, boxes: Boxes, terms: Terms) -> Floats:
         """What these numbers of passed trials bring, [G, N, …], by unit of `_weights`; together they must not be negative.
 
-        First, trials above the mark (of `stake-median` 1 or −1). For a majority also half a unit outside of the fences, less the
-        same inside.
+        First, trials above the mark (of `stake-median` 1 or −1). Where half of the stake must be on one side of the fences, also
+        half a unit there, less the same on the other.
         """
         shape = (-1, *[1] * (trials.ndim - 1))
         low_from, low_to, high_from, high_to = (edge.reshape(shape) for edge in boxes[4:])
@@ -313,26 +221,18 @@ class PricedFlips:
         else:
             brings = (score - (terms.mark - MARK)) / self._step
         outside = (score < low_to) | (score > high_from)
-        if terms.majority:
+        if terms.counts == "all":
             return np.stack([brings, np.where(outside, 0.5, -0.5)])
-        brings = np.where((score >= low_from) & (score <= high_to), brings, NEVER)
-        return np.where(outside, np.maximum(brings, 0), brings)[None]
+        inside = (score >= low_from) & (score <= high_to)
+        brings = np.where(inside, brings, NEVER)
+        brings = np.where(outside, np.maximum(brings, 0), brings)
+        return brings[None] if terms.counts == "inside" else np.stack([brings, np.where(inside, 0.5, -0.5)])
 
     def _weights(self, terms: Terms) -> Floats:
         """What a unit of each good counts, by validator, [G, V]; about 1."""
         count = len(self._passed)
-        stakes = [self._stakes / max(1.0, float(self._stakes.sum())) * count] if terms.majority else []
+        stakes = [self._stakes / max(1.0, float(self._stakes.sum())) * count] if terms.counts != "inside" else []
         return np.stack([self._hull.weights * count, *stakes])
-
-    @staticmethod
-    def _counted(trials: Ints, boxes: Boxes) -> Floats:
-        """In which of the counted sets these numbers are, [N, …, C], in the order of `_caps`."""
-        shape = (len(boxes.costs), *[1] * (trials.ndim - 1))
-        doubled = 2 * trials[..., None]
-        middles, distances = (values.reshape(*shape, -1) for values in (boxes.middles, boxes.distances))
-        away = np.abs(doubled - boxes.median2.reshape(*shape, 1))
-        sets = [doubled < middles, doubled > middles, away < distances, away > distances]
-        return np.concatenate(sets, axis=-1).astype(np.float64)
 
     def _priced(self, boxes: Boxes, terms: Terms) -> tuple[Boxes, Prices]:
         """The boxes that prices do not close, and their prices."""
@@ -350,7 +250,7 @@ class PricedFlips:
 
     @staticmethod
     def _no_prices(terms: Terms) -> Prices:
-        return Prices(np.zeros(0), np.zeros((0, 1 + terms.majority)), np.zeros((0, len(terms.caps))))
+        return Prices(np.zeros(0), np.zeros((0, 1 + (terms.counts != "inside"))), np.zeros((0, len(terms.caps))))
 
     def _ends(self, boxes: Boxes, mark: int) -> Ints:
         """The numbers of passed trials at which a validator's best choice can be, besides its own, [N, E]."""
@@ -366,7 +266,7 @@ class PricedFlips:
         """Prices that make the sums large, by subgradients; a box is left alone once its sum is above the flips."""
         ends, now = self._ends(boxes, terms.mark), np.broadcast_to(self._passed, (len(boxes.costs), len(self._passed)))
         goods, goods_now = self._goods(ends, boxes, terms), self._goods(now, boxes, terms)
-        sets, sets_now = self._counted(ends, boxes), self._counted(now, boxes)
+        sets, sets_now = counted(ends, boxes), counted(now, boxes)
         away = np.abs(ends[:, None, :] - self._passed[None, :, None]).astype(np.float64)
         weights, many = self._weights(terms), len(goods)
         prices = np.zeros((len(ends), many + len(terms.caps)))
@@ -404,6 +304,7 @@ class PricedFlips:
         """States, [C, V], of one box that may reach the mark with so many flips; None if there are too many choices."""
         spare = flips - float(open_.prices.sums[0]) + EVEN
         order, options = self._options(open_, flips, spare)
+        self.work += OPTIONS
         caps = (flips, *open_.terms.caps.astype(int).tolist())
         nothing = (0.0,) * open_.prices.goods.shape[1]
         joined: dict[tuple[int, ...], Joined] = {(0,) * len(caps): (nothing, 0.0, ())}
@@ -430,7 +331,7 @@ class PricedFlips:
         there = (trials >= 0) & (trials <= self.column.trials)
         trials = np.clip(trials, 0, self.column.trials)
         goods = self._goods(trials[None], open_.box, open_.terms)[:, 0] * self._weights(open_.terms)[:, :, None]
-        sets = self._counted(trials[None], open_.box)[0]
+        sets = counted(trials[None], open_.box)[0]
         costs = np.abs(moves) - np.tensordot(open_.prices.goods[0], goods, 1) + sets @ open_.prices.counts[0]
         costs = np.where(there & (goods[0] > NEVER / 10**3), costs, np.inf)
         extra = costs - costs.min(axis=1, keepdims=True)
