@@ -116,7 +116,7 @@ class Conversation:
     case: RubricCase
     settings: ModelSettings
     exchanges: list[Exchange] = field(default_factory=list)
-    said: list[dict[str, Any]] = field(default_factory=list)
+    written: list[dict[str, Any]] = field(default_factory=list)
     """The exchanges in the form of the transcript."""
     texts: dict[str, str] = field(default_factory=dict)
     """Digest → text, for all parts of all messages. A repeated text is stored once."""
@@ -204,7 +204,7 @@ class Conversation:
                 "model": received.model,
                 "fingerprint": received.fingerprint,
             }
-        self.said.append(
+        self.written.append(
             {
                 "model": model,
                 "phase": asked.phase,
@@ -236,7 +236,7 @@ class Conversation:
                 "models": {"primary": settings.primary.name, "fallback": settings.fallback.name},
                 "parameters": self.case.parameters,
                 "attempts": settings.attempts,
-                "exchanges": self.said,
+                "exchanges": self.written,
                 "texts": self.texts,
             }
         )
