@@ -202,8 +202,8 @@ def _scores(files: ParquetFiles, rules: WorkflowScore) -> Ints | None:
     if not _are_plain(files.types):
         return None
     scores = files.connection.sql(_query(files, rules)).to_arrow_table().column("y")
-    found: Ints = scores.to_numpy()
-    return None if scores.null_count else found
+    values: Ints = scores.to_numpy()
+    return None if scores.null_count else values
 
 
 def _query(files: ParquetFiles, rules: WorkflowScore) -> str:
@@ -337,11 +337,11 @@ def _told(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
         for column in (group.column(at) for group in groups for at in range(group.num_columns)):
-            told = column.statistics
-            if column.path_in_schema in full and (told is None or not told.has_null_count or told.null_count):
+            stats = column.statistics
+            if column.path_in_schema in full and (stats is None or not stats.has_null_count or stats.null_count):
                 full.discard(column.path_in_schema)
             elif column.path_in_schema == "observed_at":
-                usual &= told is not None and told.has_min_max and all(_is_usual(time) for time in (told.min, told.max))
+                usual &= stats is not None and stats.has_min_max and all(_is_usual(time) for time in (stats.min, stats.max))
     return frozenset(COUNTS) - full, usual
 
 
