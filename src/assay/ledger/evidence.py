@@ -58,7 +58,7 @@ class RecordChunk(NamedTuple):
 
     seqs: list[int]
     bodies: list[bytes]
-    said: list[tuple[str, int, str]]
+    heads: list[tuple[str, int, str]]
 
 
 class ParquetField(NamedTuple):
@@ -407,7 +407,7 @@ class BoundRecords:
 
     seqs: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
-    said: list[tuple[str, int, str]] = field(default_factory=list)
+    heads: list[tuple[str, int, str]] = field(default_factory=list)
 
 
 def evidence_leaf(seq: int, digest: bytes) -> bytes:
@@ -453,7 +453,7 @@ def read_evidence(path: Path, most: int) -> BoundRecords:
     for seqs, bodies, claims in evidence_parts(path):
         bound.seqs.extend(seqs)
         bound.digests.extend([hashlib.sha256(body).digest() for body in bodies])
-        bound.said.extend(claims)
+        bound.heads.extend(claims)
         if len(bound.seqs) > most:
             raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
     return bound
@@ -487,7 +487,7 @@ def _add_part(part: RecordChunk, line: bytes, place: Place) -> None:
         raise place.refuse("is missing", field="seq", hint="every record of a bundle has it")
     part.seqs.append(parsed.seq)
     part.bodies.append(canonical(parsed.document()))
-    part.said.append((parsed.kind, parsed.epoch, parsed.validator))
+    part.heads.append((parsed.kind, parsed.epoch, parsed.validator))
 
 
 def write_lines(path: Path, records: Iterable[tuple[int, bytes]]) -> None:
