@@ -293,7 +293,7 @@ class Lines:
     def _before(self) -> Ints:
         return np.array([before for _, _, before in self.places], np.int64)
 
-    def _found(self, at: Ints) -> Iterator[tuple[Place, bytes]]:
+    def _lines(self, at: Ints) -> Iterator[tuple[Place, bytes]]:
         """Place and text of some records."""
         blocks = np.searchsorted(self._before, at, side="right") - 1
         for number, index in zip(blocks.tolist(), at.tolist(), strict=True):
@@ -304,7 +304,7 @@ class Lines:
 
     def read(self, at: Ints) -> list[Any]:
         """The records at some places."""
-        records, several = list[Any](), list[tuple[Place, bytes]](self._found(at))
+        records, several = list[Any](), list[tuple[Place, bytes]](self._lines(at))
         for begin in range(0, len(several), evidence.TOGETHER):
             some = several[begin : begin + evidence.TOGETHER]
             together = read_together([line.rstrip(b"\r\n") for _, line in some], self.registry.kind)
@@ -331,7 +331,7 @@ class Lines:
         check_repeated(self.columns, model, self._look, oldest, epoch)
 
     def _look(self, at: Ints) -> Gathered:
-        return Gathered(self.read(at), [place for place, _ in self._found(at)])
+        return Gathered(self.read(at), [place for place, _ in self._lines(at)])
 
     def first_epochs(self, frame: Frame) -> dict[str, int]:
         """As `settle.score.first_epochs`."""

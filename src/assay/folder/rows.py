@@ -133,13 +133,13 @@ class RowFiles:
         content: dict[str, Any] = {"kind": self.kind.name, "observed_at": UNKNOWN}
         for name, value in row.items():
             if value is not None and name != "competition":
-                content[name] = self._said(name, value, place.inside(name))
+                content[name] = self._as_json(name, value, place.inside(name))
         try:
             return record(content)
         except BadInput as error:
             raise place.put(error) from None
 
-    def _said(self, name: str, value: Any, place: Place) -> Any:
+    def _as_json(self, name: str, value: Any, place: Place) -> Any:
         """A value as JSON has it."""
         form = self.fields[name].form if name in self.fields else "text"
         if isinstance(value, Decimal):

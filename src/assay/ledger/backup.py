@@ -101,7 +101,7 @@ def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NO_TA
         _check_free(file, "a backup never replaces another file: give a new name")
         database.copy_to(copy, beside)
         with store.open(copy) as copied:
-            contents = _held(copied)
+            contents = _contents(copied)
         about = About(database.meta.key, now, _digest(copy), contents)
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr(_ABOUT, canonical(asdict(about)))
@@ -201,7 +201,7 @@ def _log_of(copied: View, ledger: Ledger) -> dict[str, int | str]:
     return {"size": size, "root": f"sha256:{root.hex()}"}
 
 
-def _held(database: Store) -> Held:
+def _contents(database: Store) -> Held:
     with database.reading() as view:
         last = view.last_receipt()
         checkpoint = None if last is None else last.checkpoint.decode(errors="replace")
@@ -246,7 +246,7 @@ def _read(data: bytes, file: Path) -> About:
 
 def _check_whole(database: Store, about: About, settings: Config, file: Path) -> None:
     """Raise Damaged for a backup whose database is another ledger's, or does not fit its description and checkpoint."""
-    contents, key = _held(database), LogKey.parse(settings.key)
+    contents, key = _contents(database), LogKey.parse(settings.key)
     if (database.meta.origin, database.meta.key, contents) != (settings.origin, settings.key, about.held):
         raise Damaged("the database in this backup was changed, or belongs to another ledger", file=file, hint=_ANOTHER)
     try:

@@ -113,15 +113,15 @@ def keep(season: Season) -> bool:
 
 def known(season: Season) -> Json | None:
     """The margins kept of this settlement; None if there are none."""
-    return _kept(season.folder, season.settlement.digest)
+    return _stored(season.folder, season.settlement.digest)
 
 
 def is_kept(folder: Path, settlement: str) -> bool:
     """Whether the margins of a settlement are kept, or were begun in vain too often. settlement: its digest."""
-    return _kept(folder, settlement) is not None or _begun(_file(folder, settlement)) >= TRIES
+    return _stored(folder, settlement) is not None or _begun(_file(folder, settlement)) >= TRIES
 
 
-def _kept(folder: Path, settlement: str) -> Json | None:
+def _stored(folder: Path, settlement: str) -> Json | None:
     file = _file(folder, settlement)
     document = _read(file, stamp(file)) if file.exists() else {}
     return document if document.get("settlement") == settlement else None
@@ -137,7 +137,7 @@ def of(season: Season) -> Json | None:
 
 def of_settlement(folder: Path, settlement: Settlement) -> Json | None:
     """The same for a terminal: without equal outcomes where it is computed now."""
-    document = _kept(folder, settlement.digest)
+    document = _stored(folder, settlement.digest)
     return compute(settlement) if document is None and _is_small(settlement) else document
 
 

@@ -177,7 +177,7 @@ class Conversation:
             except Faulty as fault:
                 code = fault.code
                 self._note(role, asked, attempt, reply, code)
-                asked = question.with_faults(fault.told)
+                asked = question.with_faults(fault.sentences)
             else:
                 self._note(role, asked, attempt, reply, None)
                 return accepted

@@ -162,7 +162,7 @@ class _Start:
         if (info.st_dev, info.st_ino, info.st_mode) != (then.st_dev, then.st_ino, then.st_mode):
             return False
         if info.st_ctime_ns == then.st_ctime_ns:
-            return not stat.S_ISREG(info.st_mode) or _held(place) == seen.held
+            return not stat.S_ISREG(info.st_mode) or _content(place) == seen.held
         if not stat.S_ISDIR(info.st_mode):
             return False
         below = f"{name}/" if name else ""
@@ -208,7 +208,7 @@ def _ioctl(number: int, call: int, size: int) -> bytes:
     return bytes(answer)
 
 
-def _held(place: str) -> bytes:
+def _content(place: str) -> bytes:
     number = os.open(place, _PLAIN)
     try:
         return _bytes(number)

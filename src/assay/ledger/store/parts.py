@@ -99,7 +99,7 @@ def drop(connection: Connection, entry: StoredArchived, keep: Sequence[Sequence[
     low, high = connection.execute(select(func.min(batches.c.first_seq), func.max(batches.c.last_seq)).where(epochs)).one()
     mine = records.c.seq.between(low, high) & records.c.epoch.between(entry.first, entry.epoch)
     count = connection.scalar(select(func.count()).select_from(records).where(mine)) or 0
-    remaining = _kept(connection, mine, keep)
+    remaining = _bodies(connection, mine, keep)
     with _changing_records(connection):
         connection.execute(records.update().where(mine, records.c.body != b"").values(body=b""))
         for name in parts(connection):
@@ -112,7 +112,7 @@ def drop(connection: Connection, entry: StoredArchived, keep: Sequence[Sequence[
     return count - len(remaining)
 
 
-def _kept(connection: Connection, mine: ColumnElement[bool], keep: Sequence[Sequence[int]]) -> list[tuple[bytes, int]]:
+def _bodies(connection: Connection, mine: ColumnElement[bool], keep: Sequence[Sequence[int]]) -> list[tuple[bytes, int]]:
     """(body, seq) of those of some records whose seqs are in these ranges."""
     remaining = list[tuple[bytes, int]]()
     for at in range(0, len(keep), AT_ONCE):
