@@ -243,9 +243,9 @@ def test_a_workshop_forgets_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatc
         workshop = downloads.Workshop()
         for number in range(downloads.WAITING):
             with pytest.raises(HttpProblem, match="takes a while"):
-                await workshop.made(number, go_on.wait)
+                await workshop.once(number, go_on.wait)
         with pytest.raises(HttpProblem, match="too much is being prepared"):
-            await workshop.made("another", go_on.wait)
+            await workshop.once("another", go_on.wait)
         go_on.set()
         await asyncio.to_thread(workshop._drawing.shutdown)
         await asyncio.sleep(0)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.rules.attack import Arena, Played
-    from assay.rules.search import Found, KnobCost
+    from assay.rules.search import KnobCost, SearchResult
     from assay.scheme.model import Scheme
 
 __all__ = ["Stakes", "attack", "points", "stakes_of", "table"]
@@ -93,7 +93,7 @@ def attack(
 
 def _searched(
     rules: Scheme, validators: int, stakes: Sequence[int], items: int, seed: int, *, knobs: bool
-) -> tuple[Found, list[KnobCost]]:
+) -> tuple[SearchResult, list[KnobCost]]:
     """The attacks found on the field of a scheme, and, with knobs, the cost of each changed field."""
     from assay.rules.search import costs, field_of, search
     from assay.rules.seasons import World, season
@@ -126,7 +126,7 @@ def _check(scheme: Scheme) -> None:
         raise BadInput("a ranking pays nobody, so no attack gains anything", field="reward.kind", hint="use a scheme that pays")
 
 
-def _write(attacks: Found, output: Path) -> None:
+def _write(attacks: SearchResult, output: Path) -> None:
     from assay.cli.output import json_bytes, put
     from assay.errors import CannotSettle
     from assay.rules.attack import scenario
@@ -197,7 +197,7 @@ def _knob(cost: KnobCost) -> Json:
     return {"field": cost.field, "value": cost.value} | exact | floats
 
 
-def _shown(attacks: Found, changed: Sequence[KnobCost]) -> Iterator[RenderableType]:
+def _shown(attacks: SearchResult, changed: Sequence[KnobCost]) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note, sentence
     from assay.settle.story.telling import percent
 
@@ -287,7 +287,7 @@ def table(names: Sequence[str] = ("agonaut", "bounty-challenge", "cswon", "term-
     return "\n".join(lines) + "\n"
 
 
-def _cells(name: str, attacks: Found) -> list[str]:
+def _cells(name: str, attacks: SearchResult) -> list[str]:
     from assay.settle.story.telling import percent
 
     row = attacks.at(SHOWN)
@@ -298,7 +298,7 @@ def _cells(name: str, attacks: Found) -> list[str]:
     return [name, str(len(attacks.field.jury.stakes)), *third, *least, *kinds]
 
 
-def _joined(parts: Sequence[tuple[Found, int]]) -> list[str]:
+def _joined(parts: Sequence[tuple[SearchResult, int]]) -> list[str]:
     """The subnet of several competitions: what each gains, times the part of the emission that the competition has."""
     from assay.exact import NANO
 

@@ -80,7 +80,7 @@ def yuma(
 
     show(*_shown(neurons, epochs, uid))
     if chain is not None:
-        show(*_told(chain))
+        show(*_notes(chain))
 
 
 def _with_weights(
@@ -121,7 +121,7 @@ def preview_of(folder: Path, to: str, epoch: int | None, *, as_json: bool) -> No
         return
     from assay.cli.show import note, show
 
-    show(*_shown(graph.neurons, epochs, preview.uid), *_told(graph))
+    show(*_shown(graph.neurons, epochs, preview.uid), *_notes(graph))
     if graph.subnet.commit_reveal:
         show(note("The subnet opens commitments some epochs later: the weights count from then on."))
 
@@ -151,7 +151,7 @@ def _where(graph: Metagraph) -> Json:
     return {"netuid": there.netuid, "mechanism": there.mechanism, "block": block, "due": graph.due}
 
 
-def _told(graph: Metagraph) -> Iterator[RenderableType]:
+def _notes(graph: Metagraph) -> Iterator[RenderableType]:
     from assay.cli.show import note
 
     there, due = graph.subnet, f"the next epoch is due about {graph.due}"

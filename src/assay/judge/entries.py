@@ -68,7 +68,7 @@ class Submissions(Generic[T]):
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
     """
 
-    found: Mapping[str, T]
+    files: Mapping[str, T]
     here: tuple[Participant, ...]
     absent: tuple[str, ...]
 
@@ -117,17 +117,17 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 
 def judgeable(entries: Entries) -> list[Participant]:
     """Participants whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
-    kept = _held(entries)
-    return [participant for participant in counting(entries.participants) if participant.key not in kept]
+    held_now = _held(entries)
+    return [participant for participant in counting(entries.participants) if participant.key not in held_now]
 
 
 def held_remarks(entries: Entries) -> list[str]:
     """A sentence for each held submission: why it is held, and who can release it."""
-    kept = _held(entries)
+    held_now = _held(entries)
     return [
-        f"{participant.key} is held. {kept[participant.key]}"
+        f"{participant.key} is held. {held_now[participant.key]}"
         for participant in counting(entries.participants)
-        if participant.key in kept
+        if participant.key in held_now
     ]
 
 
@@ -139,7 +139,7 @@ def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
 ) -> Submissions[T]:
     """The files of submissions that count; wanted: keys of participants, empty for all. Raises BadInput if no files are here."""
-    found: dict[str, T] = {}
+    files_of: dict[str, T] = {}
     absent: list[str] = []
     here: list[Participant] = []
     for participant in judgeable(entries):
@@ -149,12 +149,12 @@ def submitted(
         if theirs is None:
             absent.append(participant.key)
         else:
-            found[participant.submission] = theirs
+            files_of[participant.submission] = theirs
             here.append(participant)
-    if not found:
+    if not files_of:
         missing = f": {', '.join(absent[:5])} have none" if absent else ""
         raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
-    return Submissions(found, tuple(here), tuple(absent))
+    return Submissions(files_of, tuple(here), tuple(absent))
 
 
 def handed_in(
@@ -167,14 +167,14 @@ def handed_in(
     folder = place / short(participant.submission)
     if not folder.is_dir():
         return next((other for other in others(place) if other.digest == participant.submission), None)
-    found = load(folder)
-    if found.digest != participant.submission:
+    files = load(folder)
+    if files.digest != participant.submission:
         raise BadInput(
-            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
+            f"is not what {participant.key!r} submitted: its digest is {files.digest}",
             file=folder,
             hint="submit it again, or get the files back that were submitted",
         )
-    return found
+    return files
 
 
 def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
@@ -228,9 +228,9 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     return mine
 
 
-def known(said: str, names: Sequence[str], file: Path, what: str) -> None:
+def known(name: str, names: Sequence[str], file: Path, what: str) -> None:
     """Refuse a name that is none of these; raises BadInput with a suggestion."""
-    if said not in names:
+    if name not in names:
         some = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
-        hint = suggest(said, names, f"there is {some}")
-        raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)
+        hint = suggest(name, names, f"there is {some}")
+        raise BadInput(f"there is no {what} {name[:80]!r}", file=file, field=what, hint=hint)

@@ -354,11 +354,11 @@ def _checked_randomness(epoch: AuditedEpoch, source: Json, tell: Callable[[str],
         raise CheckError(STAGE, "the draw depends on when the receipt was witnessed: give the policy of its witnesses")
     if source["round"] != epoch.round:
         raise CheckError(STAGE, "it is not the round of drand that the rule fixes", epoch.round, source["round"])
-    found = of_beacon(beacon.check_round(source["round"], bytes.fromhex(source["signature"])))
-    if found.source != source:
+    randomness = of_beacon(beacon.check_round(source["round"], bytes.fromhex(source["signature"])))
+    if randomness.source != source:
         raise CheckError(STAGE, "its randomness is of another chain", beacon.CHAIN, source["chain"])
     tell(f"the randomness is round {source['round']} of drand, fixed by when the receipt was witnessed")
-    return found
+    return randomness
 
 
 _COUNT = "-?(0|[1-9][0-9]{0,60})"

@@ -163,9 +163,9 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
 def _of_kind(records: Iterable[tuple[int, bytes]], kind: str) -> Iterator[tuple[int, bytes]]:
     """The records of a kind: the rules, and with them the kind, may have changed between two epochs."""
     field = b'"kind":'
-    said = field + canonical(kind)
+    pattern = field + canonical(kind)
     for seq, body in records:
-        if said in body and (body.count(field) == 1 or json.loads(body)["kind"] == kind):
+        if pattern in body and (body.count(field) == 1 or json.loads(body)["kind"] == kind):
             yield seq, body
 
 

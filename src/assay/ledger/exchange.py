@@ -45,8 +45,8 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
         settlement, document = json.loads(settled.document), json.loads(inputs)
         bound = None
         if receipt_version(receipt) > 1:
-            held = standing.find(view, document, receipt.epoch)
-            bound = settling.rests(view, document, settlement, held)
+            standing_evidence = standing.find(view, document, receipt.epoch)
+            bound = settling.rests(view, document, settlement, standing_evidence)
         rows = results(settlement, bound)
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
         if at is None:

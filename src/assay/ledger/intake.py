@@ -86,8 +86,8 @@ def missing_batches(path: Path, batches: Container[str]) -> tuple[int, list[tupl
     Without a file, none were. Raises BadInput for a line that is not as it was written.
     """
     last = {row["batch"]: (number, row) for number, row in _read_rows(path)}
-    kept = [entry for entry in last.values() if "lost" not in entry[1]]
-    return len(kept), [(number, row) for number, row in kept if row["batch"] not in batches]
+    lasting = [entry for entry in last.values() if "lost" not in entry[1]]
+    return len(lasting), [(number, row) for number, row in lasting if row["batch"] not in batches]
 
 
 def check_acknowledged(
@@ -132,10 +132,10 @@ def _append_rows(path: Path, rows: Sequence[tuple[AcknowledgedRow, str]], what: 
     try:
         with path.open("a+b") as file:
             lock(file.fileno())
-            before, kept = _end_of_file(file, path, whole=any(known for _, known in rows))
+            before, lines_before = _end_of_file(file, path, whole=any(known for _, known in rows))
             lines = list[bytes]()
             for row, known in rows:
-                if known and known.encode() in kept:
+                if known and known.encode() in lines_before:
                     continue
                 before = _row_digest(before, row)
                 lines.append(canonical(row | {"digest": before}) + b"\n")
@@ -171,11 +171,11 @@ def _end_of_file(file: BinaryIO, path: Path, *, whole: bool) -> tuple[str, bytes
     begin = 0 if whole else max(0, size - 2**16)
     file.seek(begin)
     data = file.read()
-    kept = data[: data.rfind(b"\n") + 1]
-    if len(kept) < len(data):
-        file.truncate(begin + len(kept))
-    lines = kept.split(b"\n")[:-1]
-    return (str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""), kept
+    whole_lines = data[: data.rfind(b"\n") + 1]
+    if len(whole_lines) < len(data):
+        file.truncate(begin + len(whole_lines))
+    lines = whole_lines.split(b"\n")[:-1]
+    return (str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""), whole_lines
 
 
 def _read_row(line: bytes, place: Place, before: str | None) -> AcknowledgedRow:

@@ -169,8 +169,8 @@ class CellLeases:
         with self._changing() as connection:
             now = _now(connection)
             connection.execute(update(leases_table).where(self._ours).values(until=now + self._lease))
-            kept = set(connection.scalars(select(leases_table.c.cell).where(self._ours)))
-        self._mine &= kept
+            ours = set(connection.scalars(select(leases_table.c.cell).where(self._ours)))
+        self._mine &= ours
         self._renewed = began
 
     def _look(self) -> None:

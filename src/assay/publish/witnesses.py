@@ -148,7 +148,7 @@ class _Asked:
         peers = {name: Peer(witness.url, seconds=seconds, proxies=True, keep=False) for name, witness in wanted.items()}
         try:
             for name, connection in peers.items():
-                threading.Thread(target=self._one, args=(name, wanted[name], connection), daemon=True).start()
+                threading.Thread(target=self._ask_witness, args=(name, wanted[name], connection), daemon=True).start()
             left = set(peers)
             while left and not policy.reached(set(self.names)):
                 try:
@@ -174,7 +174,7 @@ class _Asked:
         self.names.append(name)
         self.witnesses.learn(name, self.size)
 
-    def _one(self, name: str, witness: PolicyWitness, connection: Peer) -> None:
+    def _ask_witness(self, name: str, witness: PolicyWitness, connection: Peer) -> None:
         """Ask one witness, in a thread of its own."""
         try:
             self._answers.put((name, self._lines(name, witness, connection)))

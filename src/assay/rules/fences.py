@@ -193,9 +193,9 @@ class FlipBound:
         )
         costs = np.maximum(0, np.ceil(away - 1e-6))
         least, most = threshold * np.maximum(0, s_from), threshold * np.maximum(0, s_to)
-        kept = (costs <= self.flips) & (s_to >= 0)
+        within = (costs <= self.flips) & (s_to >= 0)
         boxes = Boxes(costs, m_from - most - SLACK, m_to - least + SLACK, m_from + least - SLACK, m_to + most + SLACK)
-        return Boxes(*(values[kept] for values in boxes))
+        return Boxes(*(values[within] for values in boxes))
 
     def _cheapest(self, boxes: Boxes, mark: int, uneven: float) -> float:
         """The least over the boxes."""

@@ -172,7 +172,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
         if error.field.startswith("body"):  # it could not be read
             error.hint = _with_version(request, error.hint)
         answered = problem(error, folder=None if served is None else served.folder)
-        return answered if served is None or not _reads_pages(request) else await look(request, _told, answered, served)
+        return answered if served is None or not _reads_pages(request) else await look(request, _problem_page, answered, served)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -267,7 +267,7 @@ def _reads_pages(request: Request) -> bool:
     )
 
 
-def _told(answered: Response, served: ServedCompetition) -> Response:
+def _problem_page(answered: Response, served: ServedCompetition) -> Response:
     """A problem of a competition as a page; before the first evidence it shows who handed in."""
     document = json.loads(bytes(answered.body))
     empty = document["type"].endswith(":cannot-settle")

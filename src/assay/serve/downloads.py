@@ -104,7 +104,7 @@ class Workshop:
         name: `epoch-12.tar`; it must name the content, since what was made once stays. Raises as `made` does, and BadInput.
         """
         place = folder / ".served"
-        if (there := await run_in_threadpool(_kept, place, name)) is not None:
+        if (there := await run_in_threadpool(_cached, place, name)) is not None:
             return there
         return await self._once(self._writing, (place, name), lambda: _make(place, name, make))
 
@@ -115,7 +115,7 @@ def _later(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *words: ob
         loop.call_soon_threadsafe(act, *words)
 
 
-def _kept(place: Path, name: str) -> MadeFile | None:
+def _cached(place: Path, name: str) -> MadeFile | None:
     """A file that was made before, marked as asked for now."""
     stem, dot, ending = name.rpartition(".")
     for path in place.glob(f"{stem}~*{dot}{ending}"):
@@ -126,7 +126,7 @@ def _kept(place: Path, name: str) -> MadeFile | None:
 
 
 def _make(place: Path, name: str, make: Callable[[Path], None]) -> MadeFile:
-    if (there := _kept(place, name)) is not None:
+    if (there := _cached(place, name)) is not None:
         return there
     stem, dot, ending = name.rpartition(".")
     beside = place / f".{secrets.token_hex(8)}.tmp"

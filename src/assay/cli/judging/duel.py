@@ -111,7 +111,7 @@ def _put(contest: Contest, trials: DuelTrials, document: dict[str, Any], target:
     if to_file and not emit(document, as_json):
         from assay.cli.show import show
 
-        show(*_told(contest, trials, document, target))
+        show(*_report(contest, trials, document, target))
 
 
 def _fight(
@@ -229,7 +229,7 @@ def _name(contest: Contest) -> str:
     return digest(sides).removeprefix("sha256:")[:12]
 
 
-def _told(contest: Contest, trials: DuelTrials, document: Json, target: Path) -> Iterator[RenderableType]:
+def _report(contest: Contest, trials: DuelTrials, document: Json, target: Path) -> Iterator[RenderableType]:
     """The outcome of the duel, for people."""
     from assay.cli.show import command, heading, note, sentence
     from assay.settle.story.telling import plural

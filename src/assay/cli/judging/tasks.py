@@ -155,14 +155,14 @@ def pin(
         pins = [{"id": pinned.id, "digest": pinned.digest, "mode": pinned.mode} for pinned in now.pins]
         emit({"digest": now.digest, "tasks": pins} | {name: list(getattr(changes, name)) if changes else [] for name in lists})
         return
-    show(*_told(now, changes))
+    show(*_report(now, changes))
 
 
 def _judged(folder: Path) -> bool:
     return any((folder / "evidence").glob("*.jsonl")) or any((folder / "evidence").glob("*.parquet"))
 
 
-def _told(now: Manifest, changes: Changes | None) -> Iterator[RenderableType]:
+def _report(now: Manifest, changes: Changes | None) -> Iterator[RenderableType]:
     from assay.cli.show import sentence
     from assay.settle.story.telling import plural
 

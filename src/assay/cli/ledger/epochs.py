@@ -46,7 +46,7 @@ def settled(
             return drafted.settlement, _remark(ledger, drafted), ""
         if dry_run:
             _warn(drafted.counted.aside)
-            remark = ["Nothing was stored: the epoch is open, and has no receipt.", *_told(drafted)]
+            remark = ["Nothing was stored: the epoch is open, and has no receipt.", *_costs(drafted)]
             return drafted.settlement, " ".join(remark), _without(drafted.closing)
         name = key or ledger.config.signer
         if name is None:
@@ -70,13 +70,13 @@ def settled(
                 drafted=drafted,
             )
         _warn(settled_epoch.aside)
-        costs = [] if [*drafted.closing.costs()] else _told(drafted)  # the costs were shown before the epoch was closed
+        costs = [] if [*drafted.closing.costs()] else _costs(drafted)  # the costs were shown before the epoch was closed
         without = _without(drafted.closing)
         receipt = _remark(ledger, settled_epoch) + ("." if costs or without else "")
         return settled_epoch.settlement, " ".join([receipt, *costs]), without
 
 
-def _told(drafted: Draft) -> list[str]:
+def _costs(drafted: Draft) -> list[str]:
     """Sentences: what closing the epoch costs; or, if it costs nothing, who sent no new evidence."""
     from assay.settle.story.telling import named
 

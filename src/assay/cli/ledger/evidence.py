@@ -96,8 +96,10 @@ def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
         Column("validator", [names[later["validator"]] for _, later in conflicts], kind="key"),
         Column("participant", [later["participant"] for _, later in conflicts], kind="key"),
         Column("about", [_about(later) for _, later in conflicts], kind="crop"),
-        Column("counts", [_said(pair[0], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
-        Column("came later", [_said(pair[1], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+        Column("counts", [_values(pair[0], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+        Column(
+            "came later", [_values(pair[1], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"
+        ),
     ]
     end = "record contradicts" if len(conflicts) == 1 else "records contradict"
     show(grid(columns), sentence(f"{len(conflicts)} {end} an earlier one. The earlier one counts; the later one is only stored."))
@@ -123,7 +125,7 @@ def warn_of_conflicts(count: int, pairs: Sequence[tuple[Json, Json]]) -> None:
     for first, later in pairs[:CONFLICTS]:
         fields = {name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} - {"seq", "observed_at"}
         whose = f"{later['participant']}, {_about(later)}"
-        warn([f"{whose}: record {first['seq']} counts ({_said(first, fields)}); this one does not ({_said(later, fields)})"])
+        warn([f"{whose}: record {first['seq']} counts ({_values(first, fields)}); this one does not ({_values(later, fields)})"])
     many = "records contradict earlier ones" if count > 1 else "record contradicts an earlier one"
     more = f" ({count - CONFLICTS} of them are not shown)" if count > CONFLICTS else ""
     hint = "if you judged again in a new copy of the folder, go on in the one that has your evidence; the operator sees all"
@@ -137,7 +139,7 @@ def _about(record: Json) -> str:
     return " ".join([*parts, *trial]) or f"epoch {record['epoch']}"
 
 
-def _said(record: Json, names: set[str]) -> str:
+def _values(record: Json, names: set[str]) -> str:
     return ", ".join(f"{name} {_text(record.get(name))}" for name in sorted(names))
 
 

@@ -115,7 +115,7 @@ def copy(
         def progress(name: str, rows: int) -> None:
             work.what = f"copying the ledger of {folder}: {name}, {rows:,} rows"
 
-        copied = do(folder, target, now=_now(), beside=TABLES, told=progress)
+        copied = do(folder, target, now=_now(), beside=TABLES, progress=progress)
     if as_json:
         from dataclasses import asdict
 

@@ -144,7 +144,7 @@ class JudgingQueue:
         for group in self.groups():
             name = self.judged(group) or next((other for other in group if other in self._tasks), group[0])
             if not self.attested(group) and name not in self._tasks:
-                self._tasks[name] = asyncio.create_task(self._one(name))
+                self._tasks[name] = asyncio.create_task(self._judge_solution(name))
 
     async def stop(self) -> None:
         """Cancel everything that is being judged."""
@@ -154,7 +154,7 @@ class JudgingQueue:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _one(self, name: str) -> None:
+    async def _judge_solution(self, name: str) -> None:
         if name not in self.done:
             judgement = await self._patiently(name, lambda: self.judge(self.desk.opened[name]))
             await self._patiently(name, lambda: self._keep(name, judgement))

@@ -133,8 +133,8 @@ class View:
 
         age: the scheme's `max_age_epochs`; what is older when a later record comes is contradicted by nothing.
         """
-        found = self._contradictions(age=age)
-        pairs = ((later, first) for later, first in found if first_epoch <= later.epoch <= last_epoch)
+        clashes = self._contradictions(age=age)
+        pairs = ((later, first) for later, first in clashes if first_epoch <= later.epoch <= last_epoch)
         yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
 
     def conflicts_among(
@@ -156,9 +156,9 @@ class View:
         flagged = exists().where(other.c.slot == records.c.slot, other.c.conflict.is_(True))
         slots = select(records.c.slot).where(records.c.seq.between(first_seq, last_seq), flagged)
         pairs = self._contradictions(slots, counts, age)
-        found = sorted((later.seq, first.seq, first.body) for later, first in pairs if first_seq <= later.seq <= last_seq)
-        here = [(later, first) for later, first, body in found if body]
-        return len(found), [*map(self._conflict, here[:most])]
+        clashes = sorted((later.seq, first.seq, first.body) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        here = [(later, first) for later, first, body in clashes if body]
+        return len(clashes), [*map(self._conflict, here[:most])]
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
@@ -403,8 +403,8 @@ class View:
         if low is not None:
             query = query.where(records.c.seq.between(low, high), _between(records, first_epoch, last_epoch))
             query = query.order_by(records.c.seq).execution_options(yield_per=at_once or FETCH)
-            with self._connection.execute(query) as found:  # who stops early leaves no cursor open
-                yield from found.partitions()
+            with self._connection.execute(query) as rows:  # who stops early leaves no cursor open
+                yield from rows.partitions()
 
 
 def _between(table: Any, first: int, last: int) -> Any:

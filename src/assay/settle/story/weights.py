@@ -280,7 +280,7 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
     column, other = settlement.order[place - 1], settlement.order[place - 2]
     above = settlement.frame.participants[other]
-    theirs = _said(settlement, _value(settlement, other))
+    theirs = _score_text(settlement, _value(settlement, other))
     facts: Json = {"rank": place, "above": above, "above_score": theirs}
     has = f"The place above, {ordinal(place - 1)}, is held by {subject.person(above)} with {theirs}."
     change = _least(settlement, column, place)
@@ -288,7 +288,7 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
         never = "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
         return _chapter((has, never), facts | {"least": None})
     value, then = change
-    least, at = _said(settlement, value), then.order.index(column)
+    least, at = _score_text(settlement, value), then.order.index(column)
     takes = "takes it" if at == place - 2 else f"takes place {at + 1} at once"
     brings, numbers = _brings(subject, then, at)
     sentence = f"A new submission with an agreed score of {least} or more {takes}: if all else stays the same, {brings}."
@@ -304,7 +304,7 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
     own = _value(settlement, settlement.order[subject.rank - 1])
     better = [column for column in settlement.order if _value(settlement, column) > own]
     value = _value(settlement, better[-1])
-    above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
+    above, least = settlement.frame.participants[better[-1]], _score_text(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
     sentence = f"The place above, {ordinal(place)}, is held by {subject.person(above)} with {least}. An equal score shares it."
     enough, trials = subject.scheme.kind.enough(subject, value)
@@ -340,7 +340,7 @@ def _value(settlement: Settlement, column: int) -> int:
     return int(settlement.agreement.score[column]) if bps is None else int(bps[column]) * _step(settlement)
 
 
-def _said(settlement: Settlement, value: int) -> str:
+def _score_text(settlement: Settlement, value: int) -> str:
     """A score as people of this competition write it."""
     return text(value) if settlement.agreement.bps is None else f"{value // _step(settlement)} BPS"
 
