@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.margin import board
 
 import assay
 from assay.conformance import answer
@@ -21,7 +22,6 @@ from assay.rules.margin import margins, verdict_of
 from assay.rules.pricing import PricedFlips
 from assay.rules.trials import marks, trial_board
 from assay.scheme.model import Consensus
-from bench.margin import board
 from cli_kit import output
 from depth import depth
 from oracle.boards import drawn
