@@ -190,7 +190,7 @@ def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
     for row in (found or {"scores": ()})["scores"]:
         if row["participant"] == key:
             many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"
-            told.append(f"{many}. Decided or not, its score is {margins.shown_range(row)}.")
+            told.append(f"{many}. Whatever the outcome, its score is {margins.shown_range(row)}.")
     return told
 
 

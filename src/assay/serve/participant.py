@@ -108,7 +108,7 @@ def _reach(season: Season, key: str) -> str:
     if row is None:
         return ""
     many = plural(row["missing"], "trial is", "trials are")
-    return f"{many} missing. Decided or not, the agreed score is {shown_range(row)}."
+    return f"{many} missing. Whatever the outcome, the agreed score is {shown_range(row)}."
 
 
 def _place(season: Season, key: str, story: Explanation) -> Json:
