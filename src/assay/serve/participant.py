@@ -70,7 +70,7 @@ def participant(season: Season, key: str) -> Json:
     above = chapters["next-place"]
     first = above.facts.get("above") is None
     view["next"] = {
-        "title": "First place" if first else f"To pass {season.name(above.facts['above'])}",
+        "title": "First place" if first else f"To overtake {season.name(above.facts['above'])}",
         "text": [*above.text],
         "href": None if first else participant_page(above.facts["above"]),
         "after": [] if first else [*_after(above.facts, money_of(season))],
