@@ -145,7 +145,7 @@ def test_many_without_a_score_for_one_reason_are_one_line(competition: Path) -> 
 
 
 def test_scores_left_out_are_named(competition: Path) -> None:
-    assert "Scores left out as outliers: by validator-2 of miner-b." in lines(output("settle", competition))
+    assert "Scores left out as outliers: from validator-2 for miner-b." in lines(output("settle", competition))
     rewrite(competition / "scheme.toml", 'method = "modified-z"', 'method = "none"')
     assert "outliers" not in output("settle", competition)
 

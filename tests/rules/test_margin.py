@@ -181,7 +181,7 @@ def test_other_evidence_is_refused(sections: dict[str, object], why: str) -> Non
 
 def test_the_command_says_what_a_verdict_needs() -> None:
     shown = " ".join(output("margin", "examples/season").split())
-    assert "That atlas is first holds unless 2 trials are wrong, or validators with 18 % of the stake lie." in shown
+    assert "atlas stays first unless 2 trials are wrong, or validators with 18 % of the stake lie." in shown
     document = json.loads(output("margin", "examples/season", "--json"))
     assert document["schema"] == "assay.margin/1"
     assert document["verdicts"]["winner"]["flips"]["then"] == "borealis"

@@ -149,9 +149,9 @@ def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
     told = [*margins.sentences(found, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
     reach = (found or {"scores": ()})["scores"]
     if reach:
-        rows = [f"{row['missing']} of {row['participant']} (score {margins.shown_range(row)})" for row in reach[:ALIKE]]
-        more = f", and more of {len(reach) - ALIKE} participants" if len(reach) > ALIKE else ""
-        told.append(f"Missing trials, decided or not: {', '.join(rows)}{more}.")
+        rows = [f"{row['participant']} {margins.shown_range(row)} ({row['missing']} missing)" for row in reach[:ALIKE]]
+        more = f"; and of {len(reach) - ALIKE} more participants" if len(reach) > ALIKE else ""
+        told.append(f"Scores with missing trials: {'; '.join(rows)}{more}.")
     if told:
         yield ""
         yield from map(sentence, told)
@@ -302,7 +302,7 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
                 out.setdefault(names[vote["validator"]], []).append(row["participant"])
     if out:
         yield ""
-        said = [f"by {validator} of {named(participants, 4)}" for validator, participants in sorted(out.items())]
+        said = [f"from {validator} for {named(participants, 4)}" for validator, participants in sorted(out.items())]
         yield sentence(f"Scores left out as outliers: {'; '.join(said)}.")
 
 

@@ -110,7 +110,8 @@ def check(
             paths = [(path, []) for path in _all_set(root, only_file=True)] if not problems else []
             if root.params.get("config") is None:
                 raise BadInput(
-                    "there is no configuration file to check", hint="name one: assay --config FILE config check; or a command"
+                    "there is no configuration file to check",
+                    hint="name one: assay --config FILE config check; or name a command: assay config check node operator DIR",
                 )
     except AssayError as error:
         problems.append(error)

@@ -59,8 +59,8 @@ def in_a_sentence(facts: Json) -> str:
     """The summary for people."""
     between = facts["most"] if facts["least"] == facts["most"] else f"{facts['least']} to {facts['most']}"
     return (
-        f"By chance alone, honest validators are left out in {between} of participant-epochs "
-        f"({plural(facts['trials'], 'trial')}, {facts['validators']} validators; `assay scheme honest` has more)."
+        f"By chance alone, at least one honest validator is left out as an outlier for {between} of the participants in "
+        f"an epoch ({plural(facts['trials'], 'trial')}, {facts['validators']} validators; `assay scheme honest` has more)."
     )
 
 

@@ -68,7 +68,7 @@ def _tables(margins: Margins, folder: Path, top: int) -> Iterator[RenderableType
     yield ""
     rows = [row for least in margins.found for row in _changes(settlement, least)]
     if rows:
-        names = ("verdict", "what changes", "participant", "validator", "passed", "then")
+        names = ("verdict", "what changes", "participant", "validator", "passed now", "passed then")
         columns = [
             Column(name, cells, kind="key" if at in (2, 3) else "whole", right=at > 3)
             for at, (name, cells) in enumerate(zip(names, zip(*rows, strict=True), strict=True))

@@ -127,8 +127,11 @@ class AuditedEpoch:
     def round(self) -> int:
         """The round of drand that decides the draw. Raises BadInput without witnesses: then nothing fixes it."""
         if self.witnessed is None:
-            hint = "give its witnesses with --policy; or --randomness, of which nobody can see that it was not chosen"
-            raise BadInput("nothing shows when the receipt was public, so no round of drand is fixed", hint=hint)
+            hint = (
+                "give the policy of the log's witnesses with --policy; or give 32 bytes with --randomness, but then "
+                "nobody can check that you did not choose them"
+            )
+            raise BadInput("no witness shows when the receipt was public, so no round of drand is fixed for the draw", hint=hint)
         return beacon.round_after(self.witnessed + self.rules.delay)
 
 

@@ -67,7 +67,7 @@ def policy_of(ledger: Ledger) -> Policy | None:
         raise BadInput(what, file=path, hint="add a line: log, and the key in ledger.toml; or leave out all logs")
     reachable = {name for name, witness in policy.witnesses.items() if witness.url}
     if not policy.reached(reachable):
-        what = f"only {len(reachable)} of its witnesses have a URL, and they are no quorum"
+        what = f"only {len(reachable)} of its {len(policy.witnesses)} witnesses have a URL, too few for the quorum"
         raise BadInput(what, file=path, hint="write where each witness takes checkpoints: witness NAME VKEY URL")
     for name in sorted(reachable):
         parts = urlsplit(policy.witnesses[name].url)

@@ -130,9 +130,7 @@ class Margins:
         """A sentence for each verdict: how little would change it."""
         by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
         return [
-            f"{_subject(self.settlement, name)} holds {_unless(self.settlement, rows)}."
-            for name, rows in by_verdict.items()
-            if rows
+            f"{_subject(self.settlement, name)} {_unless(self.settlement, rows)}." for name, rows in by_verdict.items() if rows
         ]
 
     @property
@@ -168,11 +166,11 @@ class Margins:
 def _subject(settlement: Settlement, verdict: VerdictName) -> str:
     if verdict == "winner":
         winner = next(iter(settlement.ranking), None)
-        return "That nobody has won" if winner is None else f"That {winner} is first"
+        return "Nobody wins" if winner is None else f"{winner} stays first"
     if verdict == "tier":
         tier = settlement.payouts.tier_bps if settlement.payouts is not None else 0
-        return f"That {part(tier, BPS)} of the deposit is released"
-    return f"The order of the {plural(len(settlement.order), 'participant')} with a score"
+        return f"The released part of the deposit stays {part(tier, BPS)}"
+    return f"The order of the {plural(len(settlement.order), 'participant')} with a score stays the same"
 
 
 def _unless(settlement: Settlement, rows: Sequence[LeastChange]) -> str:
@@ -193,7 +191,7 @@ def _condition(settlement: Settlement, row: LeastChange) -> str:
     is_one = row.at_least == 1
     if row.way == "flips":
         return f"{many}{plural(row.at_least, 'trial')} {'is' if is_one else 'are'} wrong{enough}"
-    return f"{many}{plural(row.at_least, 'missing trial')} {'is' if is_one else 'are'} decided{enough}"
+    return f"{many}{plural(row.at_least, 'missing trial')} {'is' if is_one else 'are'} judged{enough}"
 
 
 def _runs(settlement: Settlement, row: LeastChange, many: str) -> str:

@@ -73,7 +73,9 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise BadInput("is not UTF-8", file=path, line=line, hint="save the file as UTF-8") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"cannot be read ({why})", file=path, hint="check its permissions and that it is a file") from None
+        raise BadInput(
+            f"cannot be read ({why})", file=path, hint="check the path, its permissions, and that it is a file"
+        ) from None
     return parse_toml(source, path), source
 
 

@@ -386,7 +386,7 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
             yield f"≈ joins two neighbours that the tasks do not separate. {never}"
         tasks = plural(len(season.settlement.inputs.tasks), "task")
         yield (
-            f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
+            f"The band is the 95{NARROW}% interval: the pass rates that fit the results of {tasks}. More tasks make it narrower; "
             "more validators do not."
         )
     elif has_bounty(season):

@@ -156,7 +156,7 @@ def shown_range(row: Json) -> str:
     """ "between 0.622 and 0.64": the scores to which its missing trials can lead."""
     lowest, highest = row["lowest"], row["highest"]
     if highest is None:
-        return "none, whatever they come to"
+        return "none"
     if lowest is None:
         return f"at most {highest}, or none"
     return f"between {lowest} and {highest}" if lowest != highest else f"{lowest} in any case"

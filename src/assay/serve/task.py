@@ -364,7 +364,7 @@ def _why(word: str, health: TaskHealth) -> Json:
     """A word about a task's health, with the counts that it follows from."""
     dead = "nobody ever passed it" if health.passed + health.failed else f"all {health.errors} trials were errors"
     counts = {
-        "dead": f"{dead}, so it tells nobody from another",
+        "dead": f"{dead}, so it separates no participants",
         "flaky": f"{health.differing} of {health.pairs} pairs of one participant’s trials ended differently, more than a quarter",
         "never-separating": f"all {health.participants} participants passed the same share of their trials",
         "negative": "those who pass it pass less of the other tasks than those who do not: "

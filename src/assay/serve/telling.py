@@ -167,7 +167,7 @@ def sick_tasks(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]
 def sick_tasks_in_words(about: dict[str, Any]) -> Iterator[str]:
     """The facts that `sick_tasks` gives, a sentence for each word; a task that separates nobody is not named here."""
     wordings = {
-        "dead": "Nobody ever passed {}: this tells nobody from another (dead).",
+        "dead": "Nobody ever passed {}, so nothing separates the participants there (dead).",
         "flaky": "Trials of one participant often end differently in {}: luck has a part in them (flaky).",
         "negative": "Those who pass {} pass less of the other tasks than those who do not (negatively separating).",
     }

@@ -24,7 +24,7 @@ FOLDER = "duels"
 Json = dict[str, Any]
 _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
 _Challenger = Annotated[
-    list[str], typer.Argument(metavar="CHALLENGER…", help="Keys of participants.csv; several share alpha.", show_default=False)
+    list[str], typer.Argument(metavar="CHALLENGER", help="Keys of participants.csv; several share alpha.", show_default=False)
 ]
 _King = Annotated[str, typer.Argument(metavar="KING", help="A key of participants.csv.", show_default=False)]
 _Validator = Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv.")]

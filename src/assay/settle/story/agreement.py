@@ -122,7 +122,7 @@ def _no_evidence(subject: Subject) -> tuple[str, str]:
             "To do: hand in a submission.",
         )
     return (
-        f"No {subject.judge} has evidence about its current submission.",
+        f"No {subject.judge} has evidence about its current submission, in this epoch or before.",
         f"To do: {plural(rules.min_validators, subject.judge)} must judge it. Evidence about earlier submissions does not count.",
     )
 
