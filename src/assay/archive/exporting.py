@@ -80,10 +80,10 @@ def export_epochs(
             with place.new_epoch(epoch_folder(folder, receipt.epoch), f"epoch-{receipt.epoch}.receipt") as beside:
                 bundle.write_epoch(ledger, receipt, beside, as_parquet=as_parquet)
             new.append(receipt.epoch)
-    held = {file.path for files in there.values() for file in files.audits.values()}
+    there_already = {file.path for files in there.values() for file in files.audits.values()}
     added = []
     for path, data in _audits(ledger, receipts, folder):
-        if path not in held:
+        if path not in there_already:
             place.add(path, data)
             added.append(path)
     return ExportedEpochs(folder, new, old, added)

@@ -22,7 +22,7 @@ __all__ = ["Stakes", "attack", "points", "stakes_of", "table"]
 
 Json = dict[str, Any]
 SHOWN = 3000
-"""The coalition of which a table of presets shows the figures, BPS."""
+"""The stake of the coalition that a table of presets shows, BPS."""
 
 Validators = Annotated[int, typer.Option(metavar="N", help="Validators, all with the same stake [20; 1 if one is enough].")]
 _STAKES = "A validators.csv with the stakes, as `assay registry pull` writes it."

@@ -177,7 +177,7 @@ def _known(words: Sequence[str], *, exact: bool = True) -> tuple[str, ...]:
 
 
 def _all_set(root: Any, *, only_file: bool = False) -> Iterator[tuple[str, ...]]:
-    """The commands of which the file, or a variable, sets an option."""
+    """The commands with an option that the file or a variable sets."""
     from assay.cli.configuration import CONFIG, leaves
 
     file: ConfigFile | None = root.meta.get(CONFIG)

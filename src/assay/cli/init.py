@@ -183,7 +183,7 @@ def init(
 
 
 def _about(name: str, *, ranks: bool = False) -> str:
-    """The purpose of a file; in a ranking, where nobody has a stake, whoever judges is a run."""
+    """The purpose of a file. In a ranking nobody has a stake, so a validator is called a run."""
     return {
         "my-subnet.toml": "the competitions of the subnet and their shares",
         "scheme.toml": "the rules, each with what it does",

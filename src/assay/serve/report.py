@@ -76,9 +76,9 @@ def _every(season: Season, earlier: Callable[[int], Season] | None) -> Iterator[
 
 
 def _check_target(target: Path) -> None:
-    """Raise BadInput if something is there that is no report."""
+    """Raise BadInput if the target exists, and is neither a report nor an empty folder."""
     if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one that has a report")
+        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one with an earlier report")
 
 
 def _replace(staging: Path, target: Path) -> None:

@@ -54,7 +54,7 @@ PAGE_BYTES = 64 * 2**20
 FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
-"""The number of a board's page above which it is drawn each time, as what was searched for is."""
+"""Pages of a board above this number are drawn each time, and so are results of a search."""
 _PARTICIPANTS, _MARGINS = "participants.csv", "margins"
 _BESIDE = (_PARTICIPANTS, FOUND, DECISIONS, _MARGINS)
 """Files that no settled epoch depends on, but its pages do."""
@@ -86,14 +86,14 @@ class _Shelf:
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
     until: datetime | None = None
-    """The moment when the open epoch closes, which boards say."""
+    """The moment when the open epoch closes. Boards show it."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
     last: Season | None = None
-    """The last epoch; who handed in something since is not up to date in it."""
+    """The last epoch. A participant who handed in something since is not up to date in it."""
     before: Season | None = None
     """The epoch that was last until a newer one was settled; shown while the newer one is read. Its pages are not kept."""
 

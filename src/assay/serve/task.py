@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskGrid", "task", "task_document", "tasks"]
 
 COLUMNS = 12
-"""Validators up to which each has a column of its own."""
+"""With at most so many validators each has a column of its own."""
 ROWS = 100
 """Participants that a task's page lists; the JSON beside it has all."""
 NAMED = 12
@@ -39,9 +39,9 @@ NAMED = 12
 KEPT = 10_000
 """Kept trials that are read for durations. If there are more, none are shown."""
 LONG = 20
-"""Tasks above which the overview is dense."""
+"""With more tasks than this the overview is dense."""
 FEW = 20
-"""Participants below which a correlation is a hint at most."""
+"""With fewer participants than this a correlation is only a hint."""
 _NOBODY: Mapping[str, Sequence[Mapping[str, object]]] = {"validators": []}
 SEPARATES, NOTHING = 0.3, 0.1
 """The correlation from which a task separates, and the one below which it says nothing: the usual limits of test theory."""

@@ -158,7 +158,7 @@ class LiveRun:
             typer.echo(printable(text), err=True)
 
     def left(self) -> float | None:
-        """Seconds that it will still take, by what it took so far; None while nothing is known."""
+        """The seconds that are left, estimated from the time so far; None while nothing is known."""
         if not self.done:
             return None
         return (time.monotonic() - self.began) / self.done * (self.planned - self.done)

@@ -98,14 +98,14 @@ def windows(
     standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
     failed |= set(left_out)
-    kept: dict[tuple[int, int], list[Workflow]] = {}
+    by_cell: dict[tuple[int, int], list[Workflow]] = {}
     for record in standing:
         column = frame.column[record.participant]
         if record.submission == frame.submissions[column] and record.participant not in frame.duplicate_of:
-            tasks = kept.setdefault((frame.row[record.validator], column), [])
+            tasks = by_cell.setdefault((frame.row[record.validator], column), [])
             if (record.validator, record.epoch, record.task) not in failed:
                 tasks.append(record)
-    return {cell: sorted(tasks, key=_place)[-rules.window :] for cell, tasks in kept.items()}
+    return {cell: sorted(tasks, key=_place)[-rules.window :] for cell, tasks in by_cell.items()}
 
 
 def _place(record: Workflow) -> tuple[int, bytes]:
