@@ -61,8 +61,6 @@ def _sent(
             what = f"the service did not say what became of {plural(len(data), 'batch', 'batches')}"
             hint = "check that the service runs this version, then send again: nothing is stored twice"
             raise Unreachable(what, final=True, hint=hint)
-                what, final=True, hint="check that the service runs this version, then send again: nothing is stored twice"
-            )
     rows = iter(answered)
     for file, entry in group:
         yield file, next(rows) if isinstance(entry, bytes) else entry
