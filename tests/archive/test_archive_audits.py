@@ -23,7 +23,7 @@ LIAR = ledger_kit.V1
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def season(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Competition `small`: epoch 3 was archived in `before`, then audited; epoch 4 leaves the liar out; `archive` has all."""
     folder = tmp_path_factory.mktemp("audited")
     audit_kit.witnessed(folder / "small", audit_kit.LEAVES_OUT)
@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(made: Path, tmp_path: Path) -> Path:
-    return ledger_kit.copied(made, tmp_path / "all")
+def place(season: Path, tmp_path: Path) -> Path:
+    return ledger_kit.copied(season, tmp_path / "all")
 
 
 def audits(archive: Path) -> list[Path]:
