@@ -197,7 +197,10 @@ export async function checkBundle(files, options, report) {
   report.did("results", `${several(computed.agreed.length, "result")} under their root`);
   const [own_, audits] = [[], []];
   for (const path of carried(files)) own_.push({ path, text: await readText(files, path, LIMITS.receipt, "audit"), carried: true });
-  for (const audit of [...own_, ...options.audits]) audits.push(await (await import("./audited.js")).auditOf(audit, receipt, { settlement: computed, context }, options, report));
+  for (const audit of [...own_, ...options.audits]) {
+    const checked = await (await import("./audited.js")).auditOf(audit, receipt, { settlement: computed, context }, options, report);
+    if (checked !== null) audits.push(checked);
+  }
   for (const { key, failed_audit } of document.validators)
     if (document.scheme.audit?.failed && failed_audit && !audits.some((audit) => audit.digest === failed_audit)) report.not("audit", `${key} is left out for the audit ${failed_audit}, which is not here`);
   const other = files.paths.find((path) => !KNOWN.test(path));
