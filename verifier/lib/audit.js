@@ -226,6 +226,8 @@ const anyText = (value, path) => (typeof value === "string" ? value : wrong(`${p
 const hex = (length) => read.pattern(new RegExp(`^[0-9a-f]{${length}}$`), `${length} hex digits`);
 const digits = read.pattern(/^(0|-?[1-9][0-9]*)$/, "a string of digits");
 const outcome = oneOf("pass", "fail", "timeout");
+/** A fraction as Assay writes it: what is compared later must not be normalised before. */
+const written = (value, path) => (read.score(value, path) === value ? value : wrong(`${path}: ${value} is not in its one spelling`));
 const sources = {
   drand: object({ source: oneOf("drand"), chain: hex(64), round: integer(1, read.LARGEST), signature: hex(96) }),
   given: object({ source: oneOf("given"), value: hex(64) }),
@@ -235,7 +237,7 @@ const statement = object({
   predicate: object({
     competition: key, epoch: read.epoch, receipt: digest, settlement: digest, log: anyText, witnessed: nullable(natural),
     randomness: (value, path) => (value?.source === "given" ? sources.given : sources.drand)(value, path),
-    risk: read.score, places: nullable(integer(1, read.BILLION)),
+    risk: written, places: nullable(integer(1, read.BILLION)),
     claims: list(object({ above: nullable(key), below: nullable(key), margin: integer(-2 * read.BILLION, 2 * read.BILLION) })),
     trials: object({ counted: natural, drawn_from: natural, size: digits }), untested: list(object({ validator: key, trials: natural })),
     judged: list(object({
@@ -258,14 +260,14 @@ export async function openAudit(text, vkey) {
 /** The statement of an opened audit, in its shape. */
 export const statementOf = (opened) => staged("audit", () => statement(opened.statement, ""));
 
-/** The round of drand at or after T and the delay. */
-export const roundAt = (time, delay) => ceilDiv(time + delay - GENESIS, PERIOD) + 1n;
+/** The first round of drand at or after a time; before the first one, that. */
+const roundAt = (time) => (time <= GENESIS ? 1n : ceilDiv(time - GENESIS, PERIOD) + 1n);
 
 /** The 32 bytes that a statement's draw takes. `witnessedAt`: T in seconds since 1970 (BigInt), or null. */
 async function randomnessOf({ source, value, chain, round, signature }, witnessedAt, scheme) {
   if (source === "given") return fromHex(value);
   if (witnessedAt === null) wrong("nothing shows when the receipt was public, and so which round is drawn with: give the policy of its witnesses");
-  const expected = roundAt(witnessedAt, BigInt((scheme.audit?.delay ?? "600s").slice(0, -1)));
+  const expected = roundAt(witnessedAt + BigInt((scheme.audit?.delay ?? "600s").slice(0, -1)));
   if (chain !== QUICKNET) wrong("randomness: the chain is not quicknet", { where: "randomness.chain", expected: QUICKNET, found: chain });
   if (BigInt(round) !== expected) wrong("randomness: the rule fixes another round", { where: "randomness.round", expected: expected.toString(), found: String(round) });
   const { isOfQuicknet } = await import("./beacon.js");

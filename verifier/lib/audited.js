@@ -69,16 +69,17 @@ function ofEarlierEpoch(audit, marked, receipt, options, report) {
 }
 
 /**
- * One audit, {path, text, carried}: `carried` if it is in the bundle's own folder. Gives it with its digest and predicate; null if it was not checked, because it
- * marks a validator that the scheme does not leave out.
+ * One audit, {path, text, carried}: `carried` if it is in the bundle's own folder. Gives it with its digest and predicate; null if it was not checked: the bundle
+ * carries it because the registry marks a validator with it, and the scheme leaves nobody out.
  */
 export async function auditOf(given, receipt, epoch, options, report) {
+  options.progress("audit", 0);
   try {
     const audit = await opened(given.text, options);
     const { scheme, validators } = epoch.context.document;
     const marked = validators.filter(({ failed_audit }) => failed_audit === audit.digest);
-    if (marked.length === 0) return await ofThisEpoch(audit, given, receipt, epoch, options, report);
-    if (scheme.audit?.failed === "leave-out") return ofEarlierEpoch(audit, marked, receipt, options, report);
+    if (marked.length && scheme.audit?.failed === "leave-out") return ofEarlierEpoch(audit, marked, receipt, options, report);
+    if (marked.length === 0 || !given.carried) return await ofThisEpoch(audit, given, receipt, epoch, options, report);
     report.not("audit", `${given.path}: it marks ${marked.map(({ key }) => key).join(", ")}, and the scheme leaves nobody out`);
     return null;
   } catch (error) {
@@ -94,5 +95,5 @@ export async function auditAlone(text, options, report) {
   report.did("audit", `signed, and entry ${audit.index} of ${audit.checkpoint.size} in ${audit.checkpoint.origin}`);
   whose(options, audit, report);
   report.not("audit", `it says of ${predicate.competition} epoch ${predicate.epoch}: ${sentence(predicate)}. Nothing was made again: drop it together with the bundle of that epoch`);
-  return { what: "audit", audit: predicate };
+  return { what: "audit", audits: [{ ...audit, predicate }] };
 }

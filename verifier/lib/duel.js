@@ -10,6 +10,7 @@ import { nanos } from "./scheme.js";
 
 const UNIT = 10n ** 18n;
 const BETS = [1n, 2n, 3n]; // quarters
+const MOST = 10_000; // tasks, trials of one, and challengers
 
 const ceilDiv = (n, d) => -floorDiv(-n, d);
 
@@ -80,14 +81,14 @@ export function duel({ margin, alpha }, { receipt, challenger, king, tasks, tria
   return { pairs: pairs.length, path, ...contest.end(), waits_for: null };
 }
 
-const side = read.object({ participant: read.key, submission: read.submission });
+const side = read.object({ participant: read.key, submission: read.key });
 const digits = read.pattern(/^(0|[1-9][0-9]*)$/, "a string of digits");
-const step = read.object({ task: read.key, trial: read.integer(1, read.BILLION), challenger: read.boolean, king: read.boolean, sum: read.integer(-read.BILLION, read.BILLION), challenger_wealth: digits, king_wealth: digits });
+const step = read.object({ task: read.key, trial: read.integer(1, MOST), challenger: read.boolean, king: read.boolean, sum: read.integer(-MOST * MOST, MOST * MOST), challenger_wealth: digits, king_wealth: digits });
 const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
 const document = read.object({
-  schema: read.oneOf("assay.duel/1"), competition: read.key, epoch: read.epoch, validator: read.key, challenger: side, king: side, challengers: read.integer(1, read.BILLION),
+  schema: read.oneOf("assay.duel/1"), competition: read.key, epoch: read.epoch, validator: read.key, challenger: side, king: side, challengers: read.integer(1, MOST),
   receipt: read.object({ epoch: read.epoch, digest: read.digest }), scheme: read.digest, task_set: read.digest, margin: read.number({ most: NANO - 1n }),
-  alpha: read.number({ least: 1n, most: NANO - 1n }), pairs: read.integer(1, read.BILLION), path: read.list(step), winner: nullable(read.oneOf("challenger", "king")),
+  alpha: read.number({ least: 1n, most: NANO - 1n }), pairs: read.integer(1, MOST * MOST), path: read.list(step), winner: nullable(read.oneOf("challenger", "king")),
   by: nullable(read.oneOf("wealth", "certainty")), waits_for: nullable(read.anything), digest: read.digest,
 });
 

@@ -199,6 +199,8 @@ const KINDS = {
       consensus: or(readConsensus({}, "consensus"), readConsensus), payout: maybe(readPayout), trials: read.integer(1, 64),
       validators: list(object({ key: read.key, stake }), { least: 1, most: 8 }), participants: list(object({ key: read.key, seen: entries }), { least: 1, most: 8 }),
     }, input);
+    for (const rows of ["validators", "participants"]) under(rows, () => unique(found[rows], "key", rows));
+    if (found.consensus.assign !== undefined) refuse("validators are drawn with randomness, and a board of this kind has none");
     const known = new Set(found.validators.map((row) => row.key));
     for (const { seen } of found.participants) {
       for (const [name, { passed, missing }] of Object.entries(seen)) {
