@@ -284,12 +284,13 @@ const placeOf = ({ participant, validator, task, trial }) => canonical([particip
 export async function checkAudit(opened, { receipt, document, settlement, behind, witnessedAt }) {
   const { predicate, subject } = statementOf(opened);
   const { scheme } = document;
-  const randomness = await randomnessOf(predicate.randomness, witnessedAt, scheme);
   if (scheme.score.kind !== "tests") wrong("only trials, of kind tests, are audited");
+  const tasks = readTasks(document.tasks).map(({ id }) => id);
+  const plan = planOf(scheme, settlement, trialsOf({ scheme, tasks }, settlement, behind()));
+  if (plan.claims.length === 0) wrong("nobody is paid in this epoch, so there is nothing to confirm", { code: "cannot-settle" });
+  const randomness = await randomnessOf(predicate.randomness, witnessedAt, scheme);
   const { competition, epoch } = receipt.predicate;
   staged("audit", () => checkSubject({ subject }, `${competition} epoch ${epoch}`, settlement.digest));
-  const plan = planOf(scheme, settlement, trialsOf({ scheme, tasks: readTasks(document.tasks).map(({ id }) => id) }, settlement, behind()));
-  if (plan.claims.length === 0) wrong("the settlement claims nothing that an audit could confirm");
   const rows = new Map(predicate.judged.map((row) => [placeOf(row), row.seen]));
   const seenOf = (trial) => rows.get(placeOf(trial)) ?? wrong(`judged: a row that is needed is missing, of ${trial.participant} by ${trial.validator} at ${trial.task}`, { where: "judged", whose: trial.participant });
   const expected = {
