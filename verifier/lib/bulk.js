@@ -13,7 +13,7 @@ import { inWords, isAt, viewOf, Words } from "./words.js";
 import { readTasks } from "./inputs.js";
 import { testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
-import { equalText, membersOf, opened, short } from "./epoch.js";
+import { equalText, membersOf, openBatches, short } from "./batches.js";
 import { staged } from "./receipts.js";
 
 const OUTCOMES = ["pass", "fail", "timeout", "error"];
@@ -331,7 +331,7 @@ async function checkBatches(columns, find, batches, { origin, competition, taskS
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
   const [digests, validators] = [new Set(), new Set()];
-  for await (const [i, { members }, batch, name] of opened(batches, wrong)) {
+  for await (const [i, { members }, batch, name] of openBatches(batches, wrong)) {
     if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
     digests.add(batch.digest);
     validators.add(batch.validator);

@@ -65,7 +65,7 @@ function* linesOf(text) {
 }
 
 /** The values of lines of JSON, one after the other. */
-function* jsonLines(text, path, stage) {
+export function* jsonLines(text, path, stage) {
   let number = 0;
   for (const line of linesOf(text)) {
     number++;
@@ -230,31 +230,8 @@ async function evidence(given, options, chain, inputs) {
     const bulk = await options.bulk();
     return await bulk(files, paths, chain, options.progress);
   }
-  const { bearing, behind, checkBatches, checkEvidence, restsOf, withDigests } = await import("./epoch.js");
-  const [{ owners, settle }, { KINDS, loadKinds }] = await Promise.all([import("./settle.js"), import("./score.js")]);
-  const rows = new Map();
-  await loadKinds([inputs?.scheme?.score?.kind]);
-  for (const [epoch, path] of paths) {
-    const text = await readText(files, path, LIMITS.evidence, "evidence");
-    await loadKinds(KINDS.filter((kind) => text.includes(`"${kind}"`)));
-    rows.set(epoch, jsonLines(text, path, "evidence"));
-  }
-  options.progress("evidence", 0);
-  const all = checkEvidence(chain, rows);
-  return {
-    count: all.length,
-    checkBatches: (batches, of) => checkBatches(batches, all, of, (done, total) => options.progress("signatures", done / total)),
-    settle(document, previous, { epoch, task_set }, { signed }) {
-      const own = bearing(document, all, signed, task_set);
-      const records = own.map(({ record }) => record);
-      const whose = owners(document.scheme.score.kind, document.participants).of;
-      const context = { document, epoch, records, previous, whose };
-      const { settlement: computed, counting } = staged("settlement", () => settle(context));
-      const rows = behind(document, computed, own, counting);
-      context.behind = () => withDigests(rows);
-      return { computed, context, rests: () => restsOf(rows) };
-    },
-  };
+  const { oneByOne } = await import("./evidence.js");
+  return await oneByOne(files, paths, chain, inputs, options.progress);
 }
 
 /** `bulkFrom`: from so many records on, what is made for many is loaded. `scheme` and `subnet`: files that the reader trusts, as their TOML is in JSON. */

@@ -12,13 +12,14 @@ import { checkLogProof, checkTiles, openCheckpoint, readVkey, TILE_PATH, tilePat
 import { openProof, readSeqs } from "./proof.js";
 import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
 import { checkWitnesses, readPolicy } from "./witnesses.js";
-import { readBatch } from "./batches.js";
+import { checkSigner, openStatement } from "./batches.js";
 import { readCase } from "./case.js";
 import { readPrevious, readTasks } from "./inputs.js";
-import { recordDigest } from "./records.js";
+import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
 import { settle } from "./settle.js";
 import { readSettlement } from "./document.js";
-import { bearing, behind, checkBatches, checkBefore, checkChain, checkEvidence, checkInputs, checkResults, checkSettlement, restsOf, withDigests } from "./epoch.js";
+import { checkBefore, checkChain, checkInputs, checkResults, checkSettlement } from "./epoch.js";
+import { bearing, behind, checkBatches, checkEvidence, checkRoot, restsOf, withDigests } from "./evidence.js";
 import { checkAudit, openAudit, outcomeOf, planOf, seedOf, trialsOf, wrongOf } from "./audit.js";
 import { namedKey } from "./bundle.js";
 import { checkSplit } from "./subnet.js";
@@ -189,6 +190,40 @@ const KINDS = {
     return { competition, epoch: number, verdict, judged: predicate.judged.length, counted: predicate.trials.counted, validators: wrong, digest, index: index.toString(), size: entries.toString() };
   },
 };
+
+const LARGEST_ENVELOPE = 1 << 20;
+
+/** A batch's file: the envelope's line, then each record's. */
+async function readBatch(text, keyText = null) {
+  if (typeof text !== "string" || text.length > 64 << 20) refuse("a batch is a text of at most 64 MiB");
+  if (!text.endsWith("\n")) refuse("the last line does not end");
+  const lines = text.slice(0, -1).split("\n");
+  if (lines[0].length > LARGEST_ENVELOPE) refuse("an envelope has at most 1 MiB");
+  const key = keyText === null ? null : ((await readKey(keyText)) ?? refuse(`${keyText} is no public key`, "key"));
+  const batch = openStatement(parse(lines[0]), "batch");
+  if (lines.length === 1) refuse("a batch has at least one record");
+  const records = [];
+  let last = "";
+  for (const line of lines.slice(1)) {
+    const record = readRecord(parse(line));
+    if ("seq" in record || recordText(record) !== line) refuse("a record is not in its canonical form");
+    if (record.kind !== batch.kind) refuse(`a record is of kind ${record.kind}`, "kind");
+    if (record.epoch !== batch.epoch || record.validator !== batch.validator) refuse("a record is of another epoch or validator than the batch");
+    const digest = recordDigest(record).slice(7);
+    if (digest <= last) refuse("records are in ascending order of their digests, each once");
+    last = digest;
+    records.push({ record, digest });
+  }
+  checkRoot(batch, records.map(({ digest }) => fromHex(digest)), records.map(({ record }) => record.submission), "input");
+  const contents = new Map();
+  for (const { record } of records) {
+    const known = contents.get(keyOf(record));
+    if (known !== undefined && known !== contentOf(record)) refuse("two records of the batch contradict each other");
+    contents.set(keyOf(record), contentOf(record));
+  }
+  await checkSigner(batch, "batch", key);
+  return { digest: batch.digest, statement: batch.value, records: records.map(({ record }) => record) };
+}
 
 const wholeEpoch = (input) =>
   fields({ key: text, receipts: anything, inputs: anything, settlement: anything, previous: nothing(anything), records: anything, batches: list(anything) }, input);

@@ -90,22 +90,6 @@ export function leafHashes(entries) {
 }
 export const rootOf = (entries) => many.root(leafHashes(entries), entries.length);
 
-/** SHA-256 of each of many texts that are not empty, one after the other. */
-export function digests(texts) {
-  const found = new Uint8Array(texts.length * 32);
-  const data = utf8(texts.join(""));
-  const view = new DataView(data.buffer, data.byteOffset, data.length);
-  const characters = texts.reduce((total, text) => total + text.length, 0);
-  const sizeOf = characters === data.length ? (text) => text.length : (text) => utf8(text).length;
-  let at = 0;
-  texts.forEach((text, i) => {
-    const size = sizeOf(text);
-    many.add(data, view, at, size, data[at + size - 1], found, i * 32);
-    at += size;
-  });
-  many.flush();
-  return found;
-}
 export const rootText = (root) => "sha256:" + toHex(root);
 
 /** The root that a proof leads to from a leaf hash, or null where its length does not fit. Sizes are numbers or BigInts. */
