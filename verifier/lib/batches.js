@@ -50,8 +50,6 @@ export async function openBatch(envelope, code) {
   return batch;
 }
 
-export const equalText = (a, b) => a.length === b.length && a.every((text, i) => text === b[i]);
-
 /** The records of a batch by its members: ranges of seq that ascend. */
 export function membersOf(members, bySeq, name, wrong) {
   const own = [];

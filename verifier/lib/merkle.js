@@ -1,6 +1,6 @@
 // Merkle trees of RFC 6962: a leaf is SHA-256(00 ‖ entry), a node SHA-256(01 ‖ left ‖ right). Proofs of RFC 9162, 2.1.3 and 2.1.4.
 
-import { equal, sha256, sha256Into, toHex, utf8 } from "./bytes.js";
+import { equal, sha256, sha256Into, toHex } from "./bytes.js";
 import { refuse } from "./errors.js";
 
 export const EMPTY_ROOT = sha256(new Uint8Array(0));
