@@ -7,7 +7,7 @@
 
 import { concat, equal, fromUtf8, toBase64 } from "./bytes.js";
 import { refuse, Refused, Unsupported } from "./errors.js";
-import { digestOfJson, isObject, parse, parseWritten } from "./json.js";
+import { digestOfJson, isObject, isTextOf, parse, parseWritten } from "./json.js";
 import { noteKeyId } from "./keys.js";
 import { checkTiles, openCheckpoint, readVkey } from "./notes.js";
 import { staged } from "./receipts.js";
@@ -158,7 +158,7 @@ function evidenceFiles(files) {
  */
 export async function checkBundle(files, options, report) {
   const { progress } = options;
-  const [{ checkBefore, checkChain, checkInputs, checkResults, checkSettlement }, { readPrevious }, { isTextOf }] = await Promise.all([import("./epoch.js"), import("./inputs.js"), import("./document.js")]);
+  const { checkBefore, checkChain, checkInputs, checkResults, checkSettlement } = await import("./epoch.js");
   const receipts = await readReceipts(files);
   const key = options.key ?? namedKey(receipts.at(-1)[1]);
   const vkey = staged("key", () => readVkey(key));
@@ -174,23 +174,23 @@ export async function checkBundle(files, options, report) {
   if (options.checkpoint) await checkKept(log, options.checkpoint, vkey, report);
   if (options.policy) await (await import("./witnesses.js")).witnessed(report, log.checkpoint, options.policy, options.now);
   report.did("chain", `${several(chain.length, "receipt")} from the first to this one, each naming the one before`);
-  const before = checkBefore(chain, files.paths.includes("previous.json") ? await readJson(files, "previous.json", LIMITS["previous.json"], "chain") : null);
+  const before = await checkBefore(chain, files.paths.includes("previous.json") ? await readJson(files, "previous.json", LIMITS["previous.json"], "chain") : null);
   const inputs = await readJson(files, "inputs.json", LIMITS["inputs.json"], "inputs");
   const found = await evidence(files, options, chain, inputs);
   report.did("evidence", `${several(found.count, "record")} under ${several(chain.length, "evidence root")}`);
   const signed = await found.checkBatches(await readJsonLines(files, "batches.jsonl", LIMITS["batches.jsonl"], "signatures"), { origin: checkpoint.origin, competition: predicate.competition });
   report.did("signatures", `${several(signed.batches, "batch", "batches")} by ${several(signed.validators.size, "validator")}`);
-  const document = checkInputs(inputs, receipt);
+  const document = await checkInputs(inputs, receipt);
   const own = options.scheme === null ? "" : ", which is your file's";
   if (own) await sameScheme(options.scheme, predicate.scheme);
   report.did("inputs", `${several(document.participants.length, "participant")}, ${several(document.validators.length, "validator")}, scheme ${predicate.scheme}${own}`);
   progress("settlement", 0);
-  const previous = staged("settlement", () => readPrevious(before, document, predicate.epoch));
+  const previous = before === null ? null : await previousOf(before, document, predicate.epoch);
   const { computed, context, rests } = found.settle(document, previous, predicate, signed);
   // A file that is the computed settlement, letter by letter, is not read field by field.
   const settlement = await readText(files, "settlement.json", LIMITS["settlement.json"], "settlement");
   const same = isTextOf(settlement.trimEnd(), computed);
-  checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
+  await checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
   report.did("settlement", `computed again to the bit: ${computed.digest}`);
   report.recomputed = true;
   checkResults(computed, rests(), receipt);
@@ -206,6 +206,12 @@ export async function checkBundle(files, options, report) {
   const other = files.paths.find((path) => !KNOWN.test(path));
   if (other !== undefined) report.not("inputs", `${other} is no file of a bundle, and was not looked at`);
   return { what: "bundle", settlement: computed, context, chain, audits };
+}
+
+/** The settlement before, as far as the next one continues it. */
+async function previousOf(before, document, epoch) {
+  const { readPrevious } = await import("./document.js");
+  return staged("settlement", () => readPrevious(before, document, epoch));
 }
 
 /** The signed audits that a bundle carries. */

@@ -2,7 +2,8 @@
 
 import * as read from "./fields.js";
 import { Refused, refuse, under } from "./errors.js";
-import { checkResets, readInputs, readPrevious } from "./inputs.js";
+import { readPrevious } from "./document.js";
+import { checkResets, readInputs } from "./inputs.js";
 import { isObject } from "./json.js";
 import { readRecord } from "./records.js";
 

@@ -3,11 +3,10 @@
 import * as read from "./fields.js";
 import { apportion, decimal, fractionOf, NANO, shown, sum } from "./exact.js";
 import { refuse, under } from "./errors.js";
-import { isObject } from "./json.js";
+import { isObject, sealed } from "./json.js";
 import { encode, strategy } from "./reward.js";
 import { readCase } from "./case.js";
 import { settle } from "./settle.js";
-import { sealed } from "./document.js";
 
 const { object, or, maybe } = read;
 export const readRules = object({

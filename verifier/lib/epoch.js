@@ -4,9 +4,11 @@ import { digestOfJson, canonical, isObject } from "./json.js";
 import { refuse } from "./errors.js";
 import { equal } from "./bytes.js";
 import { checkResets, readInputs, readTasks, taskSetDigest } from "./inputs.js";
-import { difference, readSettlement } from "./document.js";
 import { openReceipt, results, staged } from "./receipts.js";
 import { rootOf } from "./merkle.js";
+
+/** What reads and compares documents that were written; loaded where it is needed. */
+const written = () => import("./document.js");
 
 const at = (stage) => (what, detail = {}) => refuse(what, { code: stage, stage, ...detail });
 
@@ -35,7 +37,7 @@ export async function checkChain(receipts, key) {
 }
 
 /** The settlement from which decay continues is the one of the receipt before. */
-export function checkBefore(chain, previous) {
+export async function checkBefore(chain, previous) {
   const wrong = at("chain");
   const before = chain.at(-2);
   if (!before) {
@@ -43,17 +45,18 @@ export function checkBefore(chain, previous) {
     return null;
   }
   if (previous === null) wrong("previous.json is missing: the settlement before");
+  const { readSettlement } = await written();
   const found = staged("chain", () => readSettlement(previous, "previous.json"));
   if (found.digest !== before.predicate.settlement) wrong("previous.json: it is not the settlement of the receipt before", { expected: before.predicate.settlement, found: found.digest });
   return found;
 }
 
 /** The inputs, in their one spelling, are those of the receipt. */
-export function checkInputs(value, { predicate }) {
+export async function checkInputs(value, { predicate }) {
   const wrong = at("inputs");
   const document = staged("inputs", () => (isObject(value) ? readInputs(value) : refuse("inputs.json: is not an object")));
   const digest = digestOfJson(value);
-  if (canonical(document) !== canonical(value)) wrong("inputs.json: it is not in its canonical form", difference(document, value) ?? {});
+  if (canonical(document) !== canonical(value)) wrong("inputs.json: it is not in its canonical form", (await written()).difference(document, value) ?? {});
   if (digest !== predicate.inputs) wrong("inputs.json: the receipt names other inputs", { where: "inputs.json", expected: predicate.inputs, found: digest });
   const scheme = digestOfJson(document.scheme);
   if (scheme !== predicate.scheme) wrong("inputs.json: the receipt names another scheme", { expected: predicate.scheme, found: scheme });
@@ -66,9 +69,9 @@ export function checkInputs(value, { predicate }) {
 }
 
 /** Computes the settlement again, and compares every field. */
-export function checkSettlement(value, computed, { predicate }) {
+export async function checkSettlement(value, computed, { predicate }) {
   const wrong = at("settlement");
-  const differs = value === computed ? null : difference(computed, value);
+  const differs = value === computed ? null : (await written()).difference(computed, value);
   if (differs) wrong(`settlement.json: ${differs.whose ? differs.whose + ": " : ""}${differs.where} differs`, differs);
   if (computed.digest !== predicate.settlement) wrong("the receipt is of another settlement", { expected: computed.digest, found: predicate.settlement });
 }

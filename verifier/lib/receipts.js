@@ -2,10 +2,9 @@
 
 import * as read from "./fields.js";
 import { fromHex, sha256, utf8 } from "./bytes.js";
-import { rowText } from "./document.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, Refused } from "./errors.js";
-import { canonical, parse } from "./json.js";
+import { canonical, parse, rowText } from "./json.js";
 import { openEnvelope, signers, statementOf } from "./dsse.js";
 import { keyId } from "./keys.js";
 import { checkLogProof, readVkey } from "./notes.js";

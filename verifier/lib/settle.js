@@ -7,8 +7,7 @@ import { clocks } from "./clock.js";
 import { decay, payout, weights } from "./reward.js";
 import { brokenKey, jointVotes, kindOf } from "./score.js";
 import { firstAccepted, readTasks, taskSetDigest } from "./inputs.js";
-import { digestOfJson } from "./json.js";
-import { sealed } from "./document.js";
+import { digestOfJson, sealed } from "./json.js";
 
 const submissionOf = (participant) => participant.submission ?? "";
 
