@@ -50,26 +50,33 @@ export async function openBatch(envelope, code) {
   return batch;
 }
 
-/** The records of a batch by its members: ranges of seq that ascend. */
-export function membersOf(members, bySeq, name, wrong) {
-  const own = [];
+const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
+
+/** The rows of a batch by its members: ranges of seq that ascend. */
+function rowsOf(members, bySeq, name) {
+  const rows = [];
   let last = -1;
   if (!Array.isArray(members) || members.length === 0) wrong(`${name}: it has no members`);
   for (const range of members) {
     const right = Array.isArray(range) && range.length === 2 && range.every((end) => Number.isSafeInteger(end)) && range[0] > last && range[0] <= range[1];
     if (!right) wrong(`${name}: members are ranges [first, last] that ascend`);
     if (range[1] - range[0] >= 100000) wrong(`${name}: more members than a batch may have`);
-    for (let seq = range[0]; seq <= range[1]; seq++) own.push(bySeq.get(seq) ?? wrong(`${name}: there is no record with seq ${seq}`));
+    for (let seq = range[0]; seq <= range[1]; seq++) rows.push(bySeq(seq) ?? wrong(`${name}: there is no record with seq ${seq}`));
     last = range[1];
   }
-  return own;
+  return rows;
 }
 
-export const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
+const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
 
-/** Batches in their order, with the statement that each validator signed: some signatures at a time, so that they are checked beside this thread. */
-export async function* openBatches(batches, wrong) {
+/**
+ * The batches of a bundle, in their order: each once, signed by its validator, and of this log and competition. `bySeq`: a seq → its row, or undefined.
+ * Gives for each the `batch`, its `rows`, its `name`, and `changed`: what is wrong if its root is another, for the participant of the first row.
+ * Some signatures at a time are checked beside this thread.
+ */
+export async function* openBatches(batches, bySeq, { origin, competition }) {
   const opening = [];
+  const seen = new Set();
   const open = (row) => openBatch(isObject(row) ? row.envelope : null, "signatures").then((batch) => ({ batch }), (error) => ({ error }));
   for (const [i, row] of batches.entries()) {
     while (opening.length < Math.min(batches.length, i + 64)) opening.push(open(batches[opening.length]));
@@ -78,6 +85,11 @@ export async function* openBatches(batches, wrong) {
     const { batch, error } = await opening[i];
     opening[i] = null;
     if (error) throw error;
-    yield [i, row, batch, name];
+    if (seen.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
+    seen.add(batch.digest);
+    if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
+    if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
+    const changed = (participant) => `${name}: ${participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
+    yield { batch, rows: rowsOf(row.members, bySeq, name), name, changed };
   }
 }

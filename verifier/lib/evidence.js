@@ -6,7 +6,7 @@ import { refuse, Refused } from "./errors.js";
 import { toHex, utf8 } from "./bytes.js";
 import { byUtf8 } from "./exact.js";
 import { jsonLines, LIMITS, readText } from "./bundle.js";
-import { membersOf, openBatches, short } from "./batches.js";
+import { openBatches } from "./batches.js";
 import { firstAccepted } from "./inputs.js";
 import { leafHashes, many, rootOf, rootOfLeaves, rootText } from "./merkle.js";
 import { evidenceEntry, staged } from "./receipts.js";
@@ -98,35 +98,29 @@ export function checkRoot({ statement: { subject }, count, root }, digests, subm
 }
 
 /** That every record is in a batch that its validator signed for this log. Gives, for each record, the task sets of its batches. */
-export async function checkBatches(batches, all, { origin, competition }, progress = () => {}) {
+export async function checkBatches(batches, all, of, progress = () => {}) {
   const wrong = at("signatures");
   const bySeq = new Map(all.map((one) => [one.seq, one]));
   const signed = new Map();
-  const digests = new Set();
   const validators = new Set();
-  for await (const [i, row, batch, name] of openBatches(batches, wrong)) {
-    if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
-    digests.add(batch.digest);
+  let done = 0;
+  for await (const { batch, rows, name, changed } of openBatches(batches, (seq) => bySeq.get(seq), of)) {
     validators.add(batch.validator);
-    if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
-    if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
-    const own = membersOf(row.members, bySeq, name, wrong);
-    for (const { record } of own)
+    for (const { record } of rows)
       if (record.validator !== batch.validator || record.kind !== batch.kind || record.epoch !== batch.epoch)
         wrong(`${name}: a record of ${record.validator} in epoch ${record.epoch} is not this batch's`);
-    const changed = `${own[0].record.participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
     try {
-      checkRoot(batch, own.map(({ digest }) => digest), own.map(({ record }) => record.submission), "signatures");
+      checkRoot(batch, rows.map(({ digest }) => digest), rows.map(({ record }) => record.submission), "signatures");
     } catch (error) {
-      if (error instanceof Refused) Object.assign(error, { stage: "signatures", message: `${name}: ${changed} (${error.message})` });
+      if (error instanceof Refused) Object.assign(error, { stage: "signatures", message: `${changed(rows[0].record.participant)} (${error.message})` });
       throw error;
     }
     const alone = [batch.task_set]; // most records are in one batch, and share its list
-    for (const { seq } of own) signed.set(seq, signed.has(seq) ? [...signed.get(seq), batch.task_set] : alone);
-    progress(i + 1, batches.length);
+    for (const { seq } of rows) signed.set(seq, signed.has(seq) ? [...signed.get(seq), batch.task_set] : alone);
+    progress(++done, batches.length);
   }
   for (const { seq, record } of all) if (!signed.has(seq)) wrong(`the record with seq ${seq} by ${record.validator} is in no batch`);
-  return { signed, validators, batches: digests.size };
+  return { signed, validators, batches: batches.length };
 }
 
 /** The records that bear on a settlement, in order of seq. docs/formats.md, "A bundle". */

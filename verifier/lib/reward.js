@@ -1,7 +1,13 @@
 // Agreed scores → weights (SPEC 4) and payouts (SPEC 5). Shares stay exact: numerators over one denominator, until they are encoded.
 
-import { apportion, decimalExp, halfEven, halfUp, max, min, NANO, shown, sum } from "./exact.js";
+import { apportion, halfUp, max, min, NANO, shown, sum } from "./exact.js";
 import { nanos } from "./scheme.js";
+
+let powers = null;
+/** Loads what a scheme's strategy and curve need beside this file: before anything of that scheme is computed. */
+export async function loadPowers({ reward, decay }) {
+  if (reward?.strategy === "softmax" || decay?.curve === "exponential") powers ??= await import("./powers.js");
+}
 
 /** Shares of one whole: `n[i]/d`, and what burns, `burn/d`. */
 const whole = (n, d) => ({ n, d, burn: d - sum(n) });
@@ -32,9 +38,9 @@ export function strategy(reward, scores) {
 
 function softmax(reward, taking, takes) {
   const best = taking.reduce(max);
-  const powers = taking.map((score, i) => (takes[i] ? decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
-  const lowest = Math.min(...powers.map(([, exponent]) => exponent));
-  const n = powers.map(([coefficient, exponent]) => coefficient * 10n ** BigInt(exponent - lowest));
+  const raised = taking.map((score, i) => (takes[i] ? powers.decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
+  const lowest = Math.min(...raised.map(([, exponent]) => exponent));
+  const n = raised.map(([coefficient, exponent]) => coefficient * 10n ** BigInt(exponent - lowest));
   return whole(n, sum(n));
 }
 
@@ -69,31 +75,13 @@ export function cap(reward, shares) {
   }
 }
 
-/** 1 − (1−ρ)^τ in nanos, half to even: exact where that is short, else between two bounds that round alike. */
-function exponential(rate, stale) {
-  const base = NANO - rate;
-  if (stale <= 400) return halfEven(NANO ** BigInt(stale) - base ** BigInt(stale), NANO ** BigInt(stale - 1));
-  if (base === 0n) return NANO;
-  for (let digits = 60n; ; digits *= 2n) {
-    const one = 10n ** digits;
-    let [low, high] = [one, one];
-    let [baseLow, baseHigh] = [(base * one) / NANO, (base * one) / NANO];
-    for (let power = BigInt(stale); power > 0n; power >>= 1n) {
-      if (power & 1n) [low, high] = [(low * baseLow) / one, (high * baseHigh) / one + 1n];
-      [baseLow, baseHigh] = [(baseLow * baseLow) / one, (baseHigh * baseHigh) / one + 1n];
-    }
-    const [least, most] = [halfEven((one - min(high, one)) * NANO, one), halfEven((one - low) * NANO, one)];
-    if (least === most) return least;
-  }
-}
-
 /** What a stale participant loses: epochs stale, and B in nanos. SPEC 4, Decay. */
 export function decay(rules, last, epoch) {
   const stale = last === null || rules.curve === "none" ? 0 : Math.max(0, epoch - last - rules.grace_epochs);
   const most = nanos(rules.max_burn);
   let burned = 0n;
   if (stale > 0 && rules.curve === "linear") burned = min(nanos(rules.rate) * BigInt(stale), most);
-  if (stale > 0 && rules.curve === "exponential") burned = min(exponential(nanos(rules.rate), stale), most);
+  if (stale > 0 && rules.curve === "exponential") burned = min(powers.exponential(nanos(rules.rate), stale), most);
   return { stale, burned, kept: NANO - burned };
 }
 

@@ -24,7 +24,7 @@ export function whatIf(context, changes) {
     return { ...row, stake: BigInt(stake).toString() };
   });
   const changed = { ...context, document: { ...document, scheme: readScheme(scheme), validators } };
-  if (changes.trial && context.scored) changed.scored = context.changeTrial(changes.trial);
+  if (changes.trial && context.sheets) changed.scored = withTrial(context, changes.trial);
   else if (changes.trial) {
     const { participant, validator, task, outcome } = changes.trial;
     changed.records = context.records.map((record) => (record.validator === validator && record.task === task && context.whose(record) === participant ? { ...record, outcome } : record));
@@ -37,4 +37,13 @@ export function whatIf(context, changes) {
     return new Map(votes).set(wanted.validator, { ...votes.get(wanted.validator), score });
   };
   return settle(changed, changed.scored ?? null, override).settlement;
+}
+
+/** The votes of evidence that was read in bulk, with another outcome of each trial of a task. */
+function withTrial({ scored, sheets }, { participant, validator, task, outcome }) {
+  const { tasks, trials, outcomes, vote } = sheets;
+  const sheet = sheets.of(participant, validator)?.slice();
+  if (sheet === undefined || !tasks.includes(task)) return scored;
+  sheet.fill(outcomes.indexOf(outcome), tasks.indexOf(task) * trials, (tasks.indexOf(task) + 1) * trials);
+  return new Map(scored).set(participant, new Map(scored.get(participant)).set(validator, vote(sheet)));
 }
