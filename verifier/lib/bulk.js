@@ -437,7 +437,7 @@ export async function bulk(files, paths, chain, progress) {
     settle(document, previous, { epoch }, { right }) {
       const tallied = tally(columns, order, right, document, epoch);
       const { votes, sheets } = votesOf({ document }, tallied);
-      const context = { document, epoch, records: [], previous, scored: votes, sheets };
+      const context = { document, epoch, records: [], previous, votes, sheets };
       const computed = staged("settlement", () => settle(context, votes)).settlement;
       const rests = () => new Map(document.participants.map(({ key }, i) => {
         const own = tallied.rests[i];

@@ -37,7 +37,7 @@ function readEpoch(value, records) {
   return records.reduce((latest, record) => Math.max(latest, record.epoch), 0);
 }
 
-/** A case as {document, epoch, records, previous}. `records` are all of its evidence; settle() takes what counts. */
+/** A case as {document, epoch, records, previous}. `records` are all of its evidence; standing.js takes what counts. */
 export function readCase(value) {
   if (!isObject(value)) refuse("a case is an object", "input");
   for (const field of Object.keys(value)) if (!FIELDS.includes(field)) refuse(`${field}: there is no such field`, "input");

@@ -7,12 +7,12 @@ import { toHex, utf8 } from "./bytes.js";
 import { byUtf8 } from "./exact.js";
 import { jsonLines, LIMITS, readText } from "./bundle.js";
 import { openBatches } from "./batches.js";
-import { firstAccepted } from "./inputs.js";
 import { leafHashes, many, rootOf, rootOfLeaves, rootText } from "./merkle.js";
 import { evidenceEntry, staged } from "./receipts.js";
 import { aboutParticipants, readRow } from "./records.js";
 import { KINDS, loadKinds } from "./score.js";
 import { owners, settle } from "./settle.js";
+import { firstAccepted, standing, votesOf } from "./standing.js";
 
 const at = (stage) => (what, detail = {}) => refuse(what, { code: stage, stage, ...detail });
 
@@ -135,7 +135,7 @@ export function bearing(document, all, signed, taskSet) {
     .sort((a, b) => a.seq - b.seq);
 }
 
-/** Participant → the records that its result rests on: of one key only the first accepted. `first`: those, where `settle` has found them already. */
+/** Participant → the records that its result rests on: of one key only the first accepted. `first`: those, where they are known already. */
 export function behind(document, settlement, records, first = null) {
   const { epoch } = settlement;
   const age = document.scheme.consensus.max_age_epochs;
@@ -183,7 +183,9 @@ export async function oneByOne(files, paths, chain, inputs, progress) {
       const records = own.map(({ record }) => record);
       const whose = owners(document.scheme.score.kind, document.participants).of;
       const context = { document, epoch, records, previous, whose };
-      const { settlement: computed, counting } = staged("settlement", () => settle(context));
+      const counting = staged("settlement", () => standing(context));
+      context.votes = staged("settlement", () => votesOf(context, counting));
+      const computed = staged("settlement", () => settle(context, context.votes)).settlement;
       const rests = behind(document, computed, own, counting);
       context.behind = () => withDigests(rests);
       return { computed, context, rests: () => restsOf(rests) };

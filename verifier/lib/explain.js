@@ -1,8 +1,8 @@
 // Why a participant got its weight or payout: the numbers of the settlement in order, in sentences. Everything is read from what was computed.
 
 import { byUtf8, decimal, NANO, nanosOf } from "./exact.js";
-import { firstAccepted } from "./inputs.js";
 import { nanos } from "./scheme.js";
+import { standing } from "./standing.js";
 import { decay, weights } from "./reward.js";
 
 const percent = (text) => {
@@ -49,14 +49,16 @@ function saw(row, kind, name, joint) {
 }
 
 /** Of evidence of kind tests: participant → by task, each trial's validator and outcome. `sheets`: those of bulk.js, where evidence was read in bulk. */
-function outcomesOf({ document, records, whose, sheets }) {
+function outcomesOf(context) {
+  const { document, whose, sheets } = context;
+  const counting = sheets ? [] : standing(context);
   return (participant) => {
     const table = new Map((sheets?.tasks ?? []).map((task) => [task, []]));
     for (const { key } of sheets ? document.validators : []) {
       const sheet = sheets.of(participant, key) ?? [];
       sheet.forEach((outcome, at) => outcome !== 255 && table.get(sheets.tasks[Math.floor(at / sheets.trials)]).push({ validator: key, outcome: sheets.outcomes[outcome] }));
     }
-    for (const record of sheets ? [] : firstAccepted(records)) {
+    for (const record of counting) {
       if (whose(record) !== participant) continue;
       if (!table.has(record.task)) table.set(record.task, []);
       table.get(record.task).push(record);

@@ -4,7 +4,6 @@ import * as read from "./fields.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, under } from "./errors.js";
 import { digestOfJson } from "./json.js";
-import { keyOf, contentOf } from "./records.js";
 import { readScheme } from "./scheme.js";
 
 const { or, maybe, object, list } = read;
@@ -90,24 +89,6 @@ export function readInputs(value) {
   document.randomness = byEpoch(under("randomness", () => unique(part("randomness", randomness), "epoch", "randomness")));
   if (value.registry !== undefined && value.registry !== null) document.registry = under("registry", () => readRegistry(value.registry, participants, validators));
   return document;
-}
-
-/** The first accepted record of each key; two different ones without two different seqs are refused. SPEC 3.0. */
-export function firstAccepted(records) {
-  const first = new Map();
-  for (const record of records) {
-    const about = keyOf(record);
-    const known = first.get(about);
-    if (known === undefined) {
-      first.set(about, record);
-      continue;
-    }
-    const same = contentOf(known) === contentOf(record);
-    if (!same && (known.seq === undefined || record.seq === undefined || known.seq === record.seq))
-      refuse(`evidence: two different records of one key by ${JSON.stringify(record.validator)}, and no seq says which was first`, { code: "evidence", where: "evidence" });
-    if (record.seq !== undefined && (known.seq === undefined || record.seq < known.seq)) first.set(about, record);
-  }
-  return [...first.values()];
 }
 
 export function checkResets(document, epoch) {

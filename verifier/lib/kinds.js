@@ -16,7 +16,8 @@ import { decide } from "./panel.js";
 import { readRecord, recordDigest, withoutSeq } from "./records.js";
 import { readCase } from "./case.js";
 import { readTasks, taskSetDigest, unique } from "./inputs.js";
-import { settle, shownClocks } from "./settle.js";
+import { shownClocks } from "./settle.js";
+import { settleCase } from "./standing.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
 import { duel } from "./duel.js";
@@ -236,7 +237,7 @@ const KINDS = {
     if (found.results.some((one) => !found.tasks.includes(one.task))) refuse("results of a task that is not named", "results");
     return { tasks: taskHealth(found.tasks, found.results) };
   },
-  settle: (input) => settle(readCase(input)).settlement,
+  settle: (input) => settleCase(readCase(input)).settlement,
   emission: (input) => emission(input),
 };
 

@@ -15,8 +15,8 @@ import { checkWitnesses, readPolicy } from "./witnesses.js";
 import { checkSigner, openStatement } from "./batches.js";
 import { readCase } from "./case.js";
 import { readTasks } from "./inputs.js";
-import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
-import { settle } from "./settle.js";
+import { readRecord, recordDigest, recordText } from "./records.js";
+import { contentOf, keyOf, settleCase } from "./standing.js";
 import { readPrevious, readSettlement } from "./document.js";
 import { checkBefore, checkChain, checkInputs, checkResults, checkSettlement } from "./epoch.js";
 import { bearing, behind, checkBatches, checkEvidence, checkRoot, restsOf, withDigests } from "./evidence.js";
@@ -170,7 +170,7 @@ const KINDS = {
     const found = fields({ case: anything, receipt: read.digest, randomness: hash, seen: or([], list(seenRow)) }, input);
     const context = readCase(found.case);
     if (context.document.scheme.score.kind !== "tests") refuse("only trials, of kind tests, are audited", "case");
-    const { settlement } = settle(context);
+    const { settlement } = settleCase(context);
     const { scheme } = context.document;
     const tasks = readTasks(context.document.tasks).map(({ id }) => id);
     const plan = planOf(scheme, settlement, trialsOf({ scheme, tasks }, settlement, behindCase(context, settlement)));
@@ -264,7 +264,7 @@ async function openEpoch({ key, receipts, inputs, settlement, previous, records,
   const document = await checkInputs(inputs, receipt);
   const records_ = bearing(document, all, signed.signed, predicate.task_set);
   const context = { document, epoch: predicate.epoch, records: records_.map(({ record }) => record), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
-  const computed = staged("settlement", () => settle(context)).settlement;
+  const computed = staged("settlement", () => settleCase(context)).settlement;
   await checkSettlement(settlement, computed, receipt);
   const rows = behind(document, computed, records_);
   checkResults(computed, restsOf(rows), receipt);
