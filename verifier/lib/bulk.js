@@ -426,6 +426,19 @@ function votesOf({ document }, { cells, tasks, trials }) {
   return { votes, sheets: { of, tasks, trials, outcomes: OUTCOMES, vote } };
 }
 
+/** What records are about, once each: from the first of them follows when a submission was accepted, and so who is drawn for it. */
+function abouts({ words, validator, participant, submission, epoch, count }, right, document) {
+  const [validators, people] = [document.validators, document.participants].map((rows) => new Set(rows.map(({ key }) => key)));
+  const found = new Map();
+  for (let row = 0; row < count; row++) {
+    const name = `${participant[row]} ${submission[row]} ${epoch[row]}`;
+    if (!right[row] || found.has(name) || !validators.has(words.validator.texts[validator[row]])) continue;
+    const about = { participant: words.participant.texts[participant[row]], submission: words.submission.texts[submission[row]], epoch: epoch[row] };
+    if (about.submission !== "" || people.has(about.participant)) found.set(name, about);
+  }
+  return [...found.values()];
+}
+
 /** As `oneByOne` in evidence.js: counts, batches, the settlement, and what results rest on. */
 export async function bulk(files, paths, chain, progress) {
   const columns = await readEvidence(files, paths, chain, progress);
@@ -437,7 +450,8 @@ export async function bulk(files, paths, chain, progress) {
     settle(document, previous, { epoch }, { right }) {
       const tallied = tally(columns, order, right, document, epoch);
       const { votes, sheets } = votesOf({ document }, tallied);
-      const context = { document, epoch, records: [], previous, votes, sheets };
+      const records = document.scheme.consensus.assign === undefined ? [] : abouts(columns, right, document);
+      const context = { document, epoch, records, previous, votes, sheets };
       const computed = staged("settlement", () => settle(context, votes)).settlement;
       const rests = () => new Map(document.participants.map(({ key }, i) => {
         const own = tallied.rests[i];
