@@ -93,12 +93,6 @@ export function namedKey(value) {
   return `${origin}+${noteKeyId(origin, data)}+${toBase64(data)}`;
 }
 
-/** A key as text, or the `key = "…"` of a ledger.toml, or the first line of a file. */
-export function keyFrom(text) {
-  const toml = /^key = "([^"\n]+)"/m.exec(text);
-  return (toml ? toml[1] : text.trim().split("\n")[0]).trim();
-}
-
 export const whoSigned = (key, given) => (given ? `signed by the log's key ${key}` : `signed by ${key}, which the receipt names itself: compare it with the log's`);
 
 /** A log's folder: its tiles lead to its checkpoint, which agrees with what the receipts say. */

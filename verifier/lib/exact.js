@@ -1,7 +1,5 @@
 // Exact numbers: nanos, decimal strings, instants, rounding, largest remainder. SPEC 1; the exponential of softmax is in powers.js.
 
-import { refuse } from "./errors.js";
-
 export const NANO = 10n ** 9n;
 /** Integers below it are exact as numbers. */
 const EXACT = 2n ** 53n;
@@ -128,13 +126,6 @@ export function byUtf8(a, b) {
     return below(x, y);
   }
   return below(a.length, b.length);
-}
-
-/** `a/b` as [numerator, denominator], or a refusal under `code`. */
-export function ratioOf(text, code) {
-  const match = typeof text === "string" ? /^([0-9]+)\/([1-9][0-9]*)$/.exec(text) : null;
-  if (match === null) refuse(`${JSON.stringify(text)} is not a ratio`, code);
-  return [BigInt(match[1]), BigInt(match[2])];
 }
 
 /** Lowest terms, as the cases write them. */

@@ -24,8 +24,6 @@ export class Float {
   }
 }
 
-export const hasLoneSurrogate = (text) => SURROGATE.test(text);
-
 /** A text as a value. `lenient` takes lone surrogates and large integers (as Float): a program answers of them by field. */
 export function parse(text, { code = "input", lenient = false } = {}) {
   let at = 0;

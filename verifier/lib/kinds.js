@@ -1,7 +1,7 @@
 // The kinds of conformance cases (docs/conformance.md): input → output, or a refusal with its code.
 
 import * as read from "./fields.js";
-import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO, nanosOf, ratioOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
+import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO, nanosOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
 import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
@@ -38,6 +38,12 @@ const COUNTS = {
 };
 const within = (value, most) => (value !== null && value <= most ? value : null);
 
+/** `a/b` as [numerator, denominator], or a refusal under `code`. */
+function ratioOf(text, code) {
+  const match = typeof text === "string" ? /^([0-9]+)\/([1-9][0-9]*)$/.exec(text) : null;
+  if (match === null) refuse(`${JSON.stringify(text)} is not a ratio`, code);
+  return [BigInt(match[1]), BigInt(match[2])];
+}
 const ratios = (value, path) => list((item) => ratioOf(item, path))(value, path);
 /** Ratios over one denominator. */
 function together(parts) {

@@ -3,7 +3,7 @@
 import { concat, equal, fromBase64, toHex, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
 import { isSmallOrder, noteKeyId, verifyEd25519 } from "./keys.js";
-import { checkInclusion, EMPTY_ROOT, leafHash, rootFromInclusion, rootOfLeaves } from "./merkle.js";
+import { checkInclusion, EMPTY_ROOT, leafHash, rootOfLeaves } from "./merkle.js";
 
 export const LARGEST = 2n ** 63n;
 const NAME = /^[^\s+\u0000-\u001f\u007f]+$/u;
@@ -103,9 +103,6 @@ export async function checkLogProof(text, entry, keys) {
   checkInclusion(leafHash(entry), proof.index, checkpoint.size, proof.hashes, checkpoint.root, "log", "the proof does not lead from this entry to the checkpoint");
   return { checkpoint, index: proof.index, hashes: proof.hashes };
 }
-
-/** The root of the log's first `index + 1` entries, by the proof that its last entry is in it. */
-export const rootUpTo = (entry, index, hashes) => rootFromInclusion(leafHash(entry), index, index + 1n, hashes);
 
 // ---- tiles
 
