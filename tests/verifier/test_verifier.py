@@ -397,11 +397,17 @@ def test_vendored_files_are_made_of_the_pinned_packages() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_who_is_drawn_does_not_depend_on_how_evidence_is_read(tmp_path: Path) -> None:
-    """The registry does not say when submissions were accepted, so the first record about each says it, also in bulk."""
-    rules = '[consensus]\nassign = 2\nmin_validators = 1\nmin_stake = "0"\n'
-    randomness = "epoch,hex\n3," + "ab" * 32 + "\n"
-    folder = ledger_kit.made(tmp_path / "small", scheme_toml=small_folder.SCHEME + rules, randomness_csv=randomness)
+RULES = {
+    "drawn": '[consensus]\nassign = 2\nmin_validators = 1\nmin_stake = "0"\n',  # by when the first record came
+    "softmax": '[reward]\nstrategy = "softmax"\n',
+    "payout": '[reward]\nkind = "payout"\n[payout]\ndeposit = "1000"\n',
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_few_schemes_have_hold_however_evidence_is_read(tmp_path: Path, rule: str) -> None:
+    randomness = "epoch,hex\n3," + "ab" * 32 + "\n" if rule == "drawn" else None
+    folder = ledger_kit.made(tmp_path / "small", scheme_toml=small_folder.SCHEME + RULES[rule], randomness_csv=randomness)
     rows = [
         small_folder.record(validator=validator, participant=who, submission=submission, task=task)
         for validator in ledger_kit.VALIDATORS

@@ -175,7 +175,7 @@ export async function checkBundle(files, options, report) {
   const signed = await found.checkBatches(await readJsonLines(files, "batches.jsonl", LIMITS["batches.jsonl"], "signatures"), { origin: checkpoint.origin, competition: predicate.competition });
   report.did("signatures", `${several(signed.batches, "batch", "batches")} by ${several(signed.validators.size, "validator")}`);
   const document = await checkInputs(inputs, receipt);
-  await (await import("./reward.js")).loadPowers(document.scheme);
+  await (await import("./reward.js")).loadRules(document.scheme);
   const own = options.scheme === null ? "" : ", which is your file's";
   if (own) await sameScheme(options.scheme, predicate.scheme);
   report.did("inputs", `${several(document.participants.length, "participant")}, ${several(document.validators.length, "validator")}, scheme ${predicate.scheme}${own}`);

@@ -5,8 +5,9 @@ import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO
 import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
+import { payout } from "./payout.js";
 import { clocks } from "./clock.js";
-import { cap, decay, encode, loadPowers, payout, strategy, weights } from "./reward.js";
+import { cap, decay, encode, loadRules, strategy, weights } from "./reward.js";
 import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { KINDS as EVIDENCE, loadKinds, scoreTests } from "./score.js";
 import { readTask, scoreTask } from "./workflow.js";
@@ -25,7 +26,7 @@ import { margin } from "./margin.js";
 import { taskHealth } from "./health.js";
 
 await loadKinds(EVIDENCE);
-await loadPowers({ reward: { strategy: "softmax" } });
+await loadRules({ reward: { strategy: "softmax", kind: "payout" } });
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));

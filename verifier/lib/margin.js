@@ -3,7 +3,7 @@
 
 import { Unsupported } from "./errors.js";
 import { agree } from "./consensus.js";
-import { payout } from "./reward.js";
+import { payout } from "./payout.js";
 import { scoreTests } from "./score.js";
 
 /** So many states of one participant are judged; for more this program says that it cannot. */

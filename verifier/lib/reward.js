@@ -1,12 +1,15 @@
-// Agreed scores → weights (SPEC 4) and payouts (SPEC 5). Shares stay exact: numerators over one denominator, until they are encoded.
+// Agreed scores → weights. SPEC 4; payouts (SPEC 5) are in payout.js. Shares stay exact: numerators over one denominator, until they are encoded.
 
 import { apportion, halfUp, max, min, NANO, shown, sum } from "./exact.js";
 import { nanos } from "./scheme.js";
 
-let powers = null;
-/** Loads what a scheme's strategy and curve need beside this file: before anything of that scheme is computed. */
-export async function loadPowers({ reward, decay }) {
-  if (reward?.strategy === "softmax" || decay?.curve === "exponential") powers ??= await import("./powers.js");
+/** Rules that only some schemes have, once they are loaded: those of powers.js and payout.js. */
+export const later = {};
+
+/** Loads the rules that a scheme needs beside this file: before anything of it is computed. */
+export async function loadRules({ reward, decay }) {
+  if (reward?.strategy === "softmax" || decay?.curve === "exponential") Object.assign(later, await import("./powers.js"));
+  if (reward?.kind === "payout") Object.assign(later, await import("./payout.js"));
 }
 
 /** Shares of one whole: `n[i]/d`, and what burns, `burn/d`. */
@@ -38,7 +41,7 @@ export function strategy(reward, scores) {
 
 function softmax(reward, taking, takes) {
   const best = taking.reduce(max);
-  const raised = taking.map((score, i) => (takes[i] ? powers.decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
+  const raised = taking.map((score, i) => (takes[i] ? later.decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
   const lowest = Math.min(...raised.map(([, exponent]) => exponent));
   const n = raised.map(([coefficient, exponent]) => coefficient * 10n ** BigInt(exponent - lowest));
   return whole(n, sum(n));
@@ -81,7 +84,7 @@ export function decay(rules, last, epoch) {
   const most = nanos(rules.max_burn);
   let burned = 0n;
   if (stale > 0 && rules.curve === "linear") burned = min(nanos(rules.rate) * BigInt(stale), most);
-  if (stale > 0 && rules.curve === "exponential") burned = min(powers.exponential(nanos(rules.rate), stale), most);
+  if (stale > 0 && rules.curve === "exponential") burned = min(later.exponential(nanos(rules.rate), stale), most);
   return { stale, burned, kept: NANO - burned };
 }
 
@@ -130,20 +133,4 @@ export function weights(reward, participants, warmUp = false) {
   const burn = { share: shown(exact.burn, d), u16: encoded.burn_u16, chain_u16: encoded.burn_chain_u16 };
   for (const part of ["strategy", "cap", "decay", ...(warmUp ? ["warm_up"] : []), "unregistered"]) burn[part] = shown(parts[part], d);
   return { rows, burn, unallocated: shown(unallocated, d), exact };
-}
-
-/** A deposit into places, fees and refund. `marks`, in ranking order: scores in nanos. SPEC 5. */
-export function payout(rules, marks) {
-  const deposit = BigInt(rules.deposit);
-  const reaches = (mark, tier) => mark >= 10n * BigInt(tier.reach_bps) * BigInt(rules.threshold_bps);
-  const tier = marks.length ? rules.tiers.find((step) => reaches(marks[0], step)) : undefined;
-  const released = tier ? (deposit * BigInt(tier.release_bps)) / 10000n : 0n;
-  const places = rules.split.slice(0, marks.length).map((part, i) => {
-    const gross = reaches(marks[i], rules.tiers.at(-1)) ? (released * BigInt(part)) / 10000n : 0n;
-    const fee = (gross * BigInt(rules.fee_bps)) / 10000n;
-    return { place: i + 1, gross: gross.toString(), fee: fee.toString(), net: (gross - fee).toString() };
-  });
-  const given = sum(places.map((place) => BigInt(place.gross)));
-  const fees = sum(places.map((place) => BigInt(place.fee)));
-  return { tier_bps: tier ? tier.release_bps : 0, released: released.toString(), places, fees: fees.toString(), refund: (deposit - given).toString() };
 }

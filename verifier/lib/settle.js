@@ -4,7 +4,7 @@ import { byUtf8, decimal, instantOf, NANO, nanosOf, sum } from "./exact.js";
 import { refuse } from "./errors.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
-import { decay, payout, weights } from "./reward.js";
+import { decay, later, weights } from "./reward.js";
 import { jointVotes } from "./score.js";
 import { readTasks, taskSetDigest } from "./inputs.js";
 import { digestOfJson, sealed } from "./json.js";
@@ -206,7 +206,7 @@ export function settle(context, votes) {
   let exact = null;
   if (scheme.reward.kind === "weights") ({ exact, ...rewarded } = { ...rewarded, ...weighing(context, ranking, found, clock) });
   if (scheme.reward.kind === "payout") {
-    const paid = payout(scheme.payout, ranking.map((row) => mark(found.get(row.key))));
+    const paid = later.payout(scheme.payout, ranking.map((row) => mark(found.get(row.key))));
     const payouts = paid.places.map((place, i) => ({ participant: ranking[i].key, address: ranking[i].address ?? null, ...place }));
     Object.assign(rewarded, { released: paid.released, tier_bps: paid.tier_bps, payouts, fees: paid.fees, refund: paid.refund });
   }
