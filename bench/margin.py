@@ -21,7 +21,7 @@ from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Inputs, frame
 from assay.settle.score.trials import tally
 
-BOARDS = ((5, 20, 4), (10, 50, 4), (64, 256, 2))
+BOARDS = ((5, 20, 12), (10, 50, 12), (20, 100, 8), (64, 256, 12), (64, 20, 4))
 """Validators, participants, and how many boards."""
 TRIALS = 80
 VERDICTS: tuple[VerdictName, ...] = ("winner", "order")
@@ -52,17 +52,21 @@ def board(validators: int, participants: int, seed: int) -> Settlement:
 
 
 def main() -> None:
-    """Print a line for each size and verdict."""
+    """Print a line for each size and verdict: how many boards have an exact answer, and how wide the others are."""
     for validators, participants, count in BOARDS:
-        for seed in range(count):
-            settlement = board(validators, participants, seed)
-            begun = process_time()
-            found = margins(settlement, verdicts=VERDICTS, ways=("flips",))
-            seconds = process_time() - begun
-            told = ", ".join(
-                f"{least.verdict} {least.at_least}" + ("" if least.exact else f" to {least.at_most}") for least in found.found
+        for verdict in VERDICTS:
+            told, seconds = [], []
+            for seed in range(count):
+                settlement = board(validators, participants, seed)
+                begun = process_time()
+                (least,) = margins(settlement, verdicts=(verdict,), ways=("flips",)).found
+                seconds.append(process_time() - begun)
+                told.append(f"{least.at_least}" + ("" if least.exact else f" to {least.at_most}"))
+            exact = sum("to" not in text for text in told)
+            sys.stdout.write(
+                f"{validators} × {participants}, {TRIALS} trials, {verdict}: {exact} of {count} exact, "
+                f"{sum(seconds) / count:.2f} s of CPU on average, {max(seconds):.2f} s at most; flips: {', '.join(told)}\n"
             )
-            sys.stdout.write(f"{validators} × {participants}, {TRIALS} trials: {seconds:.2f} s of CPU; flips: {told}\n")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def allowed(text: str) -> bool:
 
 def printable(text: str) -> str:
     """The text as one line, refused characters written out as in `\\x1b`: what a file holds cannot move the cursor."""
-    return text if allowed(text) else _REFUSED.sub(lambda found: ascii(found[0])[1:-1], text)
+    return text if allowed(text) else _REFUSED.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 # Names that people choose: a service refuses those that pass for others. No settlement depends on what follows.

@@ -116,10 +116,10 @@ class Competition:
         """
         backtest.check_comparable(self.scheme, scheme)
         pairs = self._ledger_under(scheme) if self.has_ledger else self._folder_under(scheme)
-        found = backtest.compared(self.scheme, scheme, pairs)
-        if not found.epochs:
+        comparison = backtest.compared(self.scheme, scheme, pairs)
+        if not comparison.epochs:
             raise CannotSettle("no epoch is settled yet", file=self.path, hint="settle one first: assay settle DIR")
-        return found
+        return comparison
 
     def _ledger_under(self, scheme: Scheme) -> Iterator[tuple[Settlement, Settlement]]:
         from assay.ledger import settling
@@ -188,14 +188,14 @@ def emission(path: Path | str, epoch: int | None = None) -> Emission:
     rules = subnet.read(place)
     competitions = [open_competition(place.parent / member.path) for member in rules.competitions]
     epoch = _settled_by_all(competitions) if epoch is None else epoch
-    found = [_settled_or_none(competition, epoch) for competition in competitions]
-    epochs = [settled.epoch for settled in found if settled is not None]
+    settlements = [_settled_or_none(competition, epoch) for competition in competitions]
+    epochs = [settled.epoch for settled in settlements if settled is not None]
     if not epochs:
         raise CannotSettle("none of the competitions has evidence", file=place, hint="put records into their evidence/ folders")
     last = max(epochs)
     settled = [
-        earlier if earlier is not None and earlier.epoch == last else _settled(one, last)
-        for one, earlier in zip(competitions, found, strict=True)
+        earlier if earlier is not None and earlier.epoch == last else _settled(competition, last)
+        for competition, earlier in zip(competitions, settlements, strict=True)
     ]
     try:
         return split(rules, settled)
@@ -221,11 +221,11 @@ def _settled(competition: Competition, epoch: int | None) -> SplitInput:
     from assay.ledger import settling
 
     with competition.ledger as ledger:
-        found = settling.draft(ledger, settling.newest(ledger) if epoch is None else epoch)
-        if not isinstance(found, settling.EpochResult) or found.receipt is None:
-            return split_input(found.settlement)
-        settling.check_receipt(ledger, found.receipt)
-        return split_input(found.settlement, found.receipt.digest, str(ledger.key))
+        draft = settling.draft(ledger, settling.newest(ledger) if epoch is None else epoch)
+        if not isinstance(draft, settling.EpochResult) or draft.receipt is None:
+            return split_input(draft.settlement)
+        settling.check_receipt(ledger, draft.receipt)
+        return split_input(draft.settlement, draft.receipt.digest, str(ledger.key))
 
 
 def _settled_or_none(competition: Competition, epoch: int | None) -> SplitInput | None:

@@ -27,13 +27,13 @@ __all__ = [
     "CannotSettle",
     "Refused",
     "Unreachable",
+    "as_text",
     "brief",
     "broken",
     "check_linux",
     "not_here",
     "printable",
     "suggest",
-    "told",
 ]
 
 
@@ -150,12 +150,12 @@ class Refused(AssayError):
     def __str__(self) -> str:
         about = f"{self.participant}: " if self.participant else ""
         pairs = (("expected", self.expected), ("found", self.found))
-        parts = [f"{name} {told(value):.200}" for name, value in pairs if value is not None]
+        parts = [f"{name} {as_text(value):.200}" for name, value in pairs if value is not None]
         place = f"{self.where}: " if self.where else ""
         return printable(f"{self.stage}: {place}{about}{self.what}" + (f" ({', '.join(parts)})" if parts else ""))
 
 
-def told(value: object) -> str:
+def as_text(value: object) -> str:
     """A value as a file would have it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 

@@ -69,12 +69,12 @@ def nanos(value: object) -> int:
     """The nanos of a decimal string such as "0.8"; raises BadInput for anything else, a JSON number included. SPEC 1."""
     if not isinstance(value, str):
         raise BadInput(f"{_named(value)} is not a decimal string", hint='write the number in quotes, for example "0.8"')
-    found = _DECIMAL.fullmatch(value) if len(value) <= INTEGER_DIGITS + DIGITS + 1 else None
-    if found is None:
+    match = _DECIMAL.fullmatch(value) if len(value) <= INTEGER_DIGITS + DIGITS + 1 else None
+    if match is None:
         raise BadInput(
             f"{brief(value)} is not a decimal number", hint='use digits and at most one point, no sign or exponent: "0.8"'
         )
-    integer, fraction = found[1], found[2] or ""
+    integer, fraction = match[1], match[2] or ""
     if len(fraction) > DIGITS:
         raise BadInput(f"{brief(value)} has more than nine fractional digits", hint="round it to nanos, 0.000000001")
     return int(integer) * NANO + int(fraction.ljust(DIGITS, "0"))

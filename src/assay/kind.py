@@ -318,10 +318,10 @@ def names() -> tuple[str, ...]:
 
 def plugins(group: str, name: str) -> list[EntryPoint]:
     """The entry points of a name in a group, of all packages that are installed."""
-    found = {
+    by_value = {
         entry_point.value: entry_point for entry_point in entry_points(group=group, name=name)
     }  # a package can be on the path twice
-    return [found[value] for value in sorted(found)]
+    return [by_value[value] for value in sorted(by_value)]
 
 
 def origin(entry: EntryPoint) -> str:
@@ -338,13 +338,13 @@ def builtin_options() -> dict[str, Option]:
 def _own() -> dict[str, Kind]:
     """Assay's own kinds by name. Only its own metadata is read for them, which takes a twentieth of reading everybody's."""
     try:
-        found = [entry_point for entry_point in distribution(SELF).entry_points if entry_point.group == GROUP]
+        own = [entry_point for entry_point in distribution(SELF).entry_points if entry_point.group == GROUP]
     except PackageNotFoundError:
-        found = []
-    if not found:
+        own = []
+    if not own:
         hint = "install it again (in a checkout: tools/setup)"
         raise BadInput(f"the installed package assay has no entry points in the group {GROUP}", hint=hint)
-    return {entry_point.name: _loaded(entry_point) for entry_point in found}
+    return {entry_point.name: _loaded(entry_point) for entry_point in own}
 
 
 @cache

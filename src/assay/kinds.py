@@ -356,8 +356,8 @@ class _RubricKind(_ArrayKind):
         from assay.judge.rubric.stored import find_solution, solution_file
         from assay.records import Participant
 
-        found = find_solution(folder, Participant("", submission=submission))
-        return None if found is None else solution_file(folder, submission)
+        place = find_solution(folder, Participant("", submission=submission))
+        return None if place is None else solution_file(folder, submission)
 
     def put(self, folder: Path, submission: str, source: Path) -> None:
         from assay.judge.rubric.stored import put_solution

@@ -338,14 +338,14 @@ def records(lines: Sequence[bytes], kind: str, *, flat: bool = False) -> list[Ev
     if validator is None or not _plain(text) or not (flat or _one_each(lines)):
         return None
     try:
-        found: list[Evidence] = validator.validate_json(text)
+        parsed: list[Evidence] = validator.validate_json(text)
     except ValidationError:
         return None
     if flat:
-        return found
+        return parsed
     # A key that is twice in one object is in the text more often than in the records; so is a value that is a field's name.
     keys = sum(text.count(name) for name in names)
-    return found if len(found) == len(lines) and keys == sum(len(item.model_fields_set) for item in found) else None
+    return parsed if len(parsed) == len(lines) and keys == sum(len(item.model_fields_set) for item in parsed) else None
 
 
 def _plain(text: bytes) -> bool:

@@ -139,11 +139,11 @@ def tables(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> Ta
 def rows(document: Json, columns: Sequence[Field], burnt: Sequence[str]) -> dict[str, tuple[dict[str, Holds], list[Json]]]:
     """Name of each table → its columns, and its rows as the document has them; parameters as for `tables`. SPEC 6."""
     lists = {column.name: column.columns for column in columns}
-    said = {column.name: column.columns for column in lists["agreed"]}
+    columns_of = {column.name: column.columns for column in lists["agreed"]}
     agreed = flat(lists["agreed"])
     agreed = {name: agreed[name] for name in ("participant", "submission")} | {"rank": Holds.PLACE} | agreed
     votes = {"participant": Holds.KEY, "validator": Holds.KEY, "counts": Holds.FLAG}
-    votes |= flat(said["not_counted"]) | flat(said["validators"])
+    votes |= flat(columns_of["not_counted"]) | flat(columns_of["validators"])
     ranks = {key: place for place, key in enumerate(document["ranking"], start=1)}
     burn = document["burn"]
     weights = [*document["weights"], *([] if burn is None else [{name: burn[name] for name in burnt}])]

@@ -306,10 +306,10 @@ MOST = 2_000_000
 
 def standings(settlement: Settlement) -> dict[str, Standing] | None:
     """Participant → its interval, and whether the next one is clearly behind; None if that cannot be computed."""
-    found = cells(settlement)
-    if found is None:
+    counted = cells(settlement)
+    if counted is None:
         return None
-    return {row.participant: row for row in leaderboard(settlement.ranking, found)}
+    return {row.participant: row for row in leaderboard(settlement.ranking, counted)}
 
 
 def cells(settlement: Settlement) -> Cells | None:
@@ -320,12 +320,12 @@ def cells(settlement: Settlement) -> Cells | None:
     counts = (agreement.votes.counting & ~agreement.excluded).tolist()
     trials = getattr(inputs.scheme.score, "trials", 1)
     tasks, column_of = frozenset(inputs.tasks), holding(axes)
-    found: dict[str, dict[Run, bool]] = {key: {} for key in settlement.ranking}
+    runs: dict[str, dict[Run, bool]] = {key: {} for key in settlement.ranking}
     for record in accepted([record for record in inputs.evidence if isinstance(record, Tests)], axes):
         column = column_of(record)
         if column is None or record.task not in tasks or record.trial > trials or not counts[axes.row[record.validator]][column]:
             continue
-        own = found.get(axes.participants[column])
+        own = runs.get(axes.participants[column])
         if own is not None:
             own[record.validator, record.task, record.trial] = record.outcome == "pass"
-    return found
+    return runs

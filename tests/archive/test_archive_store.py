@@ -61,7 +61,7 @@ def test_an_archive_is_written_verified_and_settled_in_a_store(
         WHERE,
         engine=HERE,
         keys=[KEY, *archive_kit.OTHER_KEYS],
-        told=lambda *_: fetched.append(len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()])),
+        progress=lambda *_: fetched.append(len([path for path in (tmp_path / "cache").rglob("*") if path.is_file()])),
     )
     assert report.verified
     assert fetched[2] == fetched[5] == 0 < fetched[0] < fetched[1]  # of one competition at a time
@@ -131,6 +131,7 @@ def test_keys_that_leave_the_archive_are_refused_by_name(store: ObjectStore, pla
     assert not places._wrong_key("subnet-1/small/epoch-3/inputs.json")
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_says_nothing_about_the_archive(
     store: ObjectStore, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

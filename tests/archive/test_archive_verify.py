@@ -119,6 +119,7 @@ def test_the_first_fault_is_that_of_the_bundle(what: str, place: Path, tmp_path:
     assert all(file.startswith("subnet-1/small") for file in named), named
 
 
+@pytest.mark.full
 def test_no_flipped_bit_of_columns_passes(place: Path) -> None:
     path = place / "columns" / "subnet-1" / "small" / "epoch-4" / "epoch-4.parquet"
     data = path.read_bytes()
@@ -229,7 +230,7 @@ def test_a_worker_that_dies_is_one_shard_lost() -> None:
 def test_two_workers_find_what_one_finds(place: Path) -> None:
     edit(place / "columns" / "other" / "epoch-4" / "epoch-4.jsonl", 0, "score", "0.123")
     done: list[tuple[int, int]] = []
-    two = verify_all(str(place / "columns"), engine=LocalWorkers(2), told=lambda *counts: done.append(counts))
+    two = verify_all(str(place / "columns"), engine=LocalWorkers(2), progress=lambda *counts: done.append(counts))
     assert two == verify_all(str(place / "columns"), engine=HERE)
     assert done == [(number, 6) for number in range(1, 7)]
     assert not two.verified
@@ -249,10 +250,10 @@ def test_what_is_no_archive_is_refused(place: Path, tmp_path: Path) -> None:
 def test_an_archive_grows_by_what_is_new(place: Path, tmp_path: Path) -> None:
     archive = tmp_path / "growing"
     with ledger_kit.opened(place / "small") as ledger:
-        assert export_epochs(ledger, str(archive)) == ("small", [3, 4, 9], [])
+        assert export_epochs(ledger, str(archive)) == ("small", [3, 4, 9], [], [])
         shutil.rmtree(archive / "small" / "epoch-9")
         before = files_under(archive)
-        assert export_epochs(ledger, str(archive)) == ("small", [9], [3, 4])
+        assert export_epochs(ledger, str(archive)) == ("small", [9], [3, 4], [])
         assert before.items() <= files_under(archive).items()
         assert files_under(archive / "small") == files_under(place / "lines" / "subnet-1" / "small")
     with ledger_kit.opened(place / "other") as ledger, pytest.raises(BadInput, match="not the ledger's receipt of epoch 3"):

@@ -38,6 +38,7 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_errors_have_a_colour_on_a_terminal_unless_nobody_wants_one(tmp_path: Path, env: dict[str, str], coloured: bool) -> None:
     shown, terminal = os.openpty()
@@ -64,6 +65,7 @@ def test_no_settlement_is_code_1(tmp_path: Path) -> None:
     assert found.stderr.startswith(b"error: ")
 
 
+@pytest.mark.full
 def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
     found = program("settle", competition)
     assert found.returncode == 0
@@ -71,7 +73,7 @@ def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
     assert found.stderr == b""
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("columns", ["0", "-5", "wide"])
 def test_a_width_that_is_none_hides_nothing(competition: Path, columns: str) -> None:
     found = program("settle", competition, env={"COLUMNS": columns})

@@ -64,7 +64,7 @@ def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path:
 def test_a_check_says_what_chance_does_to_honest_validators(tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n')
     said = output("scheme", "check", place).splitlines()[-1]
-    assert said.startswith("By chance alone, honest validators are left out in ")
+    assert said.startswith("By chance alone, at least one honest validator is left out as an outlier for ")
     assert "trials, 3 validators; `assay scheme honest` has more)." in said
     (place / "tasks.txt").unlink()
     (place / "validators.csv").write_text("key\n")  # which is wrong, and not said here

@@ -68,6 +68,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_fits_eighty_columns(place: Path, name: str) -> None:
     shown = output(*SCREENS[name])
@@ -77,6 +78,7 @@ def test_a_screen_fits_eighty_columns(place: Path, name: str) -> None:
     assert wide == []
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", SCREENS)
 def test_one_is_not_spoken_of_as_many(place: Path, name: str) -> None:
     words = " ".join(output(*SCREENS[name], columns=200).split())

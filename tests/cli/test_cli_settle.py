@@ -38,6 +38,7 @@ def test_the_board_shows_rank_score_interval_share_and_burn(competition: Path) -
     assert any(line.startswith("Digest sha256:") for line in board)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("preset", sorted(set(presets()) - {"platform"}))
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_boards_fit_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, columns: int) -> None:
@@ -144,7 +145,7 @@ def test_many_without_a_score_for_one_reason_are_one_line(competition: Path) -> 
 
 
 def test_scores_left_out_are_named(competition: Path) -> None:
-    assert "Scores left out as outliers: by validator-2 of miner-b." in lines(output("settle", competition))
+    assert "Scores left out as outliers: from validator-2 for miner-b." in lines(output("settle", competition))
     rewrite(competition / "scheme.toml", 'method = "modified-z"', 'method = "none"')
     assert "outliers" not in output("settle", competition)
 

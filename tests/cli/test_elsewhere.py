@@ -152,7 +152,7 @@ def test_the_systems_are_without_what_they_do_not_have() -> None:
     assert {"fcntl", "pwd", "resource"} <= elsewhere.MODULES
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
 def test_a_console_of_another_encoding_shows_what_it_can(encoding: str) -> None:
     shown = _season(encoding)

@@ -145,6 +145,7 @@ def test_what_the_ledger_signs_fits() -> None:
     assert not proof.is_valid(whole | {"result": whole["result"] | {"rank": 0}})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_generated_cases_fit(kind: str) -> None:
     case = against("case")

@@ -75,6 +75,7 @@ def test_before_and_after_it_is_not(quote: bytes, collateral: Collateral) -> Non
         verify_quote(quote, policy=POLICY, now=-1, collateral=collateral)
 
 
+@pytest.mark.full
 def test_with_a_bit_changed_it_is_not(quote: bytes, collateral: Collateral) -> None:
     """One bit of every third byte; each place within a byte has its turn."""
     tried = [8 * byte + (5 * byte + 3) % 8 for byte in range(0, len(quote), 3)]

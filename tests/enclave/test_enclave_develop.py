@@ -205,6 +205,7 @@ def test_the_command_and_its_keys_after_a_restart(tmp_path: Path) -> None:
         assert verify(made, policy=policy(machine), now=int(time.time()), collateral=given)
 
 
+@pytest.mark.full
 def test_the_command_refuses_what_is_not_there(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "assay", "enclave", "develop", "--socket", str(tmp_path / "s"), "--compose", str(tmp_path / "no")],

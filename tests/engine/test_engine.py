@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -386,3 +388,18 @@ def test_an_engine_by_name() -> None:
         pass
     with pytest.raises(BadInput, match="of a Ray cluster"), engine.opened("local", "127.0.0.1:1"):
         pass
+
+
+def test_an_error_of_a_driver_is_shown_where_its_cluster_is_gone() -> None:
+    """Ray's own hook asks the cluster before it shows an error: where that is gone, it ends without it."""
+    program = """
+import contextlib, sys
+from assay.engine.ray_engine import connected
+from assay.errors import BadInput
+
+with contextlib.suppress(BadInput):
+    connected("nowhere")
+print("ray" in sys.modules, sys.excepthook is sys.__excepthook__)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600)
+    assert ended.stdout == "True True\n"

@@ -179,6 +179,7 @@ def write_lying(path: Path, true: pa.Table, told: pa.Table) -> None:
     path.write_bytes(data[: footer(data)] + other[footer(other) :])
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", [min, max])
 @pytest.mark.parametrize("field", ["epoch", "validator", "participant", "submission", "task", "outcome", "trial", "seq"])
 def test_what_a_footer_says_of_the_rows_decides_nothing(field: str, way: Any, tmp_path: Path) -> None:

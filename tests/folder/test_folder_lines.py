@@ -168,7 +168,7 @@ def test_arrays_say_what_the_lines_say(kind: str, data: st.DataObject, block: in
         return
     at = np.arange(len(ours.columns))
     assert ours.read(at) == theirs.records
-    assert [place for place, _ in ours._found(at)] == theirs.places
+    assert [place for place, _ in ours._lines(at)] == theirs.places
     assert ours.highest == theirs.highest
     plain = Columns.of(theirs.records, find(kind).columns(RULES[kind]))
     for name, numbers in plain.numbers.items():

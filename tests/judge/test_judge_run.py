@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import assay
 from assay.errors import BadInput
 from assay.judge import run_files
 from assay.judge.cell_queue import CellQueue, MissingCells
@@ -74,6 +75,53 @@ def test_a_second_run_judges_nothing_again(folder: Path) -> None:
     summary = again.carry_out()
     assert (again.asked, summary.planned, summary.judged) == ([], 0, 0)
     assert again.evidence_file.read_bytes() == before
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The one task of a competition, of kind tests."""
+
+    participant: str
+    submission: str
+
+    @property
+    def parts(self) -> dict[str, str]:
+        return {"task": "t1"}
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.submission, "t1", 1
+
+
+class Passes(JudgeRun[Solved, Judged]):
+    """Everybody passes the task."""
+
+    def cells(self, wanted: Sequence[Participant]) -> list[Solved]:
+        return [Solved(one.key, one.submission) for one in wanted]
+
+    def judge(self, cell: Solved) -> Judged:
+        return Judged("pass", evidence=self.evidence(cell, cell.submission, task="t1", outcome="pass"))
+
+
+def test_what_is_too_old_to_count_is_judged_again(folder: Path) -> None:
+    """An evaluation stands until the submission or the task set changes, or for `max_age_epochs`. SPEC 3.0."""
+    (folder / "scheme.toml").write_text(SCHEME.replace("given", "tests") + "max_age_epochs = 2\n")
+    (folder / "tasks.txt").write_text("t1\n")
+    for epoch, judged in ((1, 2), (3, 0), (4, 2), (6, 0)):
+        run = Passes(folder, "val-1", RunOptions(epoch=epoch))
+        assert run.carry_out().judged == judged, epoch
+        statuses = [row["status"] for row in assay.open(folder).settle(epoch=epoch).document["agreed"]]
+        assert statuses == ["agreed", "agreed"], epoch
+    assert Passes(folder, "val-1").carry_out().judged == 0  # the epoch is that of the newest evidence then
+    assert run.evidence_file.read_text().count('"epoch":4') == 2
+    (folder / "scheme.toml").write_text(SCHEME.replace("given", "tests"))
+    assert Passes(folder, "val-1", RunOptions(epoch=60)).carry_out().judged == 0
+
+
+def test_records_about_an_epoch_never_grow_too_old_to_be_done(folder: Path) -> None:
+    (folder / "scheme.toml").write_text(SCHEME + "max_age_epochs = 0\n")
+    assert Half(folder, "val-1").carry_out().judged == 2
+    assert Half(folder, "val-1", RunOptions(epoch=9)).carry_out().judged == 0  # the cells are of epoch 1
 
 
 def test_a_record_of_another_key_than_its_cell_is_not_written(folder: Path) -> None:

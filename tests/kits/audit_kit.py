@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import joint_kit
 import ledger_kit
 import small_folder
-from assay.ledger import audit_log, auditing, bundle, cosigning, keys, settling
+from assay.ledger import audit_log, auditing, beacon, bundle, cosigning, keys, settling, subnet_bundle
 from assay.ledger.auditing import AuditedEpoch
 from assay.ledger.cosigning import ED25519, WitnessKey
 
@@ -98,6 +100,34 @@ def marked(place: Path, liar: str, digest: str, target: Path) -> Path:
         settling.settle(ledger, ledger_kit.SIGNER, epoch)
         bundle.export(ledger, epoch, target)
     return target
+
+
+def subnet(place: Path) -> Path:
+    """Exports `emission-3` and `emission-4` of a subnet: the first competition's epoch 3 is audited, its epoch 4 marks a liar.
+
+    The audit is drawn by the round of drand; the witness cosigned the subnet's checkpoint of epoch 3 too.
+    """
+    witnessed(place / "one", LEAVES_OUT)
+    epoch = auditing.audited_epoch(place / "one" / "epoch-3", str(ledger_kit.KEY), place / "one" / "witnesses.policy")
+    source = {"round": ROUND, "randomness": RANDOMNESS, "signature": SIGNATURE}
+    drawn = auditing.of_beacon(beacon.parse_round(json.dumps(source).encode(), epoch.round))
+    lies = carried_out(epoch, drawn.value, lambda trial: is_of(ledger_kit.V1, trial))
+    payload = auditing.statement_of(auditing.predicate_of(epoch, drawn, lies))
+    audit = audit_log.append(place / "one" / "audits", "example.org/small/audits", AUDITOR, payload)
+    joint_kit.competition(place / "two", "given", 3)
+    joint_kit.settle(place / "two")
+    path = joint_kit.with_log(joint_kit.subnet(place, "one 60%", "two 40%"))
+    receipt = subnet_bundle.sign(path, joint_kit.SUBNET).receipt
+    line = cosigning.cosign(cosigning.text_of(receipt.checkpoint), VKEY.name, WITNESS, ROUND_TIME)
+    with ledger_kit.opened(path) as ledger:
+        ledger.cosigned(cosigning.merged(receipt.checkpoint, [line]), 1)
+    subnet_bundle.export(path, 3, place / "emission-3")
+    marked(place / "one", ledger_kit.V1, audit_log.read_audit(audit).digest, place / "epoch-4")
+    ledger_kit.add(place / "two", [row | {"score": "0.5"} for row in ledger_kit.records("given", epoch=4)])
+    joint_kit.settle(place / "two", 4)
+    subnet_bundle.sign(path, joint_kit.SUBNET)
+    subnet_bundle.export(path, 4, place / "emission-4")
+    return path
 
 
 def is_of(validator: str, trial: Any) -> bool:

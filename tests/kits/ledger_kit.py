@@ -93,6 +93,23 @@ def records(
     ]
 
 
+def of_two_kinds(place: Path, first: str, **changes: str) -> Path:
+    """A competition that scored another kind in epoch 3, and scores tests from epoch 4 on; both are settled.
+
+    changes: as `small_folder.make` has them, for epoch 4.
+    """
+    made(place, first)
+    add(place, records(first, epoch=3))
+    with opened(place) as ledger:
+        settling.settle(ledger, SIGNER, 3)
+    small_folder.make(place, "tests", **{"validators_csv": NAMES, "evidence": None, **changes})
+    (place / "evidence").rmdir()
+    add(place, records("tests", epoch=4))
+    with opened(place) as ledger:
+        settling.settle(ledger, SIGNER, 4)
+    return place
+
+
 def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
     """A signed batch of each validator's records of each epoch."""
     terms = intake.intake_rules(place)

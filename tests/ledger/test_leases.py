@@ -52,6 +52,14 @@ def test_one_driver_has_a_cell(place: Path) -> None:
         assert three.claim(CELL) == "ours"
 
 
+def test_a_cell_whose_record_is_too_old_is_not_done(place: Path) -> None:
+    submission, task, trial = CELL
+    row = small_folder.record(validator=VALIDATOR, submission=submission, task=task, trial=trial, epoch=3)
+    ledger_kit.add(place, [row])
+    answers = [CellLeases(config.read(place), VALIDATOR, "one", oldest=oldest).claim(CELL) for oldest in (0, 3, 4)]
+    assert answers == ["done", "done", "ours"]
+
+
 @pytest.mark.no_cover
 def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: Path) -> None:
     place = ledger_kit.made(tmp_path / "small", database=database)

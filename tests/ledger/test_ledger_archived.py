@@ -258,7 +258,7 @@ def test_records_that_are_too_old_need_not_be_stored(tmp_path: Path) -> None:
 def test_a_kill_leaves_everything(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, to = made(tmp_path, database), tmp_path / "archive"
     before = sizes(place)
-    for module, name in ((dropping, "verify_epoch"), (archiving, "signed"), (parts, "_kept"), (parts, "append_only")):
+    for module, name in ((dropping, "verify_epoch"), (archiving, "signed"), (parts, "_bodies"), (parts, "append_only")):
 
         def killed(*_: object) -> None:
             raise KeyboardInterrupt

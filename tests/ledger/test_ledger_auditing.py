@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -291,15 +292,27 @@ class TestAuditLog:
         assert [audit.index for audit in audit_log.kept(tmp_path)] == [0, 1]
         assert log.Log(tmp_path / "audits" / "log", log.log_key(ORIGIN, AUDITOR.public)).size == 2
 
-    def test_folders_without_audits_or_of_several_auditors_have_none(
-        self, tmp_path: Path, payload: Callable[[str], bytes]
-    ) -> None:
+    def test_a_log_that_lacks_entries_signs_no_second_tree(self, tmp_path: Path, payload: Callable[[str], bytes]) -> None:
+        sign = partial(audit_log.append, tmp_path / "audits", ORIGIN, AUDITOR)
+        paths = [sign(payload(digits * 32)) for digits in ("aa", "bb", "cc")]
+        shutil.rmtree(tmp_path / "audits" / "log")
+        first = paths[0].read_bytes()
+        paths[0].unlink()
+        with pytest.raises(BadInput, match=r"is entry [12] of example.org/.*, but the log here has only 0"):
+            sign(payload("dd" * 32))
+        paths[0].write_bytes(first)  # with every file from the first on, the log can be made again
+        assert audit_log.read_audit(sign(payload("dd" * 32))).index == 3
+
+    def test_a_folder_keeps_the_audits_of_its_own_log(self, tmp_path: Path, payload: Callable[[str], bytes]) -> None:
         assert list(audit_log.kept(tmp_path)) == []
         sign = partial(audit_log.append, origin=ORIGIN, payload=payload("aa" * 32))
         path = sign(tmp_path / "audits", signer=AUDITOR)
         other = sign(tmp_path / "others", signer=ledger_kit.SIGNER)
         (path.parent / "other.audit").write_bytes(other.read_bytes())
-        assert list(audit_log.kept(tmp_path)) == []
+        assert [audit.path for audit in audit_log.kept(tmp_path)] == [path]
+        assert [audit.path.name for audit in audit_log.present(tmp_path)] == [path.name, "other.audit"]
+        (path.parent / "log" / "checkpoint").write_bytes(b"x")
+        assert audit_log.kept(tmp_path) == []
         (tmp_path / "file").write_text("")
         with pytest.raises(BadInput, match="cannot be made"):
             sign(tmp_path / "file" / "audits", signer=AUDITOR)

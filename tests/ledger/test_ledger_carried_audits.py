@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import audit_kit
+import joint_kit
 import ledger_kit
-from assay.errors import Refused
+from assay.errors import BadInput, Refused
 from assay.ledger import audit_log, auditing, beacon, bundle, cosigning
 from assay.ledger.cosigning import ED25519, WitnessKey
 from assay.ledger.verify import verify
+from cli_kit import files_under, output, refused
 
 KEY = str(ledger_kit.KEY)
 OTHER = WitnessKey("example.net/o", ED25519, ledger_kit.SIGNER.public.raw)
@@ -134,3 +136,62 @@ def test_audits_that_come_later_are_added_to_what_was_exported(place: Path, tmp_
         assert {path.parent for path in new} == {tmp_path / "epoch-3" / "audits"}
         new[0].unlink()
         assert bundle.carry_audits(ledger, tmp_path) == new[:1]
+
+
+def test_an_imported_epoch_brings_its_audits(place: Path, exported: Path, tmp_path: Path) -> None:
+    names = sorted(path.name for path in (exported / "audits").iterdir())
+    copy = ledger_kit.made(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
+    told = output("import", "epoch", copy, exported)
+    auditor = audit_log.read_audit(exported / "audits" / names[0]).key
+    assert [f"Audit {name}, by {auditor}, added." in " ".join(told.split()) for name in names] == [True, True]
+    with ledger_kit.opened(copy) as ledger:
+        again = bundle.export(ledger, 3, tmp_path / "again")
+        assert files_under(again) == files_under(exported)
+        assert audit_log.kept(copy) == []  # they are not of a log of its own, so its board does not repeat them
+    (copy / "audits" / names[0]).unlink()
+    told = output("import", "epoch", copy, exported, "--json")
+    assert json.loads(told) == {"audits": names[:1], "batches": 0, "epoch": 3, "new": False, "records": 0}
+
+
+def test_an_import_leaves_everything_if_an_audit_is_wrong(place: Path, exported: Path, tmp_path: Path) -> None:
+    copy = ledger_kit.made(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
+    path = min((exported / "audits").iterdir())
+    path.write_bytes(path.read_bytes().replace(b'"signatures"', b'"signature"'))
+    assert "is not a DSSE envelope" in refused("import", "epoch", copy, exported, code=1)
+    assert not (copy / "audits").exists()
+    with ledger_kit.opened(copy) as ledger, ledger.store.reading() as view:
+        assert view.settled_epochs() == []
+
+
+def test_audits_are_not_taken_into_a_file(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "audits").write_text("")
+    with pytest.raises(BadInput, match="cannot be made"):
+        audit_log.take_in(tmp_path, exported / "audits")
+    statement = auditing.statement_of(audit_log.read_audit(min((exported / "audits").iterdir())).predicate | {"more": 1})
+    other = audit_log.append(tmp_path / "other", "example.org/o", audit_kit.AUDITOR, statement)
+    with pytest.raises(Refused, match="its statement is not an audit's"):
+        audit_log.take_in(tmp_path / "new", other.parent)
+
+
+def test_a_subnets_export_carries_the_audits_of_its_competitions(tmp_path: Path) -> None:
+    audit_kit.subnet(tmp_path)
+    policy = tmp_path / "one" / "witnesses.policy"
+    where = tmp_path / "emission-3"
+
+    def of_subnet(where: Path, policy: Path | None = None) -> list[tuple[bool, str]]:
+        checked = verify(where, key=joint_kit.KEY, policy=policy).checked
+        return [(result.done, result.what) for result in checked if result.stage == "audit"]
+
+    without, shown = of_subnet(where), of_subnet(where, policy)
+    assert [what.startswith("small: Audited at 5 % risk") for done, what in without if done] == [True]
+    assert [what for what in without if what not in shown] == [
+        (False, "small: when the receipt was witnessed, which fixes the draw: give the policy of its witnesses")
+    ]
+    assert ["is left out" in what for done, what in of_subnet(tmp_path / "emission-4") if done] == [True]
+    for epoch in (3, 4):
+        [path] = (tmp_path / f"emission-{epoch}").rglob("*.audit")
+        assert path.parent == tmp_path / f"emission-{epoch}" / "competitions" / "1" / "audits"
+        path.write_bytes(path.read_bytes().replace(b"index 0", b"index 1"))
+        with pytest.raises(Refused) as refused_:
+            verify(tmp_path / f"emission-{epoch}", key=joint_kit.KEY)
+        assert (refused_.value.stage, refused_.value.file) == ("audit", path)

@@ -202,6 +202,7 @@ def test_before_the_first_settlement_the_next_is_shown(tmp_path: Path) -> None:
     assert assay.open(place).settle().epoch == 3
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_a_terminal_is_asked_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = made(tmp_path, 1, 2)
@@ -243,6 +244,7 @@ def resubmitted(tmp_path: Path, *validators: str) -> Path:
     return place
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 def test_whose_score_is_missing_for_want_of_reports_is_said(tmp_path: Path) -> None:
     place = resubmitted(tmp_path, V1, V2)

@@ -52,6 +52,21 @@ def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) ->
         ]
 
 
+def test_a_new_result_where_the_first_is_too_old_to_count_is_no_conflict(ledger: Store) -> None:
+    """Records that are too old go before the first accepted is chosen. SPEC 8."""
+    with ledger:
+        for epoch, outcome, conflicting in ((1, "pass", 0), (3, "fail", 1), (4, "fail", 1), (6, "pass", 1)):
+            with ledger.writing() as tx:
+                batch_ = kit.signed(kit.one(epoch=epoch, outcome=outcome))
+                assert tx.add_batch(batch_, age=2).conflicting == conflicting, epoch
+        with ledger.reading() as view:
+            found = [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts(age=2)]
+            assert found == [(2, 1), (3, 2), (4, 3)]
+            assert view.conflicting(2) == {2: 1, 3: 1, 4: 1}
+            assert view.conflicts_among(4, 4, 9, age=1) == (0, [])
+        assert flagged(ledger) == [(2, 1), (3, 1), (4, 1)]
+
+
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 
 

@@ -149,7 +149,7 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_not_copied(place: Path, t
         with pytest.raises(
             StoreError, match=f"somebody wrote to the table '{table}' meanwhile, so nothing was copied; stop every"
         ):
-            copy(place, target, now=NOW, told=told)
+            copy(place, target, now=NOW, progress=told)
         assert not todo
         assert is_empty(target)
 
@@ -162,7 +162,7 @@ def test_a_copy_that_is_interrupted_leaves_nothing(place: Path, target: str) -> 
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            copy(place, target, now=NOW, told=told)
+            copy(place, target, now=NOW, progress=told)
         assert is_empty(target)
     copy(place, target, now=NOW)
     assert rows(target) == rows(config.read(place).place)
@@ -247,11 +247,14 @@ def test_an_interrupted_copy_leaves_no_cursor_open(
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):  # the traceback is kept, and with it everything that was going on
-            copy(place, postgresql.database() if at == "records, read again" else str(tmp_path / "copy.db"), now=NOW, told=told)
+            copy(
+                place, postgresql.database() if at == "records, read again" else str(tmp_path / "copy.db"), now=NOW, progress=told
+            )
         assert cursors
         assert all(cursor.closed for cursor in cursors)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("crashes", "at"),
     [
@@ -276,10 +279,10 @@ def test_a_database_that_restarts_in_the_middle_of_a_copy(
             todo.pop().restart(postgres.CRASH)
 
     if crashes == "source" and at != "records":  # everything was read, and is compared once more before the copy is kept
-        copy(place, target, now=NOW, told=told)
+        copy(place, target, now=NOW, progress=told)
     else:
         with pytest.raises(store.DatabaseUnreachable, match="the server does not answer, or ended the connection") as error:
-            copy(place, target, now=NOW, told=told)
+            copy(place, target, now=NOW, progress=told)
         assert str(error.value.file) == store.shown(on_server)
         assert is_empty(target)
         copy(place, target, now=NOW)

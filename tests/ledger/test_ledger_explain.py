@@ -72,7 +72,10 @@ def test_an_open_epoch_beside_what_is_shown_is_said(place: Path) -> None:
     shown = output("explain", place, "m1")
     assert "epoch 3" in shown.splitlines()[0]
     assert "Epoch 4 has evidence and is not settled: --epoch 4 shows how it stands." in " ".join(shown.split())
-    assert "epoch 4" in output("explain", place, "m1", "--epoch", "4").splitlines()[0]
+    shown = output("explain", place, "m1", "--epoch", "4")
+    assert "epoch 4" in shown.splitlines()[0]
+    assert "Epoch 4 is not settled: this is how it stands, and it may change." in " ".join(shown.split())
+    assert "is not settled" not in output("explain", place, "m1", "--epoch", "3")
 
 
 @pytest.mark.no_cover

@@ -243,6 +243,7 @@ def flip(path: Path, at: int = 0) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("name", "size"),
     [

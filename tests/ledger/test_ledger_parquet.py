@@ -11,11 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import ledger_kit
 import small_folder
+from assay.archive import LocalWorkers, export_epochs, settle_all, verify_all
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder import strict
-from assay.ledger import evidence
+from assay.ledger import bundle, eligible, evidence, settling
+from assay.ledger.verify import verify
 from assay.records import Evidence, record
 
 WORDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8) | st.sampled_from(
@@ -159,3 +162,54 @@ def test_every_flipped_byte_is_refused_or_read_as_other_records(tmp_path: Path) 
             assert seq >= 0
     assert came.keys() == {"refused", "the same", "others"}
     assert came["refused"] > came["the same"] + came["others"], came
+
+
+class TestSeveralKinds:
+    """A competition may change its kind; records of the kind before stay under their roots, and bear on nothing. SPEC 6."""
+
+    @pytest.mark.parametrize("first", ["given", "rubric"])
+    def test_a_bundle_in_parquet_is_verified(self, tmp_path: Path, first: str) -> None:
+        place = ledger_kit.of_two_kinds(tmp_path / "small", first)
+        with ledger_kit.opened(place) as ledger:
+            columns = bundle.export(ledger, 4, tmp_path / "columns", as_parquet=True)
+            lines = bundle.export(ledger, 4, tmp_path / "lines")
+            export_epochs(ledger, str(tmp_path / "archive"), as_parquet=True)
+        kinds = [evidence.parquet_kind(columns / "evidence" / f"epoch-{epoch}.parquet") for epoch in (3, 4)]
+        assert kinds == [first, "tests"]
+        found = [verify(where, key=str(ledger_kit.KEY)) for where in (columns, lines)]
+        assert [report.recomputed for report in found] == [True, True]
+        report = verify_all(str(tmp_path / "archive"), engine=LocalWorkers(workers=1))
+        settled, _ = settle_all(str(tmp_path / "archive"), engine=LocalWorkers(workers=1))
+        assert [row.fault for row in report.verdicts] == [None, None]
+        assert [(row.differs, row.fault) for row in settled] == [(False, None)] * 2
+
+    def test_a_large_ledger_is_settled_and_replayed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(eligible, "MANY", 0)
+        place = ledger_kit.of_two_kinds(tmp_path / "many", "given")
+        with ledger_kit.opened(place) as ledger:
+            digests = [result.settlement.digest for result in settling.replay(ledger)]
+        monkeypatch.undo()
+        other = ledger_kit.of_two_kinds(tmp_path / "small", "given")
+        with ledger_kit.opened(other) as ledger:
+            assert [result.settlement.digest for result in settling.replay(ledger)] == digests
+
+    def test_the_kind_is_that_of_the_record_and_of_no_field_in_it(self) -> None:
+        bodies = [
+            canonical({"kind": "given"}),
+            canonical({"kind": "tests"}),
+            canonical({"checks": {"kind": "tests"}, "kind": "rubric"}),
+        ]
+        bodies.append(canonical({"checks": {"kind": "rubric"}, "kind": "tests"}))
+        assert [seq for seq, _ in eligible._of_kind(enumerate(bodies), "tests")] == [1, 3]
+
+    def test_an_epoch_of_which_nothing_is_of_the_kind(self, tmp_path: Path) -> None:
+        place = ledger_kit.made(tmp_path / "small", "tests")
+        ledger_kit.add(place, ledger_kit.records("tests", epoch=3))
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, 3)
+        small_folder.make(place, "given", validators_csv=ledger_kit.NAMES, evidence=None)
+        (place / "evidence").rmdir()
+        with ledger_kit.opened(place) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, 4, without_scores=True)
+            columns = bundle.export(ledger, 4, tmp_path / "columns", as_parquet=True)
+        assert verify(columns, key=str(ledger_kit.KEY)).recomputed

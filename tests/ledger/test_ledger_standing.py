@@ -284,6 +284,7 @@ def test_what_does_not_count_takes_no_place(two: Path, database: str) -> None:
         check(two)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.no_cover
 def test_the_first_accepted_counts_though_its_epoch_came_later(two: Path) -> None:
     for epoch, outcome in ((6, "pass"), (5, "fail")):

@@ -68,6 +68,7 @@ def test_a_pull_brings_all_that_a_run_needs_and_then_nothing(service: Running, t
     assert listing(mine) == before
 
 
+@pytest.mark.full
 def test_a_run_by_hand_stands_between_a_pull_and_a_push(service: Running, tmp_path: Path) -> None:
     judge_kit.bubblewrap()
     mine = tmp_path / "mine"

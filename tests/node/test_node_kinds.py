@@ -47,6 +47,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
         return [json.loads(record.body) for record in view.records()]
 
 
+@pytest.mark.full
 def test_workflows_are_asked_the_tasks_of_each_epoch(tmp_path: Path) -> None:
     mine, told = tmp_path / "mine", list[str]()
     with serving(do=well("done"), fail=well("no"), ping=well("here")) as server:

@@ -135,6 +135,23 @@ def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: R
     assert "Not judged again" not in output("node", "status", tmp_path / "lost")
 
 
+@pytest.mark.full
+def test_what_is_too_old_to_count_is_judged_again(service: Running, tmp_path: Path) -> None:
+    theirs, mine = service.site.competition("small").folder, tmp_path / "mine"
+    scheme = theirs / "scheme.toml"
+    write_text(scheme, scheme.read_text().replace("[consensus]\n", "[consensus]\nmax_age_epochs = 1\n"))
+    assert "max_age_epochs" in scheme.read_text()
+    for epoch, there in ((1, 1), (2, 1), (3, 2)):
+        told: list[str] = []
+        assert one_round(service, mine, told)
+        assert [row[0] for row in node_kit.stored(theirs)] == [1, 3][:there], told
+        assert "contradict" not in "".join(told)
+        shutil.rmtree(mine) if epoch == 1 else None  # then only the service knows what was judged
+        node_kit.settle(theirs, epoch)
+    assert status.read_status(mine).wrong == ()
+    assert "No record contradicts an earlier one." in output("evidence", "list", theirs, "--conflicts")
+
+
 def pin_next_epoch(theirs: Path) -> None:
     """Settle epoch 1, and pin the tasks that are there."""
     node_kit.settle(theirs, 1)

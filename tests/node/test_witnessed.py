@@ -110,6 +110,7 @@ def test_a_fork_is_an_alarm(tmp_path: Path) -> None:
     assert json.loads(Path(file).read_bytes())["schema"] == "assay.fork/1"
 
 
+@pytest.mark.full
 def test_a_subnet_has_witnesses_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path))
     key(tmp_path / "split.key", SUBNET_SEED)

@@ -318,7 +318,7 @@ def test_an_object_in_a_child(confined: Any) -> None:
         confined.call("add", 1, seconds=60)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "args", "kind", "words"),
     [

@@ -241,7 +241,7 @@ LIES = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_witness_that_lies_delays_nothing_but_the_quorum(lie: str, place: Path, ours: list[RunningWitness]) -> None:
     status, body, kind, says = LIES[lie]

@@ -167,7 +167,7 @@ def test_explain_names_the_sick_tasks_that_a_participant_tried(tmp_path: Path) -
         scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n[consensus.outliers]\nmethod = "none"\n',
     )
     text = " ".join(output("explain", str(folder), "m0", columns=300).split())
-    assert "Nobody ever passed dead (0 of 3 passed here): this tells nobody from another (dead)." in text
+    assert "Nobody ever passed dead (0 of 3 passed here), so nothing separates the participants there (dead)." in text
     assert "Trials of one participant often end differently in luck (1 of 3 passed here)" in text
     assert "Those who pass against (0 of 3 passed here) pass less of the other tasks" in text
     rows = json.loads(output("explain", str(folder), "m0", "--json"))["task_health"]

@@ -312,6 +312,7 @@ def test_whose_fault_it_is(
     assert os.listdir(place) == ["archive"]
 
 
+@pytest.mark.full
 def test_the_memory_of_the_box_bounds_what_an_archive_may_take(
     sandbox: Bubblewrap, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

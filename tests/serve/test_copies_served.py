@@ -213,7 +213,7 @@ def test_pages_and_the_submitters_terminal_say_why(service: Running) -> None:
     board = service.ask("GET", "/small/").body.decode()
     assert "near-copy, held" in board
     assert "It is not judged meanwhile" in board
-    assert "holds unless" in board  # the margin, which was computed too
+    assert "stays first unless" in board  # the margin, which was computed too
     ledger_kit.add(folder, [row | {"submission": first} for row in ledger_kit.records(epoch=4) if row["participant"] == "m1"])
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 4)

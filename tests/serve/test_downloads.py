@@ -26,11 +26,11 @@ def test_who_asks_for_the_same_waits_for_the_same() -> None:
 
     async def ask() -> list[int]:
         workshop = Workshop()
-        several = [asyncio.create_task(workshop.made("name", make)) for _ in range(5)]
+        several = [asyncio.create_task(workshop.once("name", make)) for _ in range(5)]
         await asyncio.to_thread(begun.wait, 60)
         go.set()
         first = await asyncio.gather(*several)
-        return [*first, await workshop.made("name", make)]
+        return [*first, await workshop.once("name", make)]
 
     assert asyncio.run(ask()) == [1, 1, 1, 1, 1, 2]
 
@@ -49,7 +49,7 @@ def test_nobody_waits_for_ever_and_what_was_given_up_is_forgotten(monkeypatch: p
 
     async def status(workshop: Workshop, name: str, make: Callable[[], str]) -> int:
         with pytest.raises(HttpProblem) as refused:
-            await workshop.made(name, make)
+            await workshop.once(name, make)
         assert refused.value.retry
         return refused.value.status
 
@@ -63,9 +63,9 @@ def test_nobody_waits_for_ever_and_what_was_given_up_is_forgotten(monkeypatch: p
         while workshop._under_way:
             await asyncio.sleep(0.001)
         monkeypatch.setattr(downloads, "PATIENCE", 60)
-        assert await workshop.made("one", slow) == "made"
+        assert await workshop.once("one", slow) == "made"
         with pytest.raises(BadInput, match="wrong"):
-            await workshop.made("two", refuse)
+            await workshop.once("two", refuse)
 
     asyncio.run(ask())
 

@@ -242,6 +242,7 @@ def test_health_says_that_the_disk_is_full_or_read_only(tmp_path: Path) -> None:
             assert service.ask("GET", "/healthz").status == 200
 
 
+@pytest.mark.full
 def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None:
     settle(service, 3)
     service.ask("GET", "/small/")

@@ -179,6 +179,7 @@ def test_too_much_at_once_is_refused_and_may_come_again(tmp_path: Path) -> None:
         eventually(lambda: is_open(service))
 
 
+@pytest.mark.full
 def test_waiting_uploads_are_on_the_disk_and_not_in_memory(tmp_path: Path) -> None:
     count, sent = 12, 6 * MIB
     bodies = [bytes([number]) * (sent + 1) for number in range(count)]

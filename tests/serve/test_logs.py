@@ -329,6 +329,7 @@ def test_the_logs_of_many_trials_come_in_pages(
     assert "3 trials with released logs." in words(*me, "--submission", submission)
 
 
+@pytest.mark.full
 def test_the_current_submission_is_meant_if_none_is_named(service: Running, desk: Path, me: list[str], tmp_path: Path) -> None:
     source = judge_kit.make_agent(tmp_path / "agent", "echo").folder
     assert source is not None
@@ -409,7 +410,7 @@ def shown(service: Running, path: str, status: int = 200) -> str:
     return answer.body.decode()
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("rules", "sentence", "command"),
     [

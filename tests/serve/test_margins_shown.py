@@ -37,10 +37,10 @@ def test_a_report_and_the_terminal_say_it_with_the_range_of_missing_trials() -> 
     assert "the agreed score is between 0.622 and 0.64" in pages.page(season, pages.participant_page("cobalt")).decode()
     text = " ".join(output("settle", EXAMPLES / "season", columns=200).split())
     assert all(sentence in text for sentence in sentences)
-    assert "Missing trials, decided or not: 1 of cobalt (score between 0.622 and 0.64)" in text
+    assert "Scores with missing trials: cobalt between 0.622 and 0.64 (1 missing)" in text
     text = " ".join(output("explain", EXAMPLES / "season", "cobalt", columns=200).split())
     assert all(sentence in text for sentence in sentences)
-    assert "1 of its trials is missing. Decided or not, its score is between 0.622 and 0.64." in text
+    assert "1 of its trials is missing. Whatever the outcome, its score is between 0.622 and 0.64." in text
 
 
 def test_a_service_says_that_it_is_not_known_until_it_was_computed(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def test_a_service_says_that_it_is_not_known_until_it_was_computed(service: Runn
     catch_up(folder)
     (file,) = (folder / "margins").iterdir()
     assert FIRM not in board(service)
-    assert "holds unless" in board(service)
+    assert "stays first unless" in board(service)
     kept = file.read_bytes()
     catch_up(folder)
     assert file.read_bytes() == kept

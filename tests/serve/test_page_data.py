@@ -229,10 +229,10 @@ def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path:
         assert f"Next epoch {told.day} {told:%b %Y, %H:%M} UTC" in PageElements(board).words
         assert "Next epoch" not in PageElements(service.ask("GET", "/small/epoch-3/").body.decode()).words
         served = service.site.competition("small")
-        kept = served.kept_page("index.html", None, {})
+        kept = served.cached_page("index.html", None, {})
         assert kept is not None
         monkeypatch.setattr(site, "now", lambda: told)
-        assert served.kept_page("index.html", None, {}) is None, "what was drawn for the epoch before says a time that is over"
+        assert served.cached_page("index.html", None, {}) is None, "what was drawn for the epoch before says a time that is over"
     assert "Next epoch" not in PageElements(page(replace(read(place)), "index.html").decode()).words, (
         "a report does not know the time"
     )

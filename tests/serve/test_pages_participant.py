@@ -79,6 +79,7 @@ def test_every_sentence_is_the_engine_s_for_a_preset(preset: str, tmp_path: Path
     told(read(next(file.parent for file in sorted((tmp_path / "made").rglob("scheme.toml")))))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("strategy", "excess"), [*product(STRATEGIES, ("redistribute", "drop", "burn"))])
 def test_every_sentence_is_the_engine_s_under_every_strategy_cap_and_tie(strategy: str, excess: str, tmp_path: Path) -> None:
     rules = f'[reward]\nstrategy = "{strategy}"\ncap = "0.3"\nexcess = "{excess}"\n'

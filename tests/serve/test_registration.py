@@ -90,6 +90,7 @@ def test_a_registry_of_a_chain_takes_nobody_new(service: Running) -> None:
     assert state(service) == before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "said",
     [{"name": "a\x1bb"}, {"address": "0x12"}, {"name": "x" * 257}, {"codes": "x"}],

@@ -94,6 +94,7 @@ def standing_alone(folder: Path) -> None:
                 assert html.unescape(anchor) in page.ids, f"{file}: {link}"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("preset", sorted(presets()))
 def test_the_pages_of_every_preset_stand_alone_and_tell_the_story(preset: str, tmp_path: Path) -> None:
     folder = tmp_path / "competition"

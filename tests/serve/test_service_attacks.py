@@ -141,6 +141,7 @@ def test_one_code_lets_in_one_key(service: Running) -> None:
     assert sorted(answers) == [201, 403, 403, 403, 403, 403]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["participants.csv", "validators.csv", "scheme.toml", "acknowledged.jsonl"])
 def test_a_file_of_the_operator_that_is_broken_is_not_the_clients_fault(service: Running, name: str) -> None:
     key, batch = first_batch(service)
@@ -242,9 +243,9 @@ def test_a_workshop_forgets_what_nobody_waits_for(monkeypatch: pytest.MonkeyPatc
         workshop = downloads.Workshop()
         for number in range(downloads.WAITING):
             with pytest.raises(HttpProblem, match="takes a while"):
-                await workshop.made(number, go_on.wait)
+                await workshop.once(number, go_on.wait)
         with pytest.raises(HttpProblem, match="too much is being prepared"):
-            await workshop.made("another", go_on.wait)
+            await workshop.once("another", go_on.wait)
         go_on.set()
         await asyncio.to_thread(workshop._drawing.shutdown)
         await asyncio.sleep(0)

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[Callable[[Running, bytes], Answer], int, str]] = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_writes_nothing(service: Running, tmp_path: Path, name: str) -> None:
     ask, status, sentence = REFUSED[name]

@@ -122,6 +122,7 @@ def test_what_was_committed_to_is_handed_in_later(service: Running) -> None:
     assert "accepted in epoch 2" in " ".join(output("submit", *at(service), AGENT).split())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -84,6 +84,28 @@ def test_work_says_what_is_open_and_what_the_ledger_has_already(service: Running
         assert answer.status in (401, 403)
 
 
+def test_what_is_too_old_to_count_is_to_be_judged_again(service: Running) -> None:
+    folder = folder_of(service)
+    scheme = folder / "scheme.toml"
+    files.write_text(scheme, scheme.read_text() + "[consensus]\nmax_age_epochs = 1\n")
+
+    def evidence() -> list[tuple[int, int]]:
+        rows = asked(service)["submissions"]
+        return [(row["evidence"]["records"], sum(map(len, row["evidence"]["trials"].values()))) for row in rows]
+
+    ledger_kit.add(folder, ledger_kit.records(epoch=1, validators=[V1]))
+    assert evidence() == [(2, 2), (2, 2)]
+    for epoch, there in ((1, 2), (2, 0)):
+        with ledger_kit.opened(folder) as ledger:
+            settling.settle(ledger, ledger_kit.SIGNER, epoch, without_scores=True)
+        assert evidence() == [(there, there)] * 2
+    again = [row | {"outcome": "fail"} for row in ledger_kit.records(epoch=3, validators=[V1])]
+    [batch] = ledger_kit.batches(folder, again)
+    sent = service.signed(VALIDATORS[V1], "POST", "/v1/small/evidence", batch.data).json
+    assert [(row["outcome"], row["new"], row["conflicts"]) for row in sent["batches"]] == [("accepted", 4, 0)]
+    assert evidence() == [(2, 2), (2, 2)]
+
+
 def test_evidence_is_read_once_and_only_that_of_who_asks(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     place, read = folder_of(service), list[str]()
 

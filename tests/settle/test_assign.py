@@ -20,6 +20,7 @@ def place(randomness: bytes, material: str, key: str) -> str:
     return hashlib.sha256(randomness + bytes(1) + material.encode("utf-8") + bytes(1) + key.encode("utf-8")).hexdigest()
 
 
+@pytest.mark.full
 @pytest.mark.no_cover
 @given(KEYS, st.data(), st.integers(1, 9))
 def test_the_k_lowest_digests_of_those_that_may_count(keys: list[str], data: st.DataObject, k: int) -> None:

@@ -30,6 +30,7 @@ def ranked(case: dict[str, Any]) -> dict[str, Any]:
     return case | {"scheme": scheme | {"reward": {"kind": "ranking"}}}
 
 
+@pytest.mark.sampled(20)
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(12))
@@ -167,6 +168,7 @@ def harbor_job(place: Path) -> Path:
     return place
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("harness", ["harbor", "inspect", "csv"])
 def test_a_newcomers_board_has_not_a_word_of_a_chain(tmp_path: Path, harness: str) -> None:
     root = Path(__file__).parents[2]

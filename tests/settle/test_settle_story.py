@@ -204,7 +204,10 @@ def test_no_evidence_no_submission_and_none_that_counts() -> None:
     case = passing({"a": [8, 8, 8], "b": [], "c": [], "d": [8, 8]}, [0, 0, 1])
     case["participants"][2]["submission"] = ""
     settlement = settled(case)
-    assert "No validator has evidence about its current submission." in settlement.explain("b")["status"].text
+    assert (
+        "No validator has evidence about its current submission, in this epoch or before."
+        in settlement.explain("b")["status"].text
+    )
     assert "It has no submission in participants.csv, and there is no evidence about it." in said(
         settlement.explain("c"), "status"
     )

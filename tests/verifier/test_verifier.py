@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import ledger_kit
 import small_folder
 from assay.errors import AssayError
 from assay.exact import canonical, digest
-from assay.ledger import bundle, settling
+from assay.ledger import batch, bundle, intake, settling
+from assay.records import record
 from assay.rules.duel import Contest, Side
 from assay.scheme.load import parse
 from depth import depth
@@ -114,7 +116,7 @@ def test_a_zip_is_read_as_macos_and_windows_make_it(two: Path, tmp_path: Path) -
         assert json.loads(found.stdout)["recomputed"]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", ["cut off", "twice", "leads out", "another length", "not deflated", "nothing"])
 def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: Path, what: str) -> None:
     place = tmp_path / "bundle.zip"
@@ -142,7 +144,7 @@ def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: P
     assert " at " not in found.stderr.splitlines()[-1].split(":")[0], found.stderr
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["tests", "workflow", "rubric", "points", "given"])
 def test_evidence_as_parquet_of_every_kind(tmp_path: Path, kind: str) -> None:
     folder = ledger_kit.made(tmp_path / "folder", kind)
@@ -301,6 +303,69 @@ def of_assay(folder: Path, change: Change) -> tuple[bool, str]:
     finally:
         place.write_bytes(before)
     return True, ""
+
+
+def both_ways(place: Path, *changes: Change) -> list[list[bool]]:
+    """Who verifies a bundle, and it with each change: Assay, the second verifier in bulk, and one record at a time."""
+    verdicts = [[True, *(of_assay(place, change)[0] for change in changes)]]
+    assay.verify(place, key=KEY)
+    for way in ("bulk", "records"):
+        words = [node(), str(Path(__file__).parent / "changed.mjs"), str(place), KEY, way]
+        lines = "".join(f"{line}\n" for line in ['{"path": null}', *(change.line() for change in changes)])
+        done = subprocess.run(words, input=lines, capture_output=True, text=True, timeout=600, check=True)
+        verdicts.append([json.loads(line)["verified"] for line in done.stdout.splitlines()])
+    return verdicts
+
+
+@pytest.mark.parametrize("first", ["given", "workflow"])
+def test_records_of_another_kind_are_set_aside_in_bulk_too(tmp_path: Path, first: str) -> None:
+    """The settlement uses none of another kind than the scheme's; they are under their roots and in batches all the same."""
+    place = ledger_kit.of_two_kinds(tmp_path / "small", first)
+    with ledger_kit.opened(place) as ledger:
+        lines = bundle.export(ledger, 4, tmp_path / "lines")
+        columns = bundle.export(ledger, 4, tmp_path / "columns", as_parquet=True)
+    name = "evidence/epoch-3.jsonl"
+    data = (lines / name).read_bytes()
+    other = Change(name, "of another kind", data.replace(b'"m1"', b'"m2"', 1))
+    signed = (lines / "batches.jsonl").read_bytes()
+    batches = Change("batches.jsonl", "without the first batch", signed.partition(b"\n")[2])
+    assert both_ways(lines, other, batches) == [[True, False, False]] * 3
+    assert both_ways(columns) == [[True]] * 3
+
+
+def test_a_batch_without_a_task_set_is_of_no_other(tmp_path: Path) -> None:
+    place = ledger_kit.made(tmp_path / "small")
+    terms = intake.intake_rules(place)
+    make = partial(batch.make, origin=ledger_kit.ORIGIN, competition=terms.competition, task_set=None)
+    with ledger_kit.opened(place) as ledger:
+        for validator, signer in ledger_kit.VALIDATORS.items():
+            rows = [record(row) for row in ledger_kit.records(validators=[validator])]
+            intake.accept(ledger.store, make(rows, signer=signer, validator=validator), terms)
+        agreed = settling.settle(ledger, ledger_kit.SIGNER, 3).settlement.document["agreed"]
+        assert [row["status"] for row in agreed] == ["agreed", "agreed"]
+        assert both_ways(bundle.export(ledger, 3, tmp_path / "epoch-3")) == [[True]] * 3
+
+
+def test_validators_are_drawn_in_bulk_too(tmp_path: Path) -> None:
+    """Where the registry does not say when a submission was accepted, the first record about it does, by anybody."""
+    scheme = (
+        '[scheme]\nname = "small"\n[score]\nkind = "tests"\n[consensus]\nassign = 2\nmin_validators = 2\nmax_age_epochs = 0\n'
+    )
+    random = f"epoch,hex\n3,{'ab' * 32}\n4,{'cd' * 32}\n"
+    people = "key,uid,name,submission\nm1,1,,s1\nm2,2,,\n"
+    place = ledger_kit.made(tmp_path / "small", scheme_toml=scheme, randomness_csv=random, participants_csv=people)
+    for epoch in (3, 4):
+        rows = ledger_kit.records(epoch=epoch)
+        if epoch == 3:
+            rows = [row for row in rows if row["participant"] == "m1"]
+        ledger_kit.add(place, [row | {"submission": "s1" if row["participant"] == "m1" else ""} for row in rows])
+        with ledger_kit.opened(place) as ledger:
+            agreed = settling.settle(ledger, ledger_kit.SIGNER, epoch).settlement.document["agreed"]
+    assert [(row["status"], len(row["validators"]), row["not_counted"][0]["reason"]) for row in agreed] == [
+        ("agreed", 2, "not-assigned")
+    ] * 2
+    with ledger_kit.opened(place) as ledger:
+        assert both_ways(bundle.export(ledger, 4, tmp_path / "epoch-4")) == [[True]] * 3
 
 
 @pytest.mark.parametrize("way", ["bulk", pytest.param("records", marks=pytest.mark.full)])

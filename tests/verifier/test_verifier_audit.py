@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import audit_kit
+import joint_kit
 import ledger_kit
 import verifier_kit
 from assay.errors import Refused
@@ -162,6 +163,7 @@ def test_a_changed_field_is_red_in_both(bundle: Path, policy: Path, epoch: Audit
     assert dict(zip(names, stages, strict=True)) == dict.fromkeys(names, "audit")
 
 
+@pytest.mark.full
 def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) -> None:
     place = tmp_path / "small"
     audit_kit.witnessed(place, audit_kit.LEAVES_OUT)
@@ -177,3 +179,22 @@ def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) 
         found = run(where, "--audit", path)
         assert (found.returncode, why in found.stdout + found.stderr) == (code, True), found.stdout + found.stderr
     assert "is left out: an audit saw false claims of it" in run("explain", where, "m1").stdout
+
+
+def test_the_audits_in_a_subnets_export_are_checked(tmp_path: Path) -> None:
+    """Epoch 4 has an earlier split, so its `earlier.jsonl` is read too."""
+    audit_kit.subnet(tmp_path)
+    told: list[tuple[int, list[object], str]] = [
+        (3, [], "small: when the receipt was witnessed, which fixes the draw: give the policy of its witnesses"),
+        (3, ["--policy", tmp_path / "one" / "witnesses.policy"], "small: audited at 5 % risk: "),
+        (4, [], f"small: {ledger_kit.V1} is left out: "),
+    ]
+    for epoch, policy, words in told:
+        found = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY, *policy)
+        assert (found.returncode, words in found.stdout) == (0, True), found.stdout + found.stderr
+        assert ("give the policy" in found.stdout) == (epoch == 3 and not policy)
+    for epoch in (3, 4):
+        [path] = (tmp_path / f"emission-{epoch}").rglob("*.audit")
+        path.write_bytes(path.read_bytes().replace(b"index 0", b"index 1"))
+        found = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY)
+        assert (found.returncode, "audit" in found.stderr) == (1, True), found.stdout + found.stderr

@@ -41,6 +41,7 @@ def epoch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return place / "epoch-3"
 
 
+@pytest.mark.sampled(1)
 def test_both_verifiers_compute_the_majority_again(epoch: Path) -> None:
     assert assay.verify(epoch, key=KEY)
     found = run(epoch, "--key", KEY, "--json")

@@ -24,16 +24,17 @@ function whose({ auditor }, { checkpoint }, report) {
 }
 
 /** Whether a policy shows T, for an audit that a bundle carries: its reader's policy may name other witnesses than the auditor's did. */
-async function tellTime(witnessed, { checkpoint }, { policy }, report) {
+async function tellTime(witnessed, { checkpoint }, options, report) {
+  const policy = options.policy ?? options.shows;
   if (policy === null) {
-    if (witnessed !== null) report.not("audit", "that its receipt was witnessed when it says, and so that the rule fixes this draw: give the policy of its witnesses");
+    if (witnessed !== null) report.not("audit", "when the receipt was witnessed, which fixes the draw: give the policy of its witnesses");
     return;
   }
   const time = await newest(checkpoint, policy).catch((error) => {
     if (error instanceof Refused) return null;
     throw error;
   });
-  if ((time === null ? null : Number(time)) !== witnessed) report.not("audit", "that its receipt was witnessed when it says: your policy's witnesses signed at another time, or not at all");
+  if ((time === null ? null : Number(time)) !== witnessed) report.not("audit", "when the receipt was witnessed, which fixes the draw: your policy's witnesses signed at another time, or not at all");
 }
 
 /** An audit of the bundle's own epoch: everything in it is made again. */

@@ -1,5 +1,5 @@
 // Evidence of kind tests in bulk: lines become columns without a JavaScript object for each, and every rule of the general way holds.
-// A line that the fast reader does not know by heart is read by the strict one.
+// A line that the fast reader does not know by heart is read by the strict one, also a record of another kind, which bears on nothing.
 
 import { fromUtf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
@@ -11,12 +11,13 @@ import { readRecord, recordText, withoutSeq } from "./records.js";
 import { byUtf8 } from "./exact.js";
 import { inWords, isAt, viewOf, Words } from "./words.js";
 import { readTasks } from "./inputs.js";
-import { testsVote } from "./score.js";
+import { KINDS, kindOf, loadKinds, testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
 import { openBatches } from "./batches.js";
 import { staged } from "./receipts.js";
 
 const OUTCOMES = ["pass", "fail", "timeout", "error"];
+const TESTS = KINDS.indexOf("tests");
 const LONGEST_LINE = 1 << 20;
 
 /** One column for each field; they grow together. */
@@ -28,7 +29,7 @@ class Columns {
       validator: new Words((text) => read.key(text, "validator")), participant: new Words((text) => read.key(text, "participant")),
       submission: new Words((text) => read.submission(text, "submission")), task: new Words((text) => read.task(text, "task")),
     };
-    this.numbers = { seq: Float64Array, epoch: Float64Array, validator: Int32Array, participant: Int32Array, submission: Int32Array, task: Int32Array, trial: Int32Array, outcome: Uint8Array };
+    this.numbers = { seq: Float64Array, epoch: Float64Array, validator: Int32Array, participant: Int32Array, submission: Int32Array, task: Int32Array, trial: Int32Array, outcome: Uint8Array, kind: Uint8Array };
     for (const [name, kind] of Object.entries(this.numbers)) this[name] = new kind(0);
     this.digests = new Uint8Array(0);
     this.leaves = new Uint8Array(0);
@@ -166,20 +167,24 @@ class Reader {
     const seq = this.number(data);
     if (seq < 0 || data[this.at] !== 0x7d || this.at + 1 !== to) return false;
     many.add(data, this.view, from, cut + 1 - from, 0x7d, all.digests, row * 32);
-    return this.row(row, { seq, epoch, validator, participant, submission, task, trial, outcome });
+    return this.row(row, { seq, epoch, validator, participant, submission, task, trial, outcome, kind: TESTS });
   }
 
+  /** The line in any spelling; false if the module of its kind has to be loaded first. */
   strict(text, wrong) {
     const { columns: all } = this;
     const value = parse(text, { code: "evidence" });
     if (!isObject(value) || !Number.isSafeInteger(value.seq) || value.seq < 0) wrong("it has no seq");
-    if (value.kind !== "tests") wrong(`a record of kind ${value.kind} among those of tests`);
+    const kind = KINDS.indexOf(value.kind);
+    if (kind >= 0 && kindOf(value.kind) === undefined) return false;
     const record = staged("evidence", () => readRecord(withoutSeq(value)));
     if (recordText(record) !== canonical(withoutSeq(value))) wrong("the record is not in its canonical form");
     const bytes = new TextEncoder().encode(recordText(record));
     many.add(bytes, viewOf(bytes), 0, bytes.length, 0x7d, all.digests, all.count * 32);
-    const ids = Object.fromEntries(Object.entries(all.words).map(([name, words]) => [name, words.of(record[name])]));
-    this.row(all.count, { seq: value.seq, epoch: record.epoch, trial: record.trial, outcome: OUTCOMES.indexOf(record.outcome), ...ids });
+    const { task, ...shared } = all.words;
+    const ids = Object.fromEntries(Object.entries(shared).map(([name, words]) => [name, words.of(record[name])]));
+    const own = kind === TESTS ? { task: task.of(record.task), trial: record.trial, outcome: OUTCOMES.indexOf(record.outcome) } : { task: -1, trial: 0, outcome: 0 };
+    return this.row(all.count, { seq: value.seq, epoch: record.epoch, kind, ...own, ...ids });
   }
 
   row(row, values) {
@@ -192,6 +197,7 @@ class Reader {
     all.task[row] = values.task;
     all.trial[row] = values.trial;
     all.outcome[row] = values.outcome;
+    all.kind[row] = values.kind;
     all.count++;
     return true;
   }
@@ -211,22 +217,23 @@ function hashLeaves({ seq, digests, leaves, count }, first) {
   many.each(count - first, 41, fill, leaves, (i) => (first + i) * 32);
 }
 
-/** A file's lines, in pieces of some megabytes. `done` is called before a piece goes. */
-async function eachLine(stream, take, done) {
+/** A file's lines, in pieces of some megabytes. `done` is called before a piece goes. A line is taken again if `take` lacked a module. */
+async function eachLine(stream, once, done) {
+  const again = (...line) => loadKinds(KINDS).then(() => once(...line));
   let rest = new Uint8Array(0);
   for await (const chunk of stream) {
     let data = new Uint8Array(chunk.buffer, chunk.byteOffset, chunk.length);
     if (rest.length) data = joined(rest, data);
     let from = 0;
     for (let end = data.indexOf(10, from); end >= 0; end = data.indexOf(10, from)) {
-      take(data, from, end);
+      if (!once(data, from, end)) await again(data, from, end);
       from = end + 1;
     }
     done();
     rest = data.slice(from);
     if (rest.length > LONGEST_LINE) refuse("a line of evidence is longer than 1 MiB", { code: "evidence", stage: "evidence" });
   }
-  if (rest.length) take(rest, 0, rest.length);
+  if (rest.length && !once(rest, 0, rest.length)) await again(rest, 0, rest.length);
   done();
 }
 
@@ -253,10 +260,11 @@ async function readEvidence(files, paths, chain, progress) {
       const row = columns.count;
       const where = () => ({ where: `${path}, line ${row - first + 1}` });
       const at = (what) => wrong(`${path}, line ${row - first + 1}: ${what}`, where());
-      if (!reader.fast(data, from, to)) reader.strict(utf8(data, from, to, at), at);
+      if (!reader.fast(data, from, to) && !reader.strict(utf8(data, from, to, at), at)) return false;
       if (row > first && columns.seq[row] <= columns.seq[row - 1]) at(`seq ${columns.seq[row]} is not above the one before`);
       if (columns.epoch[row] <= after || columns.epoch[row] > predicate.epoch) at(`a record of epoch ${columns.epoch[row]} belongs to another receipt`);
       if ((row & 0x3fff) === 0) progress("evidence", row / expected);
+      return true;
     };
     await eachLine(files.stream(path), take, () => many.flush());
     hashLeaves(columns, first);
@@ -326,7 +334,7 @@ function compare(digests, a, b) {
   return 0;
 }
 
-/** That every record is in a batch that its validator signed for this log; a bit for each record whose batch is of the receipt's task set. */
+/** That every record is in a batch that its validator signed for this log; a bit for each record that is in a batch of no other task set than the receipt's. */
 async function checkBatches(columns, find, batches, { taskSet, ...of }, progress) {
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
@@ -335,14 +343,14 @@ async function checkBatches(columns, find, batches, { taskSet, ...of }, progress
   let done = 0;
   for await (const { batch, rows, name, changed } of openBatches(batches, find, of)) {
     validators.add(batch.validator);
-    if (batch.kind !== "tests") wrong(`${name}: it is of another kind`);
+    const kind = KINDS.indexOf(batch.kind);
     const validator = words.validator.ids.get(batch.validator);
     const submissions = new Set();
     for (const row of rows) {
-      if (columns.validator[row] !== validator || columns.epoch[row] !== batch.epoch) wrong(`${name}: a record of ${words.validator.texts[columns.validator[row]]} in epoch ${columns.epoch[row]} is not this batch's`);
+      if (columns.validator[row] !== validator || columns.kind[row] !== kind || columns.epoch[row] !== batch.epoch) wrong(`${name}: a record of ${words.validator.texts[columns.validator[row]]} in epoch ${columns.epoch[row]} is not this batch's`);
       submissions.add(columns.submission[row]);
       signed[row] = 1;
-      if (taskSet === null || batch.task_set === taskSet) right[row] = 1;
+      if (taskSet === null || batch.task_set === null || batch.task_set === taskSet) right[row] = 1;
     }
     const { count, root } = batchRoot(columns, rows);
     const whose = words.participant.texts[columns.participant[rows[0]]];
@@ -387,7 +395,7 @@ function tally(columns, order, right, document, epoch) {
     const row = order ? order[i] : i;
     const validator = validators[columns.validator[row]];
     const person = columns.submission[row] === empty ? alone[columns.participant[row]] : holders[columns.submission[row]];
-    if (!right[row] || validator < 0 || person < 0 || columns.epoch[row] > epoch || (age !== undefined && columns.epoch[row] < epoch - age)) continue;
+    if (!right[row] || columns.kind[row] !== TESTS || validator < 0 || person < 0 || columns.epoch[row] > epoch || (age !== undefined && columns.epoch[row] < epoch - age)) continue;
     const cell = person * document.validators.length + validator;
     let sheet = cells.get(cell);
     if (sheet === undefined) cells.set(cell, (sheet = new Uint8Array(wide).fill(255)));
@@ -404,6 +412,25 @@ function tally(columns, order, right, document, epoch) {
     rests[person].push(row);
   }
   return { cells, rests, tasks, trials };
+}
+
+/** Participant → the epoch of the first record about its submission, by anybody; about the participant, if it submitted nothing. docs/formats.md. */
+function firstEpochs(columns, right, { participants, validators }, epoch) {
+  const { words } = columns;
+  const known = (keys, { texts }) => texts.map((text) => keys.has(text));
+  const [may, people] = [[validators, "validator"], [participants, "participant"]].map(([rows, name]) => known(new Set(rows.map(({ key }) => key)), words[name]));
+  const empty = words.submission.ids.get("") ?? -1;
+  const [first, own] = [words.submission, words.participant].map(({ texts }) => new Float64Array(texts.length).fill(Infinity));
+  for (let row = 0; row < columns.count; row++) {
+    const [submission, participant] = [columns.submission[row], columns.participant[row]];
+    if (!right[row] || columns.kind[row] !== TESTS || !may[columns.validator[row]] || columns.epoch[row] > epoch || (submission === empty && !people[participant])) continue;
+    first[submission] = Math.min(first[submission], columns.epoch[row]);
+    own[participant] = Math.min(own[participant], columns.epoch[row]);
+  }
+  return new Map(participants.map(({ key, submission = "" }) => {
+    const [epochs, id] = submission === "" ? [own, words.participant.ids.get(key)] : [first, words.submission.ids.get(submission)];
+    return [key, id === undefined || epochs[id] === Infinity ? null : epochs[id]];
+  }));
 }
 
 /** Votes as `settle` takes them, and the sheets of each participant and validator, which "What if" and `explain` ask. */
@@ -426,19 +453,6 @@ function votesOf({ document }, { cells, tasks, trials }) {
   return { votes, sheets: { of, tasks, trials, outcomes: OUTCOMES, vote } };
 }
 
-/** What records are about, once each: from the first of them follows when a submission was accepted, and so who is drawn for it. */
-function abouts({ words, validator, participant, submission, epoch, count }, right, document) {
-  const [validators, people] = [document.validators, document.participants].map((rows) => new Set(rows.map(({ key }) => key)));
-  const found = new Map();
-  for (let row = 0; row < count; row++) {
-    const name = `${participant[row]} ${submission[row]} ${epoch[row]}`;
-    if (!right[row] || found.has(name) || !validators.has(words.validator.texts[validator[row]])) continue;
-    const about = { participant: words.participant.texts[participant[row]], submission: words.submission.texts[submission[row]], epoch: epoch[row] };
-    if (about.submission !== "" || people.has(about.participant)) found.set(name, about);
-  }
-  return [...found.values()];
-}
-
 /** As `oneByOne` in evidence.js: counts, batches, the settlement, and what results rest on. */
 export async function bulk(files, paths, chain, progress) {
   const columns = await readEvidence(files, paths, chain, progress);
@@ -450,8 +464,8 @@ export async function bulk(files, paths, chain, progress) {
     settle(document, previous, { epoch }, { right }) {
       const tallied = tally(columns, order, right, document, epoch);
       const { votes, sheets } = votesOf({ document }, tallied);
-      const records = document.scheme.consensus.assign === undefined ? [] : abouts(columns, right, document);
-      const context = { document, epoch, records, previous, votes, sheets };
+      const accepted = document.scheme.consensus.assign === undefined ? null : firstEpochs(columns, right, document, epoch);
+      const context = { document, epoch, records: [], accepted, previous, votes, sheets };
       const computed = staged("settlement", () => settle(context, votes)).settlement;
       const rests = () => new Map(document.participants.map(({ key }, i) => {
         const own = tallied.rests[i];

@@ -14,7 +14,7 @@ import { staged } from "./receipts.js";
 
 const MIB = 1 << 20;
 /** The largest file of each name that is read; a larger one is refused by name. */
-export const LIMITS = { "inputs.json": 256 * MIB, "previous.json": 256 * MIB, "settlement.json": 256 * MIB, "batches.jsonl": 1024 * MIB, receipt: 4 * MIB, tile: MIB, evidence: 4096 * MIB, proof: 64 * MIB };
+export const LIMITS = { "inputs.json": 256 * MIB, "previous.json": 256 * MIB, "settlement.json": 256 * MIB, "batches.jsonl": 1024 * MIB, "earlier.jsonl": 256 * MIB, receipt: 4 * MIB, tile: MIB, evidence: 4096 * MIB, proof: 64 * MIB };
 const MOST_RECEIPTS = 100_000;
 
 export class Report {
@@ -235,8 +235,11 @@ async function evidence(given, options, chain, inputs) {
   return await oneByOne(files, paths, chain, inputs, options.progress);
 }
 
-/** `bulkFrom`: from so many records on, what is made for many is loaded. `scheme` and `subnet`: files that the reader trusts, as their TOML is in JSON. */
-const EMPTY = { key: null, auditor: null, audits: [], policy: null, checkpoint: null, scheme: null, subnet: null, bulk: null, bulkFrom: 0, progress: () => {}, now: 0 };
+/**
+ * `bulkFrom`: from so many records on, what is made for many is loaded. `scheme` and `subnet`: files that the reader trusts, as their TOML is in JSON.
+ * `shows`: the policy whose witnesses show when a receipt was witnessed, where that is not demanded of the bundle itself.
+ */
+const EMPTY = { key: null, auditor: null, audits: [], policy: null, shows: null, checkpoint: null, scheme: null, subnet: null, bulk: null, bulkFrom: 0, progress: () => {}, now: 0 };
 
 /** The files of a folder, by their paths in it. */
 export const within = (files, folder) => ({

@@ -131,7 +131,7 @@ export function bearing(document, all, signed, taskSet) {
   const byNothing = ({ record }) => aboutParticipants(kind) || record.submission === "";
   return all
     .filter((one) => one.record.kind === kind && validators.has(one.record.validator) && (!byNothing(one) || participants.has(one.record.participant)))
-    .filter((one) => taskSet === null || signed.get(one.seq).includes(taskSet))
+    .filter((one) => taskSet === null || signed.get(one.seq).some((own) => own === null || own === taskSet))
     .sort((a, b) => a.seq - b.seq);
 }
 

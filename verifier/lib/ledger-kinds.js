@@ -4,13 +4,13 @@ import * as read from "./fields.js";
 import { fromHex, toHex } from "./bytes.js";
 import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { digestOfJson, isObject, parse } from "./json.js";
-import { parseEnvelope, signers } from "./dsse.js";
+import { openEnvelope, signers } from "./dsse.js";
 import { keyId, readKey, refuseSmallOrder } from "./keys.js";
 import { checkCheckpoint, checkConsistency, checkFork, checkSeen, consistencyProof, inclusionProof } from "./history.js";
 import { checkInclusion, leafHash, rootOfLeaves } from "./merkle.js";
-import { checkLogProof, checkTiles, openCheckpoint, readVkey, TILE_PATH, tilePath } from "./notes.js";
-import { openProof, readSeqs } from "./proof.js";
-import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
+import { checkLogProof, checkTiles, openCheckpoint, readVkey, tilePath } from "./notes.js";
+import { evidenceRoot, openProof, readSeqs } from "./proof.js";
+import { openReceipt, results, staged } from "./receipts.js";
 import { checkWitnesses, readPolicy } from "./witnesses.js";
 import { checkSigner, openStatement } from "./batches.js";
 import { readCase } from "./case.js";
@@ -37,6 +37,7 @@ const base64 = (value, path) => {
   const bytes = typeof value === "string" && /^[A-Za-z0-9+/]{43}=$/.test(value) ? Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0)) : null;
   return bytes ?? refuse(`${path}: is not 32 bytes in base64`);
 };
+const TILE_PATH = /^tile\/(?:entries|[0-9]|[1-5][0-9]|6[0-3])\/(?:x[0-9]{3}\/)*[0-9]{3}(?:\.p\/(?:[1-9][0-9]{0,2}))?$/;
 const vkeys = (keys) => keys.map((key) => readVkey(key));
 
 const KINDS = {
@@ -92,7 +93,7 @@ const KINDS = {
       refuseSmallOrder(key, written);
       if (!keys.some((known) => keyId(known) === keyId(key))) keys.push({ ...key, written });
     }
-    const envelope = parseEnvelope(found.json);
+    const envelope = openEnvelope(parse(found.json, { code: "dsse" }));
     const signed = await signers(envelope, keys);
     if (signed.length < found.threshold) refuse(`${signed.length} of the keys signed, and ${found.threshold} are needed`, "dsse");
     return { payload: toHex(envelope.payload), signed_by: signed.map(keyId) };

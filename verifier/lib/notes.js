@@ -118,8 +118,6 @@ export function tilePath(level, index, width) {
   return `tile/${level}/${path}${width === WIDTH ? "" : `.p/${width}`}`;
 }
 
-export const TILE_PATH = /^tile\/(?:entries|[0-9]|[1-5][0-9]|6[0-3])\/(?:x[0-9]{3}\/)*[0-9]{3}(?:\.p\/(?:[1-9][0-9]{0,2}))?$/;
-
 const tileRoot = (tile) => rootOfLeaves(Array.from({ length: tile.length / 32 }, (_, i) => tile.subarray(32 * i, 32 * i + 32)));
 
 /**

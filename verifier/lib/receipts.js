@@ -1,14 +1,14 @@
 // Receipts, what they bind, and statements that are signed and in a log. docs/formats.md, "A receipt".
 
 import * as read from "./fields.js";
-import { fromHex, sha256, utf8 } from "./bytes.js";
+import { sha256, utf8 } from "./bytes.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, Refused } from "./errors.js";
 import { canonical, parse, rowText } from "./json.js";
 import { openEnvelope, signers, statementOf } from "./dsse.js";
 import { keyId } from "./keys.js";
 import { checkLogProof, readVkey } from "./notes.js";
-import { leafHash, rootOf, rootOfLeaves, rootText } from "./merkle.js";
+import { leafHash, rootOfLeaves, rootText } from "./merkle.js";
 
 const { object, list, oneOf, maybe, digest } = read;
 export const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
@@ -103,9 +103,6 @@ export function evidenceEntry(seq, digest) {
   bytes.set(digest, 8);
   return bytes;
 }
-
-/** Records in order of acceptance, each with its own seq: their root and count. `records`: {seq, digest}. */
-export const evidenceRoot = (records) => ({ root: rootText(rootOf(records.map(({ seq, digest: of }) => evidenceEntry(seq, fromHex(of.slice(7)))))), count: records.length });
 
 /** A result in canonical form; `agreed` is the first of its fields. */
 const resultText = ({ agreed, ...rest }) => `{"agreed":${rowText(agreed)},${canonical(rest).slice(1)}`;

@@ -69,10 +69,10 @@ function registryOf({ scheme, validators }) {
 }
 
 /** Who may count for a participant, and the stake that the quorum is a share of. */
-function electorate({ document, epoch, records, registry }, participant) {
+function electorate({ document, epoch, records, registry, accepted: first = null }, participant) {
   const { consensus } = document.scheme;
   if (consensus.assign === undefined) return { may: registry.mayKeys, drawn: null, needed: registry.total };
-  const accepted = acceptedIn(participant, epoch, records, document.scheme.score.kind);
+  const accepted = first ? (participant.accepted_epoch ?? first.get(participant.key)) : acceptedIn(participant, epoch, records, document.scheme.score.kind);
   if (accepted === null) return { may: new Set(), drawn: new Set(), needed: 0n };
   const random = document.randomness.find((row) => row.epoch === accepted);
   if (random === undefined) refuse(`randomness of epoch ${accepted} is missing, in which the submission of ${JSON.stringify(participant.key)} was accepted`, { code: "randomness", where: "randomness" });
@@ -185,7 +185,7 @@ const warmPart = (seen, warmUp) => decimal((BigInt(Math.min(seen, warmUp)) * NAN
 
 /**
  * The settlement of a case {document, epoch, records, previous}: its document, sealed with its digest, and `exact`, the shares before they are shown.
- * `votes`: participant → validator → vote, as standing.js or bulk.js makes them.
+ * `votes`: participant → validator → vote, as standing.js or bulk.js makes them. `accepted` in the context, if there is one: participant → the epoch of the first record about it.
  */
 export function settle(context, votes) {
   const { document, epoch, previous } = context;

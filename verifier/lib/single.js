@@ -123,7 +123,7 @@ export async function checkSubnet(files, options, report) {
   for (const [i, row] of split.receipts.entries()) {
     const folder = `competitions/${i + 1}/`;
     const inner = new Report();
-    const found = await checkBundle(within(files, folder), { ...options, audits: [], key: row.log, policy: null, checkpoint: null, scheme: null, subnet: null }, inner);
+    const found = await checkBundle(within(files, folder), { ...options, audits: [], key: row.log, policy: null, shows: options.policy, checkpoint: null, scheme: null, subnet: null }, inner);
     const own = found.chain.at(-1);
     if (own.digest !== row.digest) refuse(`${folder}: the split names another receipt`, { code: "emission", stage: "emission", where: folder, expected: row.digest, found: own.digest });
     report.did("settlement", `${row.competition}: verified, and computed again: ${found.settlement.digest}`);
@@ -139,7 +139,7 @@ export async function checkSubnet(files, options, report) {
 /** Each split before it in the log, so that no other one of this epoch was signed; the last of them is the previous one. */
 async function checkEarlier(files, signed, log, vkey) {
   const wrong = (what) => refuse(what, { code: "chain", stage: "chain", where: "earlier.jsonl" });
-  const rows = files.paths.includes("earlier.jsonl") ? await readJsonLines(files, "earlier.jsonl", 256 * MIB, "chain") : [];
+  const rows = files.paths.includes("earlier.jsonl") ? await readJsonLines(files, "earlier.jsonl", LIMITS["earlier.jsonl"], "chain") : [];
   if (log.entries.length !== rows.length + 1 || !equal(log.entries.at(-1), signed.entry)) wrong("earlier.jsonl: the log has other entries than these splits and this one");
   let last = null;
   for (const [i, row] of rows.entries()) {

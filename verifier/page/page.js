@@ -49,7 +49,7 @@ async function check(what) {
     await verdict(result);
     if (result.audits.length) (await import("./audits.js")).audits(result);
     if (result.settlement) numbers(result);
-    if (result.result) ownResult(result);
+    if (result.result) (await import("./proof.js")).ownResult(result);
   } catch (error) {
     await verdict({ stages: [], audits: [], fault: { message: error.message, stage: "reading", expected: null, found: null } });
   }
@@ -139,15 +139,6 @@ async function tell() {
   const told = await ask("explain", { participant: byId("who").value });
   const parts = told.sections.flatMap(({ title: name, lines, table: own }, i) => [el("h3", `${i + 1}. ${name}`), ...lines.map((line) => el("p", line)), ...(own ? [Object.assign(el("div.scroll", table(own)), { tabIndex: 0 })] : [])]);
   fill("told", el("p.headline", told.headline), ...parts);
-}
-
-/** A participant's own proof: its result as it stands. */
-function ownResult({ result: own, receipt }) {
-  fill("about", `${receipt.competition} · epoch ${receipt.epoch}: the result of ${own.participant}, as the receipt binds it.`);
-  const rows = [["rank", own.rank ?? "–"], ["score", own.agreed.score ?? own.agreed.status], ["validators that count", own.agreed.validators.length]];
-  if (own.weight) rows.push(["share", percent(own.weight.share)], ["weight (u16)", own.weight.u16]);
-  fill("board", el("tbody", ...rows.map(([name, value]) => el("tr", el("th", name), el("td", value)))));
-  show("numbers");
 }
 
 // ---- how things come in

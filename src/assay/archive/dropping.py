@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArchivedRun", "archive_epochs"]
 
-Told = Callable[[str, int], None]
+Progress = Callable[[str, int], None]
 """Called with what is done now, and with which epoch."""
 
 
@@ -53,7 +53,7 @@ def archive_epochs(
     before: int | None = None,
     as_parquet: bool = False,
     signer: PrivateKey | None = None,
-    told: Told = lambda what, epoch: None,
+    progress: Progress = lambda what, epoch: None,
 ) -> ArchivedRun:
     """Archive a settled epoch, or those before one, and drop their records from the ledger if there is a signer: the log's key.
 
@@ -72,11 +72,11 @@ def archive_epochs(
                 archiving.check_droppable(ledger, view, receipt)
     where = where if "://" in where else str(Path(where).absolute())
     last = chosen[-1].epoch
-    folder, _, _ = export_epochs(ledger, where, name, as_parquet=as_parquet, last=last, told=lambda of: told("writing", of))
-    run = ArchivedRun(where, folder, before=[receipt.epoch for receipt in chosen if receipt.epoch in gone])
+    exported = export_epochs(ledger, where, name, as_parquet=as_parquet, last=last, progress=lambda of: progress("writing", of))
+    run = ArchivedRun(where, exported.folder, before=[receipt.epoch for receipt in chosen if receipt.epoch in gone])
     for receipt in chosen:
         if receipt.epoch not in gone:
-            told("reading back", receipt.epoch)
+            progress("reading back", receipt.epoch)
             _move(ledger, receipt, run, signer)
     return run
 
@@ -106,8 +106,8 @@ def _move(ledger: Ledger, receipt: StoredReceipt, run: ArchivedRun, signer: Priv
         files = listing.competitions[run.folder][receipt.epoch]
         named = tuple(_digested(place, files, Path(cache)))
     with ledger.counted() as view:
-        held = [*view.receipts()]
-        first = held[receipt.position - 1].epoch + 1 if receipt.position else 0
+        receipts = [*view.receipts()]
+        first = receipts[receipt.position - 1].epoch + 1 if receipt.position else 0
         keep = archiving.needed(view)
     with ledger.store.reading() as every:
         keep += archiving.uncovered([seq for seq, _ in every.pairs(first, receipt.epoch)], verdict.seqs)

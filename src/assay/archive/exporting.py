@@ -1,26 +1,35 @@
-"""Write the settled epochs of a ledger to an archive: each epoch once, and only those that are not there yet."""
+"""Write the settled epochs of a ledger and their audits to an archive: each once, and only what is not there yet."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.archive.listing import RECEIPT, epoch_folder, listed
 from assay.errors import BadInput, CannotSettle
 from assay.folder.files import load
 from assay.folder.places import MOST_DEPTH, ArchivePlace, StoredFile, open_place
-from assay.ledger import bundle, check
+from assay.ledger import audit_log, bundle, check
 
 if TYPE_CHECKING:
     from assay.ledger.access import Ledger
     from assay.ledger.store import StoredReceipt
 
-__all__ = ["export_epochs", "folder_name"]
+__all__ = ["ExportedEpochs", "export_epochs", "folder_name"]
 
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,127}")
+
+
+class ExportedEpochs(NamedTuple):
+    """The competition's folder in the archive, the epochs that are new and those that were there, and the new audits' paths."""
+
+    folder: str
+    new: list[int]
+    there: list[int]
+    audits: list[str]
 
 
 def folder_name(name: str) -> str:
@@ -40,13 +49,14 @@ def export_epochs(
     *,
     as_parquet: bool = False,
     last: int | None = None,
-    told: Callable[[int], None] = lambda epoch: None,
-) -> tuple[str, list[int], list[int]]:
-    """Add the settled epochs that an archive does not have. Returns the folder's name, the new epochs, and those that were there.
+    progress: Callable[[int], None] = lambda epoch: None,
+) -> ExportedEpochs:
+    """Add the settled epochs that an archive does not have, and the audits of all its epochs that it does not have.
 
     name: the competition's folder; otherwise the name in the ledger. last: epochs after this one are left out. Each epoch is
-    there whole or not at all, so this may be stopped at any moment, and done again. Raises BadInput if the archive has epochs of
-    another log, or the evidence cannot be Parquet; CannotSettle if no epoch is settled; Unreachable; StoreError.
+    there whole or not at all, and each audit, so this may be stopped at any moment, and done again. Raises BadInput if the
+    archive has epochs of another log, or the evidence cannot be Parquet; CannotSettle if no epoch is settled; Unreachable;
+    StoreError.
     """
     with ledger.store.reading() as view:
         receipts = [receipt for receipt in view.receipts() if last is None or receipt.epoch <= last]
@@ -66,11 +76,37 @@ def export_epochs(
                 _same(place, files.files[RECEIPT], receipt, Path(cache))
                 old.append(receipt.epoch)
                 continue
-            told(receipt.epoch)
+            progress(receipt.epoch)
             with place.new_epoch(epoch_folder(folder, receipt.epoch), f"epoch-{receipt.epoch}.receipt") as beside:
                 bundle.write_epoch(ledger, receipt, beside, as_parquet=as_parquet)
             new.append(receipt.epoch)
-    return folder, new, old
+    there_already = {file.path for files in there.values() for file in files.audits.values()}
+    added = []
+    for path, data in _audits(ledger, receipts, folder):
+        if path not in there_already:
+            place.add(path, data)
+            added.append(path)
+    return ExportedEpochs(folder, new, old, added)
+
+
+def _audits(ledger: Ledger, receipts: Sequence[StoredReceipt], folder: str) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of each audit in the ledger's folder that belongs to an archive of these receipts.
+
+    It stands with the epoch that was audited. If that is not among them, it stands with the first whose validators.csv names it.
+    """
+    from assay.ledger.access import stored_settlement
+
+    audits = audit_log.present(ledger.folder)
+    epochs = {receipt.digest: receipt.epoch for receipt in receipts}
+    homes = {audit.digest: epochs[audit.predicate["receipt"]] for audit in audits if audit.predicate["receipt"] in epochs}
+    if strays := {audit.digest for audit in audits} - homes.keys():
+        with ledger.store.reading() as view:
+            for receipt in receipts:
+                for digest in strays & audit_log.marks(stored_settlement(view, receipt.epoch)[1]):
+                    homes.setdefault(digest, receipt.epoch)
+    for audit in audits:
+        if audit.digest in homes:
+            yield f"{epoch_folder(folder, homes[audit.digest])}/{bundle.AUDITS}/{audit.path.name}", audit.path.read_bytes()
 
 
 def _same(place: ArchivePlace, file: StoredFile, receipt: StoredReceipt, cache: Path) -> None:

@@ -6,9 +6,10 @@
         batches.jsonl         the signed batches of these records
         inputs.json           the inputs of the settlement
         settlement.json
+        audits/epoch-N-DIGITS.audit     the signed audits of this epoch
 
-COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch. A fault of an
-epoch is reported for this epoch alone; files that do not belong to an archive are named and not read.
+COMPETITION is a path of any depth. Nothing is in two epochs, so an archive grows by one folder an epoch, and by audits that come
+later. A fault of an epoch is reported for this epoch alone; files that do not belong to an archive are named and not read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from assay.errors import BadInput, Refused
 from assay.exact import LARGEST
 from assay.folder.places import MOST_FILES, STAGE, ArchivePlace, StoredFile
-from assay.ledger.bundle import BATCHES, INPUTS, SETTLEMENT
+from assay.ledger.bundle import AUDITS, BATCHES, INPUTS, SETTLEMENT
 
 __all__ = ["EVIDENCE", "RECEIPT", "EpochFiles", "Listing", "cache_of", "chosen", "epoch_folder", "listed", "split_pattern"]
 
@@ -33,7 +34,7 @@ _LIKE_ONE = re.compile(r"epoch-[0-9]+", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class EpochFiles:
-    """The files of one epoch, by what they are: receipt, evidence, batches.jsonl, inputs.json, settlement.json."""
+    """The files of one epoch, by what they are: receipt, evidence, batches.jsonl, inputs.json, settlement.json, audits/NAME."""
 
     competition: str
     epoch: int
@@ -43,6 +44,11 @@ class EpochFiles:
     def folder(self) -> str:
         """Its folder in the archive."""
         return epoch_folder(self.competition, self.epoch)
+
+    @property
+    def audits(self) -> Mapping[str, StoredFile]:
+        """Its audits: `audits/NAME`, as in a bundle → file."""
+        return {role: file for role, file in self.files.items() if role.startswith(f"{AUDITS}/")}
 
 
 @dataclass
@@ -71,18 +77,18 @@ def cache_of(cache: Path, competition: str) -> Path:
 def listed(place: ArchivePlace, below: str = "") -> Listing:
     """Read what is in an archive, or below a folder of it. Raises BadInput, also for too many files, and Unreachable."""
     result = Listing()
-    found: dict[str, dict[int, dict[str, StoredFile]]] = {}
+    by_competition: dict[str, dict[int, dict[str, StoredFile]]] = {}
     for number, file in enumerate(place.files(below)):
         if number == MOST_FILES:
             raise BadInput(f"has more than {MOST_FILES} files", file=place.name, hint="verify a part of it")
-        _place(file, found, result)
-    for competition in sorted(found):
-        epochs = {epoch: EpochFiles(competition, epoch, files) for epoch, files in sorted(found[competition].items())}
+        _place(file, by_competition, result)
+    for competition in sorted(by_competition):
+        epochs = {epoch: EpochFiles(competition, epoch, files) for epoch, files in sorted(by_competition[competition].items())}
         result.competitions[competition] = epochs
     return result
 
 
-def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]], result: Listing) -> None:
+def _place(file: StoredFile, by_competition: dict[str, dict[int, dict[str, StoredFile]]], result: Listing) -> None:
     """Put a file where it belongs: into its epoch, among the faults, or among what is ignored."""
     parts = file.path.split("/")
     at = next((at for at, part in enumerate(parts) if _LIKE_ONE.fullmatch(part)), None)
@@ -99,7 +105,7 @@ def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]],
         result.faults.setdefault((competition, None), _refused(file, what))
         return
     epoch = int(named[1])
-    files = found.setdefault(competition, {}).setdefault(epoch, {})
+    files = by_competition.setdefault(competition, {}).setdefault(epoch, {})
     if file.wrong:
         result.faults.setdefault((competition, epoch), _refused(file, file.wrong))
         return
@@ -115,6 +121,8 @@ def _place(file: StoredFile, found: dict[str, dict[int, dict[str, StoredFile]]],
 
 def _role(rest: list[str], epoch: int) -> str | None:
     """The role of a file in an epoch's folder; None if it does not belong to an archive."""
+    if len(rest) == 2 and rest[0] == AUDITS and rest[1].endswith(".audit"):
+        return f"{AUDITS}/{rest[1]}"
     if len(rest) != 1:
         return None
     known = {f"epoch-{epoch}.receipt": RECEIPT, f"epoch-{epoch}.parquet": EVIDENCE, f"epoch-{epoch}.jsonl": EVIDENCE}
@@ -131,14 +139,14 @@ def split_pattern(pattern: str) -> tuple[str, str]:
     The folder of one epoch is not the archive: an epoch rests on those before it. So the archive ends before the first part with
     `*` or `?`, and before the first `epoch-N`. Without a pattern, everything is meant.
     """
-    scheme, found, rest = pattern.partition("://")
-    if not found:
+    scheme, separator, rest = pattern.partition("://")
+    if not separator:
         scheme, rest = "", pattern
     parts = rest.rstrip("/").split("/")
     ends = [at for at, part in enumerate(parts) if re.search(r"[*?]", part) or _LIKE_ONE.match(part)]
     at = ends[0] if ends else len(parts)
     root = "/".join(parts[:at]) or ("/" if pattern.startswith("/") else ".")
-    return (f"{scheme}://{root}" if found else root), "/".join(parts[at:]) or "**"
+    return (f"{scheme}://{root}" if separator else root), "/".join(parts[at:]) or "**"
 
 
 def chosen(listing: Listing, pattern: str) -> dict[str, list[int]]:

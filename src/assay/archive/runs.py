@@ -31,11 +31,11 @@ from assay.archive.workers import Lost, ShardEngine
 from assay.errors import BadInput, CannotSettle
 from assay.folder.places import STAGE, open_place
 from assay.ledger.bundle import SETTLEMENT
-from assay.ledger.verify import STAGES
+from assay.ledger.verify import STAGES, audits
 
 __all__ = ["ArchiveReport", "settle_all", "verify_all"]
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with the number of epochs that are done, and of all."""
 OTHERS = ("evidence", "signatures")
 """Stages that check what later epochs rest on too."""
@@ -67,10 +67,19 @@ class ArchiveReport:
             {"competition": competition, "epoch": None, "verified": False} | _fault(fault) for competition, fault in self.faults
         ]
         for verdict in self.verdicts:
-            found = {"records": verdict.records, "settlement": verdict.settlement, "log": verdict.log}
+            results = {
+                "records": verdict.records,
+                "settlement": verdict.settlement,
+                "log": verdict.log,
+                "audits": _audits(verdict),
+            }
             row = {"competition": verdict.competition, "epoch": verdict.epoch, "verified": verdict.fault is None}
-            rows.append(row | found | ({} if verdict.fault is None else _fault(verdict.fault)))
+            rows.append(row | results | ({} if verdict.fault is None else _fault(verdict.fault)))
         return {"verified": self.verified, "archive": self.place, "epochs": rows, "ignored": list(self.ignored)}
+
+
+def _audits(verdict: EpochVerdict) -> list[dict[str, Any]]:
+    return [{"checked": result.done, "what": result.what} for result in verdict.audits]
 
 
 def _fault(fault: Fault) -> dict[str, Any]:
@@ -91,7 +100,7 @@ def verify_all(
     engine: ShardEngine,
     keys: Sequence[str] = (),
     policy: Path | None = None,
-    told: Told = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> ArchiveReport:
     """Verify every epoch of every competition in an archive; a fault of one does not end the others' work.
 
@@ -111,26 +120,26 @@ def verify_all(
             for epoch in epochs
             if (competition, epoch) not in listing.faults
         ]
-        found: dict[tuple[str, int], EpochVerdict] = {}
+        verdict_of: dict[tuple[str, int], EpochVerdict] = {}
         for shard, result in engine.map(verify_epoch, shards):
             files = shard.epoch
             if isinstance(result, Lost):
                 result = EpochVerdict(files.competition, files.epoch, Fault(LOST, result.why))
-            found[files.competition, files.epoch] = result
+            verdict_of[files.competition, files.epoch] = result
             cache.done(files.competition)
-            told(len(found), len(shards))
+            progress(len(verdict_of), len(shards))
     faults = [(competition, fault_of(error, {})) for (competition, epoch), error in listing.faults.items() if epoch is None]
-    verdicts = [verdict for competition in listing.competitions for verdict in _joined(listing, competition, found)]
+    verdicts = [verdict for competition in listing.competitions for verdict in _joined(listing, competition, verdict_of)]
     return ArchiveReport(place.name, tuple(_one_log_each(verdicts)), tuple(faults), tuple(listing.ignored))
 
 
-def _joined(listing: Listing, competition: str, found: dict[tuple[str, int], EpochVerdict]) -> Iterator[EpochVerdict]:
+def _joined(listing: Listing, competition: str, verdict_of: dict[tuple[str, int], EpochVerdict]) -> Iterator[EpochVerdict]:
     """The verdicts of a competition's epochs, each with the first fault of what it rests on, if that comes before its own."""
     inherited: Fault | None = None
     taken: list[tuple[int, int]] = []
     for epoch in listing.competitions[competition]:
         error = listing.faults.get((competition, epoch))
-        verdict = found.get((competition, epoch)) or EpochVerdict(competition, epoch, fault_of(error, {}) if error else None)
+        verdict = verdict_of.get((competition, epoch)) or EpochVerdict(competition, epoch, fault_of(error, {}) if error else None)
         own = verdict.fault
         if verdict.held and inherited is None and _overlap(taken, verdict.seqs):
             verdict = replace(verdict, held=False, fault=Fault("evidence", "two records have the same seq"))
@@ -153,7 +162,8 @@ def _resting(epoch: int, own: Fault | None) -> Fault:
 
 
 def _order(fault: Fault) -> int:
-    return STAGES.index(fault.stage) if fault.stage in STAGES else -1
+    """The place of a fault's stage; audits are checked last, and the archive's files before anything in them."""
+    return len(STAGES) if fault.stage == audits.STAGE else STAGES.index(fault.stage) if fault.stage in STAGES else -1
 
 
 def _overlap(taken: Sequence[tuple[int, int]], seqs: Sequence[tuple[int, int]]) -> bool:
@@ -197,7 +207,7 @@ def settle_all(
     *,
     engine: ShardEngine,
     output: Callable[[ArchiveSettlement], None] | None = None,
-    told: Told = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> tuple[list[ArchiveSettlement], list[str]]:
     """Settle the epochs of an archive whose evidence fits a pattern, by competition and epoch; and the paths that are ignored.
 
@@ -235,7 +245,7 @@ def settle_all(
                     output(epoch)
                 settled.append(replace(epoch, document=None))
             cache.done(shard.competition, len(shard.epochs))
-            told(len(settled), total)
+            progress(len(settled), total)
     return sorted(settled, key=lambda epoch: (epoch.competition, epoch.epoch)), listing.ignored
 
 

@@ -12,17 +12,17 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay.archive.listing import EVIDENCE, RECEIPT, EpochFiles, cache_of
-from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, told
+from assay.errors import MISSING, AssayError, BadInput, CannotSettle, Refused, Unreachable, as_text
 from assay.exact import canonical
 from assay.folder.evidence import Gathered
 from assay.folder.files import SETTLEMENT_BYTES, load
-from assay.folder.places import STAGE, ArchivePlace, open_place
+from assay.folder.places import STAGE, ArchivePlace, StoredFile, open_place
 from assay.folder.previous import previous_of
 from assay.ledger import batch as batches
 from assay.ledger import bundle, check, eligible, evidence
@@ -30,8 +30,8 @@ from assay.ledger.batch import BatchStatement
 from assay.ledger.check import LogKey, Receipt
 from assay.ledger.eligible import BatchTaskSet
 from assay.ledger.evidence import BoundRecords
-from assay.ledger.verify import claims, recompute, report, witnesses
-from assay.ledger.verify.report import Material, Verified, read_document, stage
+from assay.ledger.verify import audits, claims, recompute, report, witnesses
+from assay.ledger.verify.report import Material, StageResult, Verified, read_document, stage
 from assay.settle import pipeline
 from assay.settle.inputs import Previous
 
@@ -113,6 +113,8 @@ class EpochVerdict:
     """The competition that the receipt names."""
     seqs: tuple[tuple[int, int], ...] = ()
     """The seqs of its records, as ranges, first and last included."""
+    audits: tuple[StageResult, ...] = ()
+    """The results of its audits: what was checked, and what was not."""
 
 
 def verify_epoch(shard: VerifyShard) -> EpochVerdict:
@@ -138,8 +140,8 @@ def fault_of(error: AssayError, names: dict[str, str]) -> Fault:
     """An error as a fault, whose file is named as the archive names it. names: path on this machine → path in the archive."""
     file = None if error.file is None else names.get(str(error.file), str(error.file))
     if isinstance(error, Refused):
-        expected, found = (None if value is None else told(value) for value in (error.expected, error.found))
-        return Fault(error.stage, error.what, error.participant, expected, found, file, error.line)
+        expected, got = (None if value is None else as_text(value) for value in (error.expected, error.found))
+        return Fault(error.stage, error.what, error.participant, expected, got, file, error.line)
     name = UNREACHABLE if isinstance(error, Unreachable) else error.stage or STAGE
     field = f"{error.field}: " if error.field else ""
     return Fault(name, f"{field}{error.what}" + (f"; {error.hint}" if error.hint else ""), file=file, line=error.line)
@@ -178,8 +180,8 @@ class _Check:
         name = checked.predicate["competition"]
         self.verdict = replace(self.verdict, settlement=checked.predicate["settlement"], log=str(key), name=name)
         unwitnessed: Refused | None = None
+        policy = None if self.shard.policy is None else Path(self.shard.policy)
         try:
-            policy = None if self.shard.policy is None else Path(self.shard.policy)
             witnesses.verify_witnesses(policy, None, key, checked.proof.checkpoint, into)
         except Refused as refused:  # its records are looked at all the same: later epochs rest on them
             unwitnessed = refused
@@ -193,7 +195,10 @@ class _Check:
         self.verdict = replace(self.verdict, held=True, records=len(records.seqs), seqs=tuple(_ranges(records.seqs)))
         if unwitnessed is not None:
             raise unwitnessed
-        recompute.settlement(given, before, [*self._judged_before(), *judged], records, into)
+        into.settlement = recompute.settlement(given, before, [*self._judged_before(), *judged], records, into)
+        audits.verify_audits(given, checked, key, policy, into)
+        results = tuple(result for result in into.checked if result.stage == audits.STAGE)
+        self.verdict = replace(self.verdict, audits=results)
 
     def _no_gap(self, checked: Receipt, path: Path) -> None:
         """Refuse an archive from which an epoch was left out, by its number."""
@@ -216,7 +221,8 @@ class _Check:
         """The task sets of the batches of earlier epochs, which their own shards check."""
         for files in self.shard.epochs[:-1]:
             with stage("signatures"):
-                yield from (BatchTaskSet(said.task_set, members) for said, members in _batches(self.root / _earlier(files)))
+                signed = _batches(self.root / _earlier(files))
+                yield from (BatchTaskSet(statement.task_set, members) for statement, members in signed)
 
 
 LARGEST_FILES = {RECEIPT: check.RECEIPT_BYTES, bundle.INPUTS: SETTLEMENT_BYTES, bundle.SETTLEMENT: SETTLEMENT_BYTES}
@@ -296,7 +302,27 @@ def _assembled(
                     if file.size > LARGEST_FILES.get(role, file.size):
                         raise Refused(STAGE, f"is larger than {LARGEST_FILES[role]} bytes", file=file.path)
                     _link(place.fetch(file, cache_of(cache, last.competition)), root / target)
+        if signed and any(files.audits for files in epochs):
+            (root / bundle.AUDITS).mkdir()
+            for role, file in _audits_of(root, epochs).items():
+                names[str(root / role)] = file.path
+                if file.size > check.RECEIPT_BYTES:
+                    raise Refused(STAGE, f"is larger than {check.RECEIPT_BYTES} bytes", file=file.path)
+                _link(place.fetch(file, cache_of(cache, last.competition)), root / role)
         yield root
+
+
+def _audits_of(root: Path, epochs: Sequence[EpochFiles]) -> dict[str, StoredFile]:
+    """The audits that the bundle of the last epoch has: its own, and the earlier ones that its inputs mark, by their digests."""
+    wanted = dict(epochs[-1].audits)
+    with suppress(AssayError, AttributeError, *UNREADABLE):  # wrong inputs are refused when their turn comes
+        rows = read_document(root / bundle.INPUTS)["validators"]
+        marked = {row.get("failed_audit", "").removeprefix("sha256:")[:8] for row in rows}
+        for files in epochs[:-1]:
+            for role, file in files.audits.items():
+                if role.rpartition("-")[2].removesuffix(".audit") in marked:
+                    wanted.setdefault(role, file)
+    return wanted
 
 
 def _link(source: Path, target: Path) -> None:
@@ -387,7 +413,7 @@ def _settled(
     for each in epochs:
         path = root / (bundle.BATCHES if each is last else _earlier(each))
         if os.path.lexists(path):
-            judged += [BatchTaskSet(said.task_set, members) for said, members in _batches(path)]
+            judged += [BatchTaskSet(statement.task_set, members) for statement, members in _batches(path)]
     ordered = list(files.values())
     _check_footers(ordered)
     unsigned = eligible.settled_from(inputs, epoch=last.epoch, evidence=lambda _: Gathered(), previous=previous)

@@ -17,7 +17,7 @@ from assay.errors import BadInput, Refused
 
 if TYPE_CHECKING:
     from assay.archive import ArchiveReport, ShardEngine
-    from assay.archive.shards import ArchiveSettlement
+    from assay.archive.shards import ArchiveSettlement, EpochVerdict
 
 __all__ = [
     "Address",
@@ -72,12 +72,15 @@ def export_archive(
     from assay.settle.story.telling import plural
 
     with Working(f"exporting to {archive}"), open_ledger(folder) as ledger:
-        where, new, old = export_epochs(ledger, archive, name, as_parquet=parquet)
+        exported = export_epochs(ledger, archive, name, as_parquet=parquet)
         key = str(ledger.key)
-    if emit({"archive": archive, "folder": where, "new": new, "there": old, "key": key}, as_json):
+    if emit({"archive": archive} | exported._asdict() | {"key": key}, as_json):
         return
-    before = f"; {plural(len(old), 'epoch')} had been there" if old else ""
-    show(sentence(f"{plural(len(new), 'epoch')} added as {where}{before}."))
+    old, audits = len(exported.there), len(exported.audits)
+    before = f"; {plural(old, 'epoch')} had been there" if old else ""
+    show(sentence(f"{plural(len(exported.new), 'epoch')} added as {exported.folder}{before}."))
+    if audits:
+        show(sentence(f"{plural(audits, 'audit')} added."))
     show(command("Anybody can check it", "assay", "verify", "--all", archive, "--key", key))
 
 
@@ -99,8 +102,8 @@ def verify_archive(archive: str, keys: Sequence[str], policy: Path | None, engin
     """`assay verify --all`: a row for each epoch; exit code 1 if anything is refused or could not be verified."""
     from assay.archive import verify_all
 
-    with _progress("verifying", archive) as told:
-        report = verify_all(archive, engine=engine, keys=keys, policy=policy, told=told)
+    with _progress("verifying", archive) as progress:
+        report = verify_all(archive, engine=engine, keys=keys, policy=policy, progress=progress)
     if not emit(report.document, as_json):
         _show_report(report, own=not keys, alone=policy is None)
     if not report.verified:
@@ -116,7 +119,9 @@ def _show_report(report: ArchiveReport, *, own: bool, alone: bool) -> None:
     ]
     for verdict in report.verdicts:
         fault = verdict.fault
-        what = "verified" if fault is None else f"{'refused' if fault.refused else 'not verified'}: {cut_digests(str(fault))}"
+        checked = sum(result.done for result in verdict.audits)
+        whole = f"verified, with {plural(checked, 'audit')}" if checked else "verified"
+        what = whole if fault is None else f"{'refused' if fault.refused else 'not verified'}: {cut_digests(str(fault))}"
         rows.append((verdict.competition or ".", str(verdict.epoch), f"{verdict.records:,}" if verdict.held else "–", what))
     right = sum(verdict.fault is None for verdict in report.verdicts)
     competitions = plural(len({row[0] for row in rows}), "competition")
@@ -129,11 +134,23 @@ def _show_report(report: ArchiveReport, *, own: bool, alone: bool) -> None:
         Column("result", [row[3] for row in rows], kind="text"),
     ]
     show(heading(f"{report.place} · {competitions}: {how}"), grid(columns), "")
+    for what, epochs in _unchecked_audits(report.verdicts).items():
+        show(sentence(f"Not checked ({', '.join(epochs)}): {what}."))
     _warn_ignored(report.ignored)
     if own:
         show(sentence("Who signed these receipts was not checked: give each log's public key with --key."))
     if alone:
         show(note("Not proven: that everybody is shown these same logs. Witnesses of a policy prove it: --policy."))
+
+
+def _unchecked_audits(verdicts: Sequence[EpochVerdict]) -> dict[str, list[str]]:
+    """What was not checked of audits → the epochs for which it was not, each in the order of the table."""
+    unchecked: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        about = f"{verdict.competition or '.'} {verdict.epoch}"
+        for what in dict.fromkeys(cut_digests(result.what) for result in verdict.audits if not result.done):
+            unchecked.setdefault(what, []).append(about)
+    return unchecked
 
 
 def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as_json: bool) -> None:
@@ -148,8 +165,8 @@ def settle_archive(pattern: str, output: Path | None, engine: ShardEngine, *, as
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, (epoch.document or b"") + b"\n")
 
-    with _progress("settling", pattern) as told:
-        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, told=told)
+    with _progress("settling", pattern) as progress:
+        epochs, ignored = settle_all(pattern, engine=engine, output=None if output is None else put, progress=progress)
     rows = [
         {"competition": epoch.competition, "epoch": epoch.epoch}
         | (

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.rules.attack import Arena, Played
-    from assay.rules.search import Found, KnobCost
+    from assay.rules.search import KnobCost, SearchResult
     from assay.scheme.model import Scheme
 
 __all__ = ["Stakes", "attack", "points", "stakes_of", "table"]
 
 Json = dict[str, Any]
 SHOWN = 3000
-"""The coalition of which a table of presets shows the figures, BPS."""
+"""The stake of the coalition that a table of presets shows, BPS."""
 
 Validators = Annotated[int, typer.Option(metavar="N", help="Validators, all with the same stake [20; 1 if one is enough].")]
 _STAKES = "A validators.csv with the stakes, as `assay registry pull` writes it."
@@ -80,28 +80,28 @@ def attack(
     rules = scheme_of(str(scheme))
     _check(rules)
     with Working("searching for attacks"):
-        found, changed = _searched(rules, validators, stakes_of(stakes), items, seed, knobs=knobs)
+        attacks, changed = _searched(rules, validators, stakes_of(stakes), items, seed, knobs=knobs)
     if output is not None:
-        _write(found, output)
-    document = found.document() | ({"knobs": [_knob(cost) for cost in changed]} if knobs else {})
+        _write(attacks, output)
+    document = attacks.document() | ({"knobs": [_knob(cost) for cost in changed]} if knobs else {})
     if emit(document, as_json):
         return
     from assay.cli.show import show
 
-    show(*_shown(found, changed))
+    show(*_shown(attacks, changed))
 
 
 def _searched(
     rules: Scheme, validators: int, stakes: Sequence[int], items: int, seed: int, *, knobs: bool
-) -> tuple[Found, list[KnobCost]]:
+) -> tuple[SearchResult, list[KnobCost]]:
     """The attacks found on the field of a scheme, and, with knobs, the cost of each changed field."""
     from assay.rules.search import costs, field_of, search
     from assay.rules.seasons import World, season
 
     field = field_of(rules, validators=validators, stakes=stakes, items=items, seed=seed)
-    found = search(field)
-    held = field.jury.stakes
-    return found, costs(field, season(World(validators=len(held), stakes=held))) if knobs else []
+    attacks = search(field)
+    jury_stakes = field.jury.stakes
+    return attacks, costs(field, season(World(validators=len(jury_stakes), stakes=jury_stakes))) if knobs else []
 
 
 def stakes_of(path: Path | None) -> tuple[int, ...]:
@@ -113,10 +113,10 @@ def stakes_of(path: Path | None) -> tuple[int, ...]:
     from assay.folder.files import Place
 
     rows = registry.validators(csvs.read(path, csvs.VALIDATORS), Place(path), columns=1)
-    found = tuple(row.stake for row in rows if row.stake)
-    if not found:
+    amounts = tuple(row.stake for row in rows if row.stake)
+    if not amounts:
         raise BadInput("no validator has stake", file=path, hint="give the stakes in rao")
-    return found
+    return amounts
 
 
 def _check(scheme: Scheme) -> None:
@@ -126,14 +126,14 @@ def _check(scheme: Scheme) -> None:
         raise BadInput("a ranking pays nobody, so no attack gains anything", field="reward.kind", hint="use a scheme that pays")
 
 
-def _write(found: Found, output: Path) -> None:
+def _write(attacks: SearchResult, output: Path) -> None:
     from assay.cli.output import json_bytes, put
     from assay.errors import CannotSettle
     from assay.rules.attack import scenario
 
-    if found.cheapest is None:
+    if attacks.cheapest is None:
         raise CannotSettle("no attack that was found gains 1 %, so nothing was written", hint="leave --output out")
-    put(json_bytes(scenario(found.field, found.cheapest)), output)
+    put(json_bytes(scenario(attacks.field, attacks.cheapest)), output)
 
 
 def _replay(path: Path, as_json: bool) -> None:
@@ -197,11 +197,11 @@ def _knob(cost: KnobCost) -> Json:
     return {"field": cost.field, "value": cost.value} | exact | floats
 
 
-def _shown(found: Found, changed: Sequence[KnobCost]) -> Iterator[RenderableType]:
+def _shown(attacks: SearchResult, changed: Sequence[KnobCost]) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note, sentence
     from assay.settle.story.telling import percent
 
-    field, rows = found.field, found.by_stake
+    field, rows = attacks.field, attacks.by_stake
     yield heading(f"Attacks on {field.scheme.name} {field.scheme.scheme.version}")
     jury = field.jury
     yield note(f"{len(field.rates)} participants, {len(jury.stakes)} validators, {jury.items} items, seed {jury.seed}")
@@ -219,11 +219,11 @@ def _shown(found: Found, changed: Sequence[KnobCost]) -> Iterator[RenderableType
         "In points of a hundred: how far the agreed score of the coalition's participant (60) rises, and what share it gains."
     )
     yield ""
-    for name, stake in (("Any score from 60 up to 90", found.takeover), ("Nobody has a quorum", found.denial)):
+    for name, stake in (("Any score from 60 up to 90", attacks.takeover), ("Nobody has a quorum", attacks.denial)):
         yield sentence(f"{name}: {'no coalition that was tried' if stake is None else f'from {percent(stake)} of the stake on'}.")
-    for played in found.others:
+    for played in attacks.others:
         yield sentence(f"{described(field, played)} {'' if played.profit > 0 else 'It gains nothing.'}".rstrip())
-    cheapest = found.cheapest
+    cheapest = attacks.cheapest
     yield sentence("Cheapest that gains 1 %: " + ("none was found." if cheapest is None else described(field, cheapest)))
     if changed:
         yield ""
@@ -287,25 +287,25 @@ def table(names: Sequence[str] = ("agonaut", "bounty-challenge", "cswon", "term-
     return "\n".join(lines) + "\n"
 
 
-def _cells(name: str, found: Found) -> list[str]:
+def _cells(name: str, attacks: SearchResult) -> list[str]:
     from assay.settle.story.telling import percent
 
-    row = found.at(SHOWN)
-    best = {played.attack.kind: played for played in found.others}
+    row = attacks.at(SHOWN)
+    best = {played.attack.kind: played for played in attacks.others}
     kinds = [points(max(0, best[kind].profit)) if kind in best else "–" for kind in ("sybils", "copy", "release", "sponsor")]
     third = ["–"] * 3 if row is None else [points(row.shift_blind), points(row.shift_last), points(row.best.profit)]
-    least = ["–" if stake is None else percent(stake) for stake in (found.takeover, found.denial)]
-    return [name, str(len(found.field.jury.stakes)), *third, *least, *kinds]
+    least = ["–" if stake is None else percent(stake) for stake in (attacks.takeover, attacks.denial)]
+    return [name, str(len(attacks.field.jury.stakes)), *third, *least, *kinds]
 
 
-def _joined(parts: Sequence[tuple[Found, int]]) -> list[str]:
+def _joined(parts: Sequence[tuple[SearchResult, int]]) -> list[str]:
     """The subnet of several competitions: what each gains, times the part of the emission that the competition has."""
     from assay.exact import NANO
 
     def joined(profits: Sequence[int]) -> str:
         return points(sum(max(0, profit) * share for profit, (_, share) in zip(profits, parts, strict=True)) // NANO)
 
-    third = [0 if (row := found.at(SHOWN)) is None else row.best.profit for found, _ in parts]
-    best = [{played.attack.kind: played.profit for played in found.others} for found, _ in parts]
+    third = [0 if (row := attacks.at(SHOWN)) is None else row.best.profit for attacks, _ in parts]
+    best = [{played.attack.kind: played.profit for played in attacks.others} for attacks, _ in parts]
     kinds = [joined([profits[kind] for profits in best]) for kind in ("sybils", "copy", "release")]
     return ["platform", "20", "–", "–", joined(third), "–", "–", *kinds, "–"]

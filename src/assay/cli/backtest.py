@@ -59,15 +59,15 @@ def backtest(
 
     other = scheme_of(scheme)
     with Working(f"settling {folder} again"):
-        found = open_competition(folder).backtest(other)
+        comparison = open_competition(folder).backtest(other)
     if markdown:
-        put(as_markdown(found, folder.resolve().name).encode(), output)
+        put(as_markdown(comparison, folder.resolve().name).encode(), output)
     elif output is not None:
-        put(json_bytes(found.document), output)
-    elif not emit(lambda: found.document, as_json):
+        put(json_bytes(comparison.document), output)
+    elif not emit(lambda: comparison.document, as_json):
         from assay.cli.show import TOP, show
 
-        show(*_tables(found, folder, top or TOP))
+        show(*_tables(comparison, folder, top or TOP))
 
 
 def signed(share: Fraction) -> str:
@@ -85,34 +85,34 @@ def _percent(share: Fraction) -> str:
     return percent(share_text(share))
 
 
-def _named(found: Backtest) -> tuple[str, str]:
-    old, new = (f"{scheme.name} {scheme.scheme.version}" for scheme in (found.old, found.new))
+def _named(comparison: Backtest) -> tuple[str, str]:
+    old, new = (f"{scheme.name} {scheme.scheme.version}" for scheme in (comparison.old, comparison.new))
     return (f"{old} (now)", f"{new} (other)") if old == new else (old, new)
 
 
-def _rest_name(found: Backtest) -> str:
-    return "refunded and fees" if found.old.reward.kind == "payout" else "burns"
+def _rest_name(comparison: Backtest) -> str:
+    return "refunded and fees" if comparison.old.reward.kind == "payout" else "burns"
 
 
-def _tables(found: Backtest, folder: Path, top: int) -> Iterator[RenderableType]:
+def _tables(comparison: Backtest, folder: Path, top: int) -> Iterator[RenderableType]:
     from assay.cli.show import Column, first, grid, heading, note, rest
 
-    old, new = _named(found)
-    count = len(found.epochs)
+    old, new = _named(comparison)
+    count = len(comparison.epochs)
     yield heading(f"{folder.resolve().name}: {old} and {new}, {'one epoch' if count == 1 else f'{count} epochs'}")
     yield ""
-    changes = [*found.changes, found.rest]
-    names = [*(change.participant for change in found.changes), _rest_name(found)]
+    changes = [*comparison.changes, comparison.rest]
+    names = [*(change.participant for change in comparison.changes), _rest_name(comparison)]
     columns = [
         Column("participant", names, kind="key", style="bold"),
         Column("mean share now", [_percent(change.old) for change in changes], right=True),
         Column("under the other", [_percent(change.new) for change in changes], right=True),
         Column("change, points", [signed(change.gain) for change in changes], right=True),
     ]
-    yield grid(first(columns, top, len(changes) - 1), styles=[*("" for _ in found.changes[:top]), "dim"])
+    yield grid(first(columns, top, len(changes) - 1), styles=[*("" for _ in comparison.changes[:top]), "dim"])
     yield from rest(top, len(changes) - 1)
     yield ""
-    shown = found.epochs[-top:]
+    shown = comparison.epochs[-top:]
     yield grid(
         [
             Column("epoch", [str(pair.epoch) for pair in shown], right=True),
@@ -123,15 +123,17 @@ def _tables(found: Backtest, folder: Path, top: int) -> Iterator[RenderableType]
             Column("other", [pair.new.digest for pair in shown], kind="key", spare=1),
         ]
     )
-    yield note(f"Rules {found.old.digest}")
-    yield note(f"Other {found.new.digest}")
-    yield note(f"Digest of this comparison {found.document['digest']}")
+    yield note(f"Rules {comparison.old.digest}")
+    yield note(f"Other {comparison.new.digest}")
+    yield note(f"Digest of this comparison {comparison.document['digest']}")
 
 
-def as_markdown(found: Backtest, name: str) -> str:
+def as_markdown(comparison: Backtest, name: str) -> str:
     """The comparison as Markdown: a sentence, the participants, the epochs with the digests of both settlements."""
-    old, new = _named(found)
-    epochs = found.epochs
+    old, new = _named(comparison)
+    epochs = comparison.epochs
+    digests = f"Rules now: `{comparison.old.digest}`; other rules: `{comparison.new.digest}`; this comparison: "
+    digests += f"`{comparison.document['digest']}`."
     span = f"epoch {epochs[0].epoch}" if len(epochs) == 1 else f"{len(epochs)} epochs, {epochs[0].epoch} to {epochs[-1].epoch}"
     lines = [
         f"## Back-test of {_cell(name)}: {_cell(old)} → {_cell(new)}",
@@ -140,8 +142,8 @@ def as_markdown(found: Backtest, name: str) -> str:
         "",
         f"| participant | {_cell(old)} | {_cell(new)} | change, points |",
         "|---|--:|--:|--:|",
-        *(_row(_cell(change.participant), change) for change in found.changes),
-        _row(f"*{_rest_name(found)}*", found.rest),
+        *(_row(_cell(change.participant), change) for change in comparison.changes),
+        _row(f"*{_rest_name(comparison)}*", comparison.rest),
         "",
         "| epoch | moved | agreed | scores left out | settlement now | under the other rules |",
         "|--:|--:|--:|--:|---|---|",
@@ -151,7 +153,7 @@ def as_markdown(found: Backtest, name: str) -> str:
             for pair in epochs
         ),
         "",
-        f"Rules now: `{found.old.digest}`; other rules: `{found.new.digest}`; this comparison: `{found.document['digest']}`.",
+        digests,
         "",
     ]
     return "\n".join(lines)

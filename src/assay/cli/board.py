@@ -73,23 +73,23 @@ def _value(row: Json) -> object:
     return row["score"] if row["bps"] is None else row["bps"]
 
 
-def columns(found: list[Json], interval: str) -> list[Column]:
+def columns(board_rows: list[Json], interval: str) -> list[Column]:
     """The rows as columns of a table; `interval` is the heading of the intervals."""
-    shared = Counter(row["place"] for row in found)
-    several = max((row["runs"] for row in found), default=0) > 1
+    shared = Counter(row["place"] for row in board_rows)
+    several = max((row["runs"] for row in board_rows), default=0) > 1
     columns = [
-        Column("#", [f"{row['place']}{'=' if shared[row['place']] > 1 else ''}" for row in found]),
-        Column("participant", [row["participant"] for row in found], kind="key", style="bold"),
-        Column("name", [row["name"] for row in found], kind="crop", spare=3),
-        Column("score", [row["score"] for row in found]),
-        Column(interval, [_interval(row) for row in found], right=True, spare=1),
-        Column("passed", [_passed(row) for row in found], right=True, spare=2),
-        Column("runs", [str(row["runs"]) for row in found], right=True, spare=2),
+        Column("#", [f"{row['place']}{'=' if shared[row['place']] > 1 else ''}" for row in board_rows]),
+        Column("participant", [row["participant"] for row in board_rows], kind="key", style="bold"),
+        Column("name", [row["name"] for row in board_rows], kind="crop", spare=3),
+        Column("score", [row["score"] for row in board_rows]),
+        Column(interval, [_interval(row) for row in board_rows], right=True, spare=1),
+        Column("passed", [_passed(row) for row in board_rows], right=True, spare=2),
+        Column("runs", [str(row["runs"]) for row in board_rows], right=True, spare=2),
     ]
     wanted = {
-        "name": any(row["name"] for row in found),
-        interval: any(row["low"] is not None for row in found),
-        "passed": any(row["trials"] for row in found),
+        "name": any(row["name"] for row in board_rows),
+        interval: any(row["low"] is not None for row in board_rows),
+        "passed": any(row["trials"] for row in board_rows),
         "runs": several,
     }
     return [column for column in columns if wanted.get(column.heading, True)]
@@ -149,9 +149,9 @@ def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
     told = [*margins.sentences(found, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
     reach = (found or {"scores": ()})["scores"]
     if reach:
-        rows = [f"{row['missing']} of {row['participant']} (score {margins.shown_range(row)})" for row in reach[:ALIKE]]
-        more = f", and more of {len(reach) - ALIKE} participants" if len(reach) > ALIKE else ""
-        told.append(f"Missing trials, decided or not: {', '.join(rows)}{more}.")
+        rows = [f"{row['participant']} {margins.shown_range(row)} ({row['missing']} missing)" for row in reach[:ALIKE]]
+        more = f"; and of {len(reach) - ALIKE} more participants" if len(reach) > ALIKE else ""
+        told.append(f"Scores with missing trials: {'; '.join(rows)}{more}.")
     if told:
         yield ""
         yield from map(sentence, told)
@@ -193,16 +193,18 @@ def _weights(settlement: Settlement, top: int) -> Iterator[RenderableType]:
 
 def _ranking(settlement: Settlement, top: int) -> Iterator[RenderableType]:
     """Places and scores, without payment."""
-    found = rows(settlement)
-    if not found:
+    board_rows = rows(settlement)
+    if not board_rows:
         yield sentence("No participant has an agreed score.")
         return
-    table = grid(first(columns(found, INTERVAL), top, len(found)))
+    table = grid(first(columns(board_rows, INTERVAL), top, len(board_rows)))
     yield table
-    yield from rest(top, len(found))
-    if all(row["low"] is None for row in found):
+    yield from rest(top, len(board_rows))
+    if all(row["low"] is None for row in board_rows):
         yield from _apart(_doubts(settlement, None, True))
-    elif any(str(column.header).strip() == INTERVAL for column in table.columns) and any(row["tied_with_next"] for row in found):
+    elif any(str(column.header).strip() == INTERVAL for column in table.columns) and any(
+        row["tied_with_next"] for row in board_rows
+    ):
         yield from _apart([note(TIED)])
 
 
@@ -300,7 +302,7 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
                 out.setdefault(names[vote["validator"]], []).append(row["participant"])
     if out:
         yield ""
-        said = [f"by {validator} of {named(participants, 4)}" for validator, participants in sorted(out.items())]
+        said = [f"from {validator} for {named(participants, 4)}" for validator, participants in sorted(out.items())]
         yield sentence(f"Scores left out as outliers: {'; '.join(said)}.")
 
 

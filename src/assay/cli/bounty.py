@@ -97,7 +97,7 @@ def _checks(bounty: Bounty) -> Chapter:
 
 
 def _question(check: Check) -> str:
-    return ": ".join(one for one in (check.label, check.description) if one)
+    return ": ".join(text for text in (check.label, check.description) if text)
 
 
 def _missed(check: Check) -> str:
@@ -112,12 +112,12 @@ def _verdicts(bounty: Bounty) -> Chapter:
     missed = [check.id for check in soft[-min(2, len(rules.checks) - 1) :]] if len(rules.checks) > 1 else []
     met = dict.fromkeys(BASELINE, True)
     columns = [missed] + ([[*missed, hard[0].id]] if hard else [])
-    found = {
+    judgements = {
         verdict: [judge(met, {check.id: check.id not in lost for check in rules.checks}, verdict, rules) for lost in columns]
         for verdict in VERDICTS
     }
-    bps = {verdict: [0 if answer is None else answer.bps for answer in row] for verdict, row in found.items()}
-    base = next(one.base for one in found["COHERENT"] if one is not None)
+    bps = {verdict: [0 if answer is None else answer.bps for answer in row] for verdict, row in judgements.items()}
+    base = next(answer.base for answer in judgements["COHERENT"] if answer is not None)
     without = f"all but {named(missed)}" if missed else "everything"
     text = [f"Last comes a verdict on the whole solution. A solution that meets {without} has a base of {base} BPS:"]
     names = ("verdict", "the base", "BPS", *((f"and without {hard[0].id}",) if hard else ()))
@@ -137,21 +137,21 @@ def _released(rules: Payout, token: str) -> Chapter:
     ]
     rows = tuple(
         (
-            str(one["from_bps"]),
+            str(row["from_bps"]),
             part(tier.reach_bps, BPS),
             part(tier.release_bps, BPS),
-            one["released"],
-            *_in_ether(one["released"], token),
+            row["released"],
+            *_in_ether(row["released"], token),
         )
-        for one, tier in zip(tiers, rules.tiers, strict=True)
+        for row, tier in zip(tiers, rules.tiers, strict=True)
     )
-    said = (
+    sentences = (
         f"The deposit is {money(rules.deposit, token)}, the threshold {rules.threshold_bps} BPS.",
         f"The best score decides; below {tiers[-1]['from_bps']} BPS all of it goes back.",
     )
     table = Table(("from BPS", "of the threshold", "of the deposit", "released", *_ether_heading(token)), rows)
     facts = {"deposit": str(rules.deposit), "threshold_bps": rules.threshold_bps, "tiers": tiers}
-    return Chapter(name="release", title="What is released", text=said, facts=facts, table=table)
+    return Chapter(name="release", title="What is released", text=sentences, facts=facts, table=table)
 
 
 def _in_ether(amount: str | int, token: str) -> tuple[str, ...]:
@@ -165,22 +165,24 @@ def _ether_heading(token: str) -> tuple[str, ...]:
 
 def _places(rules: Payout, token: str) -> Chapter:
     """The payments if everything is released and each place is taken."""
-    found = pay([NANO] * len(rules.split), rules)
+    payment = pay([NANO] * len(rules.split), rules)
     rows = tuple(
         (ordinal(row.place), part(share, BPS), str(row.gross), str(row.fee), str(row.net), *_in_ether(row.net, token))
-        for row, share in zip(found.rows, rules.split, strict=True)
+        for row, share in zip(payment.rows, rules.split, strict=True)
     )
-    said = (
+    sentences = (
         "A place is paid only if its own score reaches the lowest tier. What is not paid goes back.",
-        f"If {money(found.released, token)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
+        f"If {money(payment.released, token)} is released, less a fee of {part(rules.fee_bps, BPS)}:",
     )
     facts = {
-        "places": [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in found.rows],
-        "fees": str(found.fees),
-        "refund": str(found.refund),
+        "places": [
+            {"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in payment.rows
+        ],
+        "fees": str(payment.fees),
+        "refund": str(payment.refund),
     }
     table = Table(("place", "share", "gross", "fee", "paid", *_ether_heading(token)), rows)
-    return Chapter(name="places", title="Who is paid", text=said, facts=facts, table=table)
+    return Chapter(name="places", title="Who is paid", text=sentences, facts=facts, table=table)
 
 
 def _served(model: ModelChoice) -> str:
@@ -208,7 +210,7 @@ def _panel(bounty: Bounty) -> Iterator[str]:
 def _judges(bounty: Bounty) -> Chapter:
     judge, enclave, rules = bounty.judge, bounty.enclave, bounty.scheme.consensus
     members = [model.name for model in judge.members]
-    said = [
+    sentences = [
         f"{members[0]} answers; if its answers stay malformed, or it is not available, {judge.fallback.name} does."
         if len(members) == 1
         else f"{named(members, 6)} answer in turn; if the answers of one stay malformed, or it is not available, "
@@ -220,17 +222,17 @@ def _judges(bounty: Bounty) -> Chapter:
         + (f", who hold {part(rules.min_stake, NANO)} of the stake." if rules.min_stake else "."),
     ]
     if enclave is None:
-        said.append("There is no enclave, so the validators who judge can read the solutions.")
-        return Chapter(name="judges", title="Who judges", text=tuple(said), facts={"enclave": None})
+        sentences.append("There is no enclave, so the validators who judge can read the solutions.")
+        return Chapter(name="judges", title="Who judges", text=tuple(sentences), facts={"enclave": None})
     values = {name: getattr(enclave, name) for name in ("compose_hash", "mrtd", "rtmr0", "rtmr1", "rtmr2", "rtmr3")}
     pinned = {name: value for name, value in values.items() if value is not None}
     allowed = named([*dict.fromkeys((UP_TO_DATE, *enclave.tcb))], 6)
-    said.append(
+    sentences.append(
         f"An enclave judges sealed solutions, and nobody else can read them. Its platform is {allowed}, and it measures as:"
     )
     table = Table(("measurement", "what it must be"), tuple(pinned.items()))
     facts = {"enclave": pinned, "tcb": [*enclave.tcb], "development": enclave.development}
-    return Chapter(name="judges", title="Who judges", text=tuple(said), facts=facts, table=table)
+    return Chapter(name="judges", title="Who judges", text=tuple(sentences), facts=facts, table=table)
 
 
 def commitment_of(folder: Path, text: str) -> tuple[bytes, str | None]:
@@ -307,10 +309,10 @@ def check(
     bounty = read_bounty(folder)
     _check_keys(bounty.terms.sponsor, bounty.terms.log, bounty.file)
     now = datetime.now(UTC)
-    said = advice(bounty, now)
-    if emit(lambda: document(bounty, now, said), as_json):
+    warnings = advice(bounty, now)
+    if emit(lambda: document(bounty, now, warnings), as_json):
         return
-    warn(f"{bounty.file}: {warning}" for warning in said)
+    warn(f"{bounty.file}: {warning}" for warning in warnings)
 
     from assay.cli.board import token_of
     from assay.cli.show import heading, note, rendered, show

@@ -184,7 +184,7 @@ def oracle(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
     """
     from assay.publish.evm.chain import MADE_ORACLE
 
-    _do(folder, to, key, lambda bounties, _: [bounties.make_oracle()], yes=yes, as_json=as_json, made=MADE_ORACLE)
+    _do(folder, to, key, lambda bounties, _: [bounties.make_oracle()], yes=yes, as_json=as_json, subject=MADE_ORACLE)
 
 
 def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
@@ -216,7 +216,7 @@ def create(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOpti
         terms.append(of_bounty(bounty, chain.settings, sponsor=signer.address, scorer=scorer))
         return [bounties.create(terms[0])]
 
-    _do(folder, to, key, make, yes=yes, as_json=as_json, made=MADE_ROUND, chain=chain, terms=terms)
+    _do(folder, to, key, make, yes=yes, as_json=as_json, subject=MADE_ROUND, chain=chain, terms=terms)
 
 
 def fund(folder: DirArgument, to: ToOption, key: AsOption = None, yes: YesOption = False, as_json: JsonOption = False) -> None:
@@ -329,11 +329,11 @@ def _do(
     *,
     yes: bool,
     as_json: bool,
-    made: str = "",
+    subject: str = "",
     chain: EvmChain | None = None,
     terms: Sequence[RoundTerms] = (),
 ) -> None:
-    """Show the actions, send them with `--yes`, and show the outcome. made: the subject of the contract that they create."""
+    """Show the actions, send them with `--yes`, and show the outcome. subject: what contract they create, if any."""
     from assay.errors import Unreachable
     from assay.publish.evm.bounties import Bounties, look, run
     from assay.publish.evm.chain import MADE_ORACLE
@@ -345,13 +345,13 @@ def _do(
     actions: Sequence[Action] = []
     try:
         # A round is proven to be one before it is asked anything.
-        outcome = chain.wrong() if made else chain.wrong(chain.round)
+        outcome = chain.wrong() if subject else chain.wrong(chain.round)
         actions = [] if outcome is not None else make(bounties, signer)
         outcome = outcome or (run(chain, signer, actions, telling) if yes else look(actions[0], signer.address))
-        if made and isinstance(outcome, Confirmed):
+        if subject and isinstance(outcome, Confirmed):
             present = look(actions[0], signer.address)  # the chain's present state decides, not a transaction's outcome
             outcome = outcome if isinstance(present, Confirmed) else present
-        if not made and actions and not (isinstance(outcome, Refusal) and outcome.code == "wrong-terms"):
+        if not subject and actions and not (isinstance(outcome, Refusal) and outcome.code == "wrong-terms"):
             different = chain.differences(bounties.bounty)
             warn(f"the round has {field} {there}, but the files here say {here}" for field, there, here in different)
     except Unreachable as error:
@@ -366,10 +366,10 @@ def _do(
         "actions": [{"subject": action.subject} | action.content for action in actions],
     }
     parts = [_table(rows)]
-    if made and isinstance(outcome, Confirmed):
+    if subject and isinstance(outcome, Confirmed):
         address = str(actions[0].content["address"])
-        result["oracle" if made == MADE_ORACLE else "round"] = address
-        parts += [] if made == MADE_ORACLE else _next(f'round = "{address}"', to)
+        result["oracle" if subject == MADE_ORACLE else "round"] = address
+        parts += [] if subject == MADE_ORACLE else _next(f'round = "{address}"', to)
     finish(outcome, result, parts, as_json=as_json)
 
 

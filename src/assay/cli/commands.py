@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 import typer.main
+from typer.core import TyperGroup
 
 __all__ = ["COMMANDS", "Loaded"]
 
@@ -98,11 +99,28 @@ class Loaded(UserDict[str, Any]):
         return command
 
 
+LONGEST_LINE = 400
+"""Characters of a command's first sentence, above which the list of commands cuts it."""
+
+
+class Group(TyperGroup):
+    """A group of commands. Its help shows the first sentence of each command whole, on several lines if it is long."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands in the help."""
+        listed = ((name, self.commands[name]) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(LONGEST_LINE)) for name, command in listed if not command.hidden]
+            )
+
+
 def _load(name: str) -> Any:
     path, attribute = COMMANDS[name][0].split(":")
     module = import_module(f"assay.cli.{path}")
     function = getattr(module, attribute)
     if isinstance(function, typer.Typer):
+        function.info.cls = Group
         return typer.main.get_group(function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, cls=getattr(module, "COMMAND", None))(function)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.rules.backtest import Backtest
-    from assay.rules.search import Found
+    from assay.rules.search import SearchResult
     from assay.rules.simulate import SeasonOutcome
 
 __all__ = ["compare"]
@@ -83,7 +83,7 @@ def compare(
 
 
 def _shown(
-    folder: Path, backtest: Backtest, outcomes: Sequence[SeasonOutcome], attacks: Sequence[Found]
+    folder: Path, backtest: Backtest, outcomes: Sequence[SeasonOutcome], attacks: Sequence[SearchResult]
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note
     from assay.settle.story.telling import percent

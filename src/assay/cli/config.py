@@ -110,7 +110,8 @@ def check(
             paths = [(path, []) for path in _all_set(root, only_file=True)] if not problems else []
             if root.params.get("config") is None:
                 raise BadInput(
-                    "there is no configuration file to check", hint="name one: assay --config FILE config check; or a command"
+                    "there is no configuration file to check",
+                    hint="name one: assay --config FILE config check; or name a command: assay config check node operator DIR",
                 )
     except AssayError as error:
         problems.append(error)
@@ -176,7 +177,7 @@ def _known(words: Sequence[str], *, exact: bool = True) -> tuple[str, ...]:
 
 
 def _all_set(root: Any, *, only_file: bool = False) -> Iterator[tuple[str, ...]]:
-    """The commands of which the file, or a variable, sets an option."""
+    """The commands with an option that the file or a variable sets."""
     from assay.cli.configuration import CONFIG, leaves
 
     file: ConfigFile | None = root.meta.get(CONFIG)

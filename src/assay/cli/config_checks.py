@@ -111,20 +111,20 @@ def _signer(place: Path, key: str | None) -> None:
 
 
 def _targets(path: Words, folders: list[Path], beside: Path, values: Values) -> Iterator[Callable[[], object]]:
-    """The targets of publish.toml that a command uses; the operator's node uses all, if it is told of none."""
+    """The targets of publish.toml that a command uses; without `--to`, the operator's node uses all of them."""
     from assay.cli.operator import registry_target
     from assay.publish.publishers import target_kinds, target_names
 
-    told = values.get("to") or []
-    told = [told] if isinstance(told, str) else told  # `publish` has one target, the operator's node several
+    targets = values.get("to") or []
+    targets = [targets] if isinstance(targets, str) else targets  # `publish` has one target, the operator's node several
     if path == ("node", "operator"):
         yield partial(target_kinds, beside)
         registry = values.get("registry")
         if registry is None:
             yield lambda: registry_target(folders, beside, target_kinds(beside), None)
-        told = told or target_names(beside) if values.get("publish") else []
-        told = [*dict.fromkeys([*told, *([] if registry is None else [registry])])]
-    yield from (partial(_target, beside, name) for name in told)
+        targets = targets or target_names(beside) if values.get("publish") else []
+        targets = [*dict.fromkeys([*targets, *([] if registry is None else [registry])])]
+    yield from (partial(_target, beside, name) for name in targets)
 
 
 def _telling(place: Path, values: Values) -> Iterator[Callable[[], object]]:

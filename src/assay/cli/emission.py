@@ -54,24 +54,24 @@ def emission(
     from assay.cli.output import Working
 
     if sign:
-        found, remark = _signed(subnet, epoch, key)
+        split, remark = _signed(subnet, epoch, key)
     else:
         with Working(f"settling the competitions of {subnet}"):
-            found, remark = assay.emission(subnet, epoch), ""
-    if emit(found.document, as_json):
+            split, remark = assay.emission(subnet, epoch), ""
+    if emit(split.document, as_json):
         return
 
     from assay.cli.show import TOP, note, show
 
-    show(*_board(found, _called(subnet, found), top or TOP), *([note(remark)] if remark else []))
+    show(*_board(split, _called(subnet, split), top or TOP), *([note(remark)] if remark else []))
 
 
-def _called(subnet: Path, found: Emission) -> list[str]:
+def _called(subnet: Path, split: Emission) -> list[str]:
     """The names of a split's competitions, in its order."""
     from assay.scheme.subnet import read
     from assay.settle.emission import labels
 
-    return labels(read(subnet), [part.name for part in found.competitions])
+    return labels(read(subnet), [part.name for part in split.competitions])
 
 
 def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission, str]:
@@ -81,25 +81,25 @@ def _signed(subnet: Path, epoch: int | None, key: str | None) -> tuple[Emission,
     from assay.errors import BadInput
     from assay.ledger import config, keys, subnet_bundle
 
-    said = config.read(subnet)
-    name = key or said.signer
+    settings = config.read(subnet)
+    name = key or settings.signer
     if name is None:
         what, hint = "does not say which key signs the split", "name the log's key with --key NAME"
-        raise BadInput(what, file=said.file, field="signer", hint=hint)
+        raise BadInput(what, file=settings.file, field="signer", hint=hint)
     signer = keys.load(name, asking())
     with Working(f"settling the competitions of {subnet}"):
-        made = subnet_bundle.sign(subnet, signer, epoch)
-    before = "" if made.new else ", as it was signed before"
-    where = f"Signed {made.receipt.digest}, entry {made.receipt.position} of {said.origin}{before}"
-    return made.emission, where
+        signed = subnet_bundle.sign(subnet, signer, epoch)
+    before = "" if signed.new else ", as it was signed before"
+    where = f"Signed {signed.receipt.digest}, entry {signed.receipt.position} of {settings.origin}{before}"
+    return signed.emission, where
 
 
-def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableType]:
+def _board(split: Emission, called: list[str], top: int) -> Iterator[RenderableType]:
     from assay.cli.show import Column, first, grid, heading, note, rest
     from assay.exact import NANO, RAO, coins, nanos
     from assay.settle.story.telling import percent, percents
 
-    document = found.document
+    document = split.document
     parts, rows, burn = document["competitions"], document["weights"], document["burn"]
     yield heading(f"{len(parts)} {'competition' if len(parts) == 1 else 'competitions'} · epoch {document['epoch']}")
     yield ""
@@ -115,7 +115,7 @@ def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableT
         columns.insert(2, Column("receives", percents([part["received"] for part in parts]), right=True))
     yield grid(columns)
     if moved:
-        nobody = ", ".join(name for name, one in zip(called, parts, strict=True) if one["received"] == "0" != one["share"])
+        nobody = ", ".join(name for name, part in zip(called, parts, strict=True) if part["received"] == "0" != part["share"])
         yield note(f"Nobody took part in {nobody}: its part goes to the others in proportion to theirs.")
     unclaimed = NANO - sum(nanos(part["share"]) for part in parts)
     if unclaimed:
@@ -131,21 +131,21 @@ def _board(found: Emission, called: list[str], top: int) -> Iterator[RenderableT
     yield grid(first(shares, top, len(rows)), styles=[*("" for _ in rows[:top]), "dim"])
     yield from rest(top, len(rows))
     yield ""
-    receipts = {name: part.receipt for name, part in zip(called, found.competitions, strict=True) if part.receipt is not None}
+    receipts = {name: part.receipt for name, part in zip(called, split.competitions, strict=True) if part.receipt is not None}
     for name, receipt in receipts.items():
         yield note(f"Receipt of {name} {receipt}")
     without = [name for name in called if name not in receipts]
     if receipts and without:
         yield note(f"Not settled in a ledger, so without a receipt: {', '.join(without)}.")
-    yield from _blocks(found, called)
+    yield from _blocks(split, called)
     yield note(f"Digest {document['digest']}")
 
 
-def _blocks(found: Emission, called: list[str]) -> Iterator[RenderableType]:
+def _blocks(split: Emission, called: list[str]) -> Iterator[RenderableType]:
     """A note for each registry older than another's; the uids are the same at both blocks, or they would not have been joined."""
     from assay.cli.show import note
 
-    blocks = {name: part.block for name, part in zip(called, found.competitions, strict=True) if part.block is not None}
+    blocks = {name: part.block for name, part in zip(called, split.competitions, strict=True) if part.block is not None}
     newest = max(blocks.values(), default=0)
     for name, block in blocks.items():
         if block < newest:

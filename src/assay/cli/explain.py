@@ -13,6 +13,7 @@ from assay.cli.keys import complete
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.competition import Competition
     from assay.records import Evidence
     from assay.settle import Settlement
     from assay.settle.story import Explanation
@@ -144,7 +145,7 @@ def _verified(folder: Path, epoch: int | None, previous: Path | None, key: str |
 
 
 def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | None) -> Shown:
-    """The settlement of a competition's folder; the remark says if a later epoch is open."""
+    """The settlement of a competition's folder; the remark says if this epoch or a later one is open."""
     from assay.cli.output import Working
     from assay.competition import open_competition
     from assay.errors import BadInput
@@ -157,6 +158,8 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
     newest = competition.newest if epoch is None else None
     open_ = newest is not None and newest > settlement.epoch
     remark = f"Epoch {newest} has evidence and is not settled: --epoch {newest} shows how it stands." if open_ else ""
+    if epoch is not None and competition.has_ledger and _is_open(competition, epoch):
+        remark = f"Epoch {epoch} is not settled: this is how it stands, and it may change."
 
     def records(participant: str) -> list[Evidence] | None:
         if not competition.has_ledger:
@@ -167,6 +170,13 @@ def _settled(folder: Path, epoch: int | None, previous: Path | None, key: str | 
             return records_about(ledger, settlement, participant)
 
     return settlement, remark, records
+
+
+def _is_open(competition: Competition, epoch: int) -> bool:
+    """Whether the ledger has no receipt of this epoch yet."""
+    with competition.ledger as ledger, ledger.counted() as view:
+        last = view.settled_epoch()
+    return last is None or epoch > last
 
 
 def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[Evidence]:
@@ -190,7 +200,7 @@ def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
     for row in (found or {"scores": ()})["scores"]:
         if row["participant"] == key:
             many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"
-            told.append(f"{many}. Decided or not, its score is {margins.shown_range(row)}.")
+            told.append(f"{many}. Whatever the outcome, its score is {margins.shown_range(row)}.")
     return told
 
 

@@ -127,7 +127,7 @@ def push(
 def push_document(result: PushResult) -> dict[str, Any]:
     """The result of a push, for programs."""
     several = (("sent", result.sent), ("refused", result.refused), ("late", result.late))
-    rows = {name: [row.document for row in found] for name, found in several}
+    rows = {name: [row.document for row in group] for name, group in several}
     return {"signed": result.signed, "new": result.new, **rows, "logs": {"new": result.logs.new, "known": result.logs.known}}
 
 

@@ -39,28 +39,28 @@ class HonestQuestion:
         noise = honest.noisy(own, True)
         floor = max(noise.outliers.mad_floor, -(-NANO // self.trials))
         floored = noise.model_copy(update={"outliers": noise.outliers.model_copy(update={"mad_floor": floor})})
-        found = {
+        variants = {
             "the seeds' rule": honest.noisy(own, False),
             'scale = "noise"': noise,
             f'noise, mad_floor = "{text(floor)}"': floored,
         }
-        return found if own in found.values() else {"this scheme": own} | found
+        return variants if own in variants.values() else {"this scheme": own} | variants
 
 
 def summary(asked: HonestQuestion) -> Json:
     """The least and the largest share of participant-epochs that lose an honest validator under the scheme's own rule."""
-    found = honest.exclusions(asked.scheme.consensus, asked.trials, asked.validators, seed=asked.seed)
-    shares = [entry.share for entry in found]
-    rates = f"{found[0].rate:.0%} to {found[-1].rate:.0%}"
+    entries = honest.exclusions(asked.scheme.consensus, asked.trials, asked.validators, seed=asked.seed)
+    shares = [entry.share for entry in entries]
+    rates = f"{entries[0].rate:.0%} to {entries[-1].rate:.0%}"
     return _asked(asked) | {"rates": rates, "least": percent(min(shares)), "most": percent(max(shares))}
 
 
-def in_a_sentence(found: Json) -> str:
+def in_a_sentence(facts: Json) -> str:
     """The summary for people."""
-    between = found["most"] if found["least"] == found["most"] else f"{found['least']} to {found['most']}"
+    between = facts["most"] if facts["least"] == facts["most"] else f"{facts['least']} to {facts['most']}"
     return (
-        f"By chance alone, honest validators are left out in {between} of participant-epochs "
-        f"({plural(found['trials'], 'trial')}, {found['validators']} validators; `assay scheme honest` has more)."
+        f"By chance alone, at least one honest validator is left out as an outlier for {between} of the participants in "
+        f"an epoch ({plural(facts['trials'], 'trial')}, {facts['validators']} validators; `assay scheme honest` has more)."
     )
 
 
@@ -90,14 +90,14 @@ def _asked(asked: HonestQuestion) -> Json:
 
 def tables(asked: HonestQuestion) -> Iterator[RenderableType]:
     """Two tables with a heading and a sentence each."""
-    found = document(asked)
+    facts = document(asked)
     yield heading("Honest validators that are left out")
     yield sentence(
         f"All {asked.validators} validators are honest, have the same stake, and see {plural(asked.trials, 'trial')} of the same "
         f"agent. In this part of {honest.SAMPLES} participant-epochs (seed {asked.seed}) at least one of them is left out, by "
         "how often a trial passes. These shares, unlike all that decides money, are binary floats."
     )
-    rows = found["exclusions"]
+    rows = facts["exclusions"]
     yield grid(
         [
             Column("rule", [*rows]),
@@ -114,7 +114,7 @@ def tables(asked: HonestQuestion) -> Iterator[RenderableType]:
         "pass. So often it is left out:"
     )
     power = {
-        name: {(row["validators"], row["standard_errors"]): row["left_out"] for row in of} for name, of in found["power"].items()
+        name: {(row["validators"], row["standard_errors"]): row["left_out"] for row in of} for name, of in facts["power"].items()
     }
     yield grid(
         [

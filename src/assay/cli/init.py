@@ -70,8 +70,8 @@ def _competition(text: str) -> Files:
 def _participants(people: Sequence[str], pays: bool, ranks: bool) -> Iterator[tuple[object, ...]]:
     for at, key in enumerate(people):
         address = "0x" + sha256(f"address of {key}".encode()).hexdigest()[:40] if pays else ""
-        said = "", submission(key), f"2026-11-0{at + 1}T09:00:00Z"
-        yield (key, *said) if ranks else (key, "" if pays else at + 1, *said, address)
+        cells = "", submission(key), f"2026-11-0{at + 1}T09:00:00Z"
+        yield (key, *cells) if ranks else (key, "" if pays else at + 1, *cells, address)
 
 
 def submission(key: str) -> str:
@@ -99,7 +99,7 @@ def _evidence(scheme: Scheme, validators: Sequence[str], people: Sequence[str]) 
 
 def _readme(scheme: Scheme, first: Record) -> str:
     kind = scheme.score.kind
-    fields = "\n".join(f"- `{name}`: {said}" for name, said in {**_COMMON, **scheme.kind.fields}.items())
+    fields = "\n".join(f"- `{name}`: {meaning}" for name, meaning in {**_COMMON, **scheme.kind.fields}.items())
     return f"""# Evidence
 
 One record a line, in as many `.jsonl` files as you like. A record is what one validator saw, of kind `{kind}`:
@@ -183,7 +183,7 @@ def init(
 
 
 def _about(name: str, *, ranks: bool = False) -> str:
-    """The purpose of a file; in a ranking, where nobody has a stake, whoever judges is a run."""
+    """The purpose of a file. In a ranking nobody has a stake, so a validator is called a run."""
     return {
         "my-subnet.toml": "the competitions of the subnet and their shares",
         "scheme.toml": "the rules, each with what it does",
@@ -208,36 +208,36 @@ def place(folder: Path, files: Mapping[str, str]) -> None:
         if target.is_dir() and any(target.iterdir()):
             raise BadInput("is not empty", file=folder, hint="name a new or empty folder; Assay overwrites nothing")
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
-            _write(made, files)
-            _move(made, target)
+            _write(staging, files)
+            _move(staging, target)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise BadInput(
             f"cannot be made ({error.strerror})", file=folder, hint="check the permissions and the space left"
         ) from None
 
 
-def _write(made: Path, files: Mapping[str, str]) -> None:
+def _write(folder: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
-        path = made / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     umask = os.umask(0)
     os.umask(umask)
-    made.chmod(0o777 & ~umask)
+    folder.chmod(0o777 & ~umask)
 
 
-def _move(made: Path, target: Path) -> None:
+def _move(staging: Path, target: Path) -> None:
     """Move the folder to its place. An empty folder that exists stays the same folder: a shell may be in it."""
     if not target.exists():
-        made.rename(target)
+        staging.rename(target)
         return
     moved: list[Path] = []
     try:
-        for path in sorted(made.iterdir()):
+        for path in sorted(staging.iterdir()):
             moved.append(path.rename(target / path.name))
     except OSError:
         for path in moved:

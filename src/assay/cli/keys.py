@@ -75,8 +75,8 @@ def _exported(path: Path) -> dict[str, str]:
     from assay.folder.files import decode, load
     from assay.folder.strict import parse
 
-    found = parse(decode(load(path, INPUTS_BYTES, hint="export the epoch again"), path))
-    rows = found.get("validators") if isinstance(found, dict) else None
+    content = parse(decode(load(path, INPUTS_BYTES, hint="export the epoch again"), path))
+    rows = content.get("validators") if isinstance(content, dict) else None
     return {str(row.get("key")): str(row.get("name") or "") for row in rows or () if isinstance(row, dict)}
 
 

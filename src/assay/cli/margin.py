@@ -50,25 +50,25 @@ def margin(
     from assay.competition import open_competition
 
     with Working(f"changing trials of {folder}"):
-        found = open_competition(folder).margins(epoch)
-    if not emit(lambda: found.document, as_json):
+        margins = open_competition(folder).margins(epoch)
+    if not emit(lambda: margins.document, as_json):
         from assay.cli.show import TOP, show
 
-        show(*_tables(found, folder, top or TOP))
+        show(*_tables(margins, folder, top or TOP))
 
 
-def _tables(found: Margins, folder: Path, top: int) -> Iterator[RenderableType]:
+def _tables(margins: Margins, folder: Path, top: int) -> Iterator[RenderableType]:
     from assay.cli.show import Column, first, grid, heading, rest, sentence
 
-    settlement = found.settlement
+    settlement = margins.settlement
     yield heading(f"{folder.resolve().name}, epoch {settlement.epoch}: what each verdict needs to hold")
     yield ""
-    for text in found.sentences:
+    for text in margins.sentences:
         yield sentence(text)
     yield ""
-    rows = [row for least in found.found for row in _changes(settlement, least)]
+    rows = [row for least in margins.found for row in _changes(settlement, least)]
     if rows:
-        names = ("verdict", "what changes", "participant", "validator", "passed", "then")
+        names = ("verdict", "what changes", "participant", "validator", "passed now", "passed then")
         columns = [
             Column(name, cells, kind="key" if at in (2, 3) else "whole", right=at > 3)
             for at, (name, cells) in enumerate(zip(names, zip(*rows, strict=True), strict=True))
@@ -76,7 +76,7 @@ def _tables(found: Margins, folder: Path, top: int) -> Iterator[RenderableType]:
         yield grid(first(columns, top, len(rows)))
         yield from rest(top, len(rows))
         yield ""
-    yield from _ranges(found, top)
+    yield from _ranges(margins, top)
 
 
 def _changes(settlement: Settlement, least: LeastChange) -> Iterator[tuple[str, ...]]:
@@ -89,11 +89,11 @@ def _changes(settlement: Settlement, least: LeastChange) -> Iterator[tuple[str, 
         yield (*head, change.participant, change.validator, before, str(change.after))
 
 
-def _ranges(found: Margins, top: int) -> Iterator[RenderableType]:
+def _ranges(margins: Margins, top: int) -> Iterator[RenderableType]:
     from assay.cli.show import Column, first, grid, note, rest
     from assay.exact import text
 
-    open_ = [interval for interval in found.ranges if interval.missing]
+    open_ = [interval for interval in margins.ranges if interval.missing]
     if not open_:
         return
 

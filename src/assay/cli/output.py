@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.errors import told
+from assay.errors import as_text
 from assay.exact import canonical
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def emit(document: Json | Callable[[], Json], as_json: bool = True) -> bool:
 def refused_json(error: Refused) -> Json:
     """A refusal as a command that verifies prints it with `--json`."""
     plain = {
-        name: None if value is None else told(value) for name, value in (("expected", error.expected), ("found", error.found))
+        name: None if value is None else as_text(value) for name, value in (("expected", error.expected), ("found", error.found))
     }
     place = {"file": None if error.file is None else str(error.file), "line": error.line}
     return {

@@ -58,16 +58,16 @@ def register(
         board = f"{client.base}/{client.segment}/"
     if emit(answer, as_json):
         return
-    told = f"You are the participant {answer['participant']}."
+    message = f"You are the participant {answer['participant']}."
     if not answer.get("new", True):
-        told = f"Your key was registered before, as the participant {answer['participant']}"
-        told += (
+        message = f"Your key was registered before, as the participant {answer['participant']}"
+        message += (
             f". From the next settled epoch on your name is {name.strip()}."
             if answer.get("renamed")
             else "; nothing has changed."
         )
-        told += " Only the operator can change an address." if address else ""
-    show(sentence(f"{told} The board: {board}"))
+        message += " Only the operator can change an address." if address else ""
+    show(sentence(f"{message} The board: {board}"))
 
 
 _EARLIER = "Somebody handed in the same submission earlier"
@@ -132,9 +132,9 @@ def _copied(row: Json) -> Iterator[RenderableType]:
     yield sentence(f"{row['submission'][:19]}… {stands['state']}: {stands['why']} {stands['todo']}".rstrip())
     for near in stands["near"]:
         earlier = near["earlier"]
-        for one in near["passages"][:PASSAGES]:
-            mine, theirs = (f"{file}:{a}-{b}" for file, (a, b) in
-                            ((one["file"], one["lines"]), (one["earlier_file"], one["earlier_lines"])))  # fmt: skip
+        for passage in near["passages"][:PASSAGES]:
+            places = ((passage["file"], passage["lines"]), (passage["earlier_file"], passage["earlier_lines"]))
+            mine, theirs = (f"{file}:{a}-{b}" for file, (a, b) in places)
             yield sentence(f"{mine} is {theirs} of {earlier['participant']}, handed in {earlier['at'] or 'earlier'}", indent=2)
 
 
@@ -213,19 +213,21 @@ def hand_in(url: str, key: str | None, path: str, *, commit: bool, sealed: bool,
         if commit:
             digest = f"sha256:{sha256(body).hexdigest()}"
             answer = client.send("POST", "commitments", json.dumps({"digest": digest}).encode(), "application/json")
-            told = f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
+            message = (
+                f"Committed to {digest}. Hand it in from epoch {answer['from_epoch']} on: the same command without --commit."
+            )
         else:
             media = SEALED if sealed else ARCHIVE
             answer = client.send("PUT", "submissions", body, media)
-            told = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
+            message = f"{answer['submission']} is your submission, accepted in epoch {answer['epoch']}."
             if answer.get("duplicate"):
-                told += f" {_EARLIER}, so this one earns nothing: hand in work of your own."
+                message += f" {_EARLIER}, so this one earns nothing: hand in work of your own."
             if (stands := answer.get("copies") or {}).get("state") not in (None, "clear"):
-                told += f" {stands['why']} {stands['todo']}".rstrip() + " `assay submissions` shows how far it is."
+                message += f" {stands['why']} {stands['todo']}".rstrip() + " `assay submissions` shows how far it is."
             next_ = "The operator delivers it to the enclave" if sealed else "Validators judge it next"
-            told += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
+            message += f" {next_}: {client.base}/{client.segment}/{'bounty' if sealed else 'live'}.html"
     if not emit(answer, as_json):
-        show(sentence(told))
+        show(sentence(message))
 
 
 def _sealed(client: Any, path: Path) -> bytes:

@@ -169,9 +169,9 @@ def publish(
         run(folder, to, every=every, patience=alarm, once=once, send=yes, files=(metrics, page), as_json=as_json)
     from assay.cli.keys import names
 
-    plan, outcome, held = _published(folder, to, epoch, yes=yes)
+    plan, outcome, comparison = _published(folder, to, epoch, yes=yes)
     known = {} if folder.is_file() else names(folder)
-    finish(outcome, _document(plan, held), list(_parts(plan, held, known)), as_json=as_json)
+    finish(outcome, _document(plan, comparison), list(_parts(plan, comparison, known)), as_json=as_json)
 
 
 def _check_options(*, yes: bool, dry_run: bool, preview: bool, watch: bool, of_watching: list[str]) -> None:
@@ -216,54 +216,54 @@ def _published(folder: Path, to: str, epoch: int | None, *, yes: bool) -> tuple[
     publisher, plan = planned(folder, to, epoch)
     sent = publisher.send(plan, telling) if yes else None
     try:
-        held = publisher.compare(plan)
+        comparison = publisher.compare(plan)
     except Unreachable as error:
         if sent is not None:
             return plan, sent, publishers.Comparison(None, sent, [str(error)])
         return plan, Unknown(str(error)), publishers.Comparison(None, None, ["Nothing was sent"])
-    return plan, sent or held.outcome or Planned(), held
+    return plan, sent or comparison.outcome or Planned(), comparison
 
 
-def _document(plan: PublishPlan, held: Comparison) -> dict[str, Any]:
+def _document(plan: PublishPlan, comparison: Comparison) -> dict[str, Any]:
     return {
         "target": plan.target,
         "epoch": plan.epoch,
         "receipt": plan.receipt,
         "plan": plan.digest,
         "content": plan.content,
-        "held": held.held,
+        "held": comparison.held,
         "left_out": [{"participant": key, "why": why} for key, why in plan.left_out],
-        "notes": held.notes,
-        "lines": [asdict(line) for line in (plan.lines if held.lines is None else held.lines)],
+        "notes": comparison.notes,
+        "lines": [asdict(line) for line in (plan.lines if comparison.lines is None else comparison.lines)],
     }
 
 
-def _parts(plan: PublishPlan, held: Comparison, names: Mapping[str, str]) -> Any:
+def _parts(plan: PublishPlan, comparison: Comparison, names: Mapping[str, str]) -> Any:
     """The table of changes, and notes about participants that are left out and about the chain."""
     from assay.cli.show import Column, grid, heading, note
 
     yield heading(f"Epoch {plan.epoch} to {plan.target}")
-    lines = plan.lines if held.lines is None else held.lines
+    lines = plan.lines if comparison.lines is None else comparison.lines
     if lines:
         columns = [Column("participant", [line.participant for line in lines], kind="key")]
         if any(names.get(line.participant) for line in lines):
             columns.append(Column("name", [names.get(line.participant, "") for line in lines], kind="crop", spare=1))
         columns.append(Column("account", [line.account for line in lines], kind="key"))
-        if held.held is not None:
-            columns.append(Column("there now", [held.held.get(line.account, "") for line in lines], right=True))
-        columns.append(Column("settled" if held.lines is None else "to be set", [line.value for line in lines], right=True))
-        if held.held is not None:
-            columns.append(Column("", [_change(held.held.get(line.account, ""), line.value) for line in lines]))
+        if comparison.held is not None:
+            columns.append(Column("there now", [comparison.held.get(line.account, "") for line in lines], right=True))
+        columns.append(Column("settled" if comparison.lines is None else "to be set", [line.value for line in lines], right=True))
+        if comparison.held is not None:
+            columns.append(Column("", [_change(comparison.held.get(line.account, ""), line.value) for line in lines]))
         yield grid(columns)
     else:
         yield note("No participant has an agreed score; an empty list is sent.")
     known = {line.account for line in lines}
-    for account, value in (held.held or {}).items():
+    for account, value in (comparison.held or {}).items():
         if account not in known:
             yield note(f"The chain has {value} for {account}, which is not in the settlement.")
     for key, why in plan.left_out:
         yield note(f"{key} is left out: {why}.")
-    for remark in held.notes:
+    for remark in comparison.notes:
         yield note(f"{remark}.")
     yield note(f"Receipt {plan.receipt}")
 

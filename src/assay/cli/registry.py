@@ -83,14 +83,14 @@ def pull(
     node, netuid, mechanism = _node(beside, to, url, netuid, mechanism)
     try:
         at = block_of(node, block)
-        found = registry.pull_together(node, netuid, mechanism, at, folders)
+        pulls = registry.pull_together(node, netuid, mechanism, at, folders)
         if block == "finalized":
             warn(_old(node, at))
     finally:
         node.close()
     if not dry_run:
-        registry.write(*found)
-    _tell(found, written=not dry_run, as_json=as_json)
+        registry.write(*pulls)
+    _tell(pulls, written=not dry_run, as_json=as_json)
 
 
 def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
@@ -98,11 +98,11 @@ def _folders(places: Sequence[Path]) -> tuple[Path, list[Path]]:
     from assay.scheme import subnet
 
     named = [subnet.places(place) for place in places]
-    found: dict[Path, Path] = {}
+    by_path: dict[Path, Path] = {}
     for folders, _, _ in named:
         for folder in folders:
-            found.setdefault(folder.resolve(), folder)
-    return named[0][2], list(found.values())
+            by_path.setdefault(folder.resolve(), folder)
+    return named[0][2], list(by_path.values())
 
 
 def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mechanism: int) -> tuple[BittensorNode, int, int]:
@@ -125,19 +125,19 @@ def _node(folder: Path, to: str | None, url: str | None, netuid: int | None, mec
         raise error.at(field="--url") from None
 
 
-def block_of(node: BittensorNode, said: str) -> BlockId:
+def block_of(node: BittensorNode, text: str) -> BlockId:
     """The block that is meant; raises BadInput for one that is not final: another may take its place."""
     from assay.publish.bittensor.node import BlockId
 
     last = node.finalized()
-    if said == "finalized":
+    if text == "finalized":
         return last
-    if not (said.isascii() and said.isdigit() and len(said) < 16):
-        raise BadInput(f"{said[:60]!r} is not a block", field="--block", hint="give the number of a block, or finalized")
-    found = None if int(said) > last.number else node.block_hash(int(said))
-    if found is None:
-        raise BadInput(f"block {said} is not final yet", field="--block", hint=f"the newest final block is {last.number}")
-    return BlockId(int(said), found)
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise BadInput(f"{text[:60]!r} is not a block", field="--block", hint="give the number of a block, or finalized")
+    block_hash = None if int(text) > last.number else node.block_hash(int(text))
+    if block_hash is None:
+        raise BadInput(f"block {text} is not final yet", field="--block", hint=f"the newest final block is {last.number}")
+    return BlockId(int(text), block_hash)
 
 
 def _old(node: BittensorNode, at: BlockId) -> Iterator[str]:
@@ -151,18 +151,18 @@ def _old(node: BittensorNode, at: BlockId) -> Iterator[str]:
         yield f"the last final block of {node.host}, {at.number}, is {old} old: does the node follow its chain?"
 
 
-def _tell(found: Sequence[Pull], *, written: bool, as_json: bool) -> None:
+def _tell(pulls: Sequence[Pull], *, written: bool, as_json: bool) -> None:
     from assay.cli.output import emit
 
-    if emit(lambda: _document(found, written=written), as_json):
+    if emit(lambda: _document(pulls, written=written), as_json):
         return
     from assay.cli.show import heading, note, show
     from assay.settle.story.telling import plural
 
-    about = found[0].pulled
+    about = pulls[0].pulled
     show(heading(f"Subnet {about.netuid}, mechanism {about.mechanism}, at block {about.block}"))
-    for each in found:
-        if len(found) > 1:
+    for each in pulls:
+        if len(pulls) > 1:
             show("", heading(str(each.folder)))
         show(
             *_parts("participant", "uid", each.people),
@@ -194,9 +194,9 @@ def _parts(who: str, what: str, changes: Sequence[Change]) -> Iterator[Any]:
     )
 
 
-def _document(found: Sequence[Pull], *, written: bool) -> dict[str, Any]:
-    def row(one: Change) -> dict[str, Any]:
-        return {"key": one.key, "before": one.before or None, "now": one.now or None, "change": one.kind}
+def _document(pulls: Sequence[Pull], *, written: bool) -> dict[str, Any]:
+    def row(change: Change) -> dict[str, Any]:
+        return {"key": change.key, "before": change.before or None, "now": change.now or None, "change": change.kind}
 
     documents = [
         {
@@ -205,9 +205,9 @@ def _document(found: Sequence[Pull], *, written: bool) -> dict[str, Any]:
             "validators": {"count": each.validators, "changes": [row(judge) for judge in each.judges]},
             "written": written,
         }
-        for each in found
+        for each in pulls
     ]
-    if len(found) == 1:
+    if len(pulls) == 1:
         return documents[0]
-    folders = [{"folder": str(each.folder)} | document for each, document in zip(found, documents, strict=True)]
+    folders = [{"folder": str(each.folder)} | document for each, document in zip(pulls, documents, strict=True)]
     return {"folders": folders, "written": written}

@@ -157,16 +157,16 @@ def _counts(which: str) -> tuple[int, int]:
     from assay.folder import csvs, registry
     from assay.folder.files import Place
 
-    path, found = _path(which), [TASKS, VALIDATORS]
+    path, counts = _path(which), [TASKS, VALIDATORS]
     if path is None:
         return TASKS, VALIDATORS
     with suppress(AssayError):  # what is wrong with these files is said by those who need them
-        found[0] = len(registry.read_tasks(path.parent / "tasks.txt", 1).ids)
+        counts[0] = len(registry.read_tasks(path.parent / "tasks.txt", 1).ids)
     with suppress(AssayError):
         file = path.parent / "validators.csv"
         rows = csvs.read(file, csvs.VALIDATORS)
-        found[1] = sum(validator.stake > 0 for validator in registry.validators(rows, Place(file), 0))
-    return found[0], max(3, found[1])
+        counts[1] = sum(validator.stake > 0 for validator in registry.validators(rows, Place(file), 0))
+    return counts[0], max(3, counts[1])
 
 
 @app.command()

@@ -163,7 +163,7 @@ def _tell(settlement: Settlement, folder: Path, remark: str, without: str, top: 
 def _settled(
     folder: Path, epoch: int | None, previous: Path | None, key: str | None, *, dry_run: bool, early: bool, flags: ClosingFlags
 ) -> tuple[Settlement, str, str]:
-    """The settlement, kept if there is a ledger and this is no dry run; a remark about its receipt; whose score is missing."""
+    """The settlement, a remark about its receipt, and who lacks a score. A ledger stores it, unless this is a dry run."""
     from assay.cli.output import Working
     from assay.competition import open_competition
     from assay.folder.reader import passed_over

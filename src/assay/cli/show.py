@@ -88,7 +88,7 @@ class Column:
     @property
     def taken(self) -> int:
         """The width that it has then: in a text no word is broken."""
-        words = (word for cell in self.cells for word in _kept(cell).split()) if self.kind == "text" else ()
+        words = (word for cell in self.cells for word in _with_percent(cell).split()) if self.kind == "text" else ()
         return max((self.least, *map(cell_len, words)))
 
 
@@ -123,7 +123,7 @@ def sentence(text: str, indent: int = 0, style: StyleType = "") -> Text:
             lines.append(line)
             longer = word
         line = longer
-    return Text("\n".join(" " * indent + one for one in (*lines, line)), style=style, no_wrap=True, overflow="ignore")
+    return Text("\n".join(" " * indent + row for row in (*lines, line)), style=style, no_wrap=True, overflow="ignore")
 
 
 def note(text: str) -> Text:
@@ -246,13 +246,13 @@ def _wrapped(cells: Sequence[str], width: int) -> list[str]:
     import textwrap
 
     def fill(cell: str) -> str:
-        filled = textwrap.fill(_kept(cell), width, break_long_words=False, break_on_hyphens=False)
+        filled = textwrap.fill(_with_percent(cell), width, break_long_words=False, break_on_hyphens=False)
         return filled.replace("\N{NO-BREAK SPACE}%", " %")
 
     return [fill(cell) for cell in cells]
 
 
-def _kept(cell: str) -> str:
+def _with_percent(cell: str) -> str:
     """A number and its % stay together."""
     return cell.replace(" %", "\N{NO-BREAK SPACE}%")
 
@@ -261,9 +261,9 @@ def shorten(keys: Iterable[str], width: int) -> dict[str, str]:
     """Key → the key, or its beginning and end around "…", short enough for the width unless two would look the same."""
     whole = list(dict.fromkeys(keys))
     while True:
-        found = {key: _shorter(key, width) for key in whole}
-        if len(set(found.values())) == len(whole):
-            return found
+        labels = {key: _shorter(key, width) for key in whole}
+        if len(set(labels.values())) == len(whole):
+            return labels
         width += 2
 
 

@@ -71,22 +71,22 @@ def simulate(
     from assay.rules.seasons import World, season
 
     rules = scheme_of(scheme)
-    held = stakes_of(stakes)
-    world = World(participants, len(held) or validators, epochs, seed, tasks, 1, held, updates, churn, flaky, noise, late)
+    amounts = stakes_of(stakes)
+    world = World(participants, len(amounts) or validators, epochs, seed, tasks, 1, amounts, updates, churn, flaky, noise, late)
     world = world_of(rules, world)
     with Working("simulating"):
         drawn = season(world)
-        found = simulating.simulate(rules, drawn)
+        result = simulating.simulate(rules, drawn)
         others = [(knob, simulating.simulate(knob.scheme, drawn)) for knob in simulating.knobs(rules)] if knobs or html else []
     if html is not None:
         from assay.serve.rules_page import Simulated, alone
 
-        put(alone([Simulated(rules, world, found, [(f"{knob.field} = {knob.value}", other) for knob, other in others])]), html)
-    if emit(lambda: document(rules, world, found, others), as_json):
+        put(alone([Simulated(rules, world, result, [(f"{knob.field} = {knob.value}", other) for knob, other in others])]), html)
+    if emit(lambda: document(rules, world, result, others), as_json):
         return
     from assay.cli.show import show
 
-    show(*_shown(rules, world, found, others if knobs else []))
+    show(*_shown(rules, world, result, others if knobs else []))
 
 
 def world_of(scheme: Scheme, world: World) -> World:
@@ -96,25 +96,25 @@ def world_of(scheme: Scheme, world: World) -> World:
     return world
 
 
-def document(scheme: Scheme, world: World, found: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]) -> Json:
+def document(scheme: Scheme, world: World, result: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]) -> Json:
     """The simulation as JSON; every figure is a float, written as a decimal string."""
     from dataclasses import asdict
 
-    said: Json = {
+    fields: Json = {
         name: [str(stake) for stake in value] if name == "stakes" else f"{value:g}" if isinstance(value, float) else value
         for name, value in asdict(world).items()
     }
     return {
         "schema": SCHEMA,
         "scheme": {"name": scheme.name, "version": scheme.scheme.version, "digest": scheme.digest},
-        "world": said,
-        "outcome": found.document(),
+        "world": fields,
+        "outcome": result.document(),
         "knobs": [{"field": knob.field, "value": knob.value, **outcome.document()} for knob, outcome in others],
     }
 
 
 def _shown(
-    scheme: Scheme, world: World, found: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]
+    scheme: Scheme, world: World, result: SeasonOutcome, others: Sequence[tuple[Knob, SeasonOutcome]]
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, heading, note
 
@@ -122,22 +122,22 @@ def _shown(
     yield note(f"{world.participants} participants, {world.validators} honest validators, {world.tasks} tasks")
     yield ""
     what = [
-        ("goes to skill", _percent(found.to_skill)),
-        ("rank correlation of skill and share", f"{found.correlation:.3f}"),
-        ("judgements in which an honest validator is left out", _percent(found.panels_hurt)),
-        ("scores of honest validators left out", _percent(found.scores_hurt)),
-        ("participants with an agreed score", _percent(found.agreed)),
-        ("burns, or is not paid", _percent(found.burnt)),
-        ("largest share", _percent(found.largest)),
-        ("epochs until a newcomer has its place, median", _wait(found)),
-        ("newcomers who never got it", f"{found.never} of {found.never + len(found.waits)}"),
+        ("goes to skill", _percent(result.to_skill)),
+        ("rank correlation of skill and share", f"{result.correlation:.3f}"),
+        ("judgements in which an honest validator is left out", _percent(result.panels_hurt)),
+        ("scores of honest validators left out", _percent(result.scores_hurt)),
+        ("participants with an agreed score", _percent(result.agreed)),
+        ("burns, or is not paid", _percent(result.burnt)),
+        ("largest share", _percent(result.largest)),
+        ("epochs until a newcomer has its place, median", _wait(result)),
+        ("newcomers who never got it", f"{result.never} of {result.never + len(result.waits)}"),
     ]
     yield grid([Column("figure (float)", [name for name, _ in what]), Column("", [value for _, value in what], right=True)])
     if not others:
         yield note("What each field changes: --knobs.")
         return
     yield ""
-    rows = [("as it is", "", found), *((knob.field, knob.value, outcome) for knob, outcome in others)]
+    rows = [("as it is", "", result), *((knob.field, knob.value, outcome) for knob, outcome in others)]
     yield grid(
         [
             Column("field", [name for name, _, _ in rows], style="bold"),
@@ -155,5 +155,5 @@ def _percent(part: float) -> str:
     return f"{100 * part:.2f} %"
 
 
-def _wait(found: SeasonOutcome) -> str:
-    return "–" if found.wait is None else f"{found.wait:g}"
+def _wait(result: SeasonOutcome) -> str:
+    return "–" if result.wait is None else f"{result.wait:g}"

@@ -42,25 +42,25 @@ def check(
       assay workflow check plan.json --task my-competition/tasks/rag-ferry
     """
 
-    found, loaded, _ = _read(plan, task, scheme)
+    graph, loaded, _ = _read(plan, task, scheme)
     if as_json:
         named = {} if loaded is None else {"task": loaded.id, "task_digest": loaded.digest}
-        counts = {"steps": len(found.nodes), "edges": len(found.edges), "declared_retries": found.declared_retries}
-        emit({"plan_digest": found.digest, "sinks": list(found.sinks), **counts, **named})
+        counts = {"steps": len(graph.nodes), "edges": len(graph.edges), "declared_retries": graph.declared_retries}
+        emit({"plan_digest": graph.digest, "sinks": list(graph.sinks), **counts, **named})
         return
 
     from assay.cli.show import note, sentence, show
     from assay.cli.workflow_live import steps_table
     from assay.settle.story.telling import plural
 
-    end = f"its output is what {' and '.join(found.sinks)} answer{'' if len(found.sinks) > 1 else 's'}"
+    end = f"its output is what {' and '.join(graph.sinks)} answer{'' if len(graph.sinks) > 1 else 's'}"
     wanted = "" if loaded is None else f" for the task {loaded.id}"
     show(
-        sentence(f"A plan of {plural(len(found.nodes), 'step')}{wanted}; {end}."),
+        sentence(f"A plan of {plural(len(graph.nodes), 'step')}{wanted}; {end}."),
         "",
-        steps_table(found),
+        steps_table(graph),
         "",
-        note(f"Digest {found.digest}"),
+        note(f"Digest {graph.digest}"),
     )
 
 
@@ -89,12 +89,12 @@ def run(
     import asyncio
     import os
 
-    from assay.cli.workflow_live import Follow, report, told
+    from assay.cli.workflow_live import Follow, report, report_blocks
     from assay.judge.sandbox import choose
     from assay.judge.workflow import services as service_files
     from assay.judge.workflow.competition import Desk
 
-    found, loaded, rules = _read(plan, task, scheme)
+    graph, loaded, rules = _read(plan, task, scheme)
     assert loaded is not None
     file = services or _beside(task) / service_files.FILE
     desk = Desk(service_files.read(file), file.parent, os.environ)
@@ -104,15 +104,15 @@ def run(
         desk = Desk(desk.services, desk.folder, os.environ, box)
     desk.ready(loaded)
     try:
-        with Follow(found, quiet=as_json) as follow:
-            done = asyncio.run(desk.carry_out(loaded, found, name="desk", on_moment=follow.moment))
+        with Follow(graph, quiet=as_json) as follow:
+            done = asyncio.run(desk.carry_out(loaded, graph, name="desk", on_moment=follow.moment))
     except KeyboardInterrupt:
         raise typer.Exit(STOPPED) from None
-    document = report(done, loaded, found, rules)
+    document = report(done, loaded, graph, rules)
     if not emit(document, as_json):
         from assay.cli.show import show
 
-        show(*told(document, rules))
+        show(*report_blocks(document, rules))
     if done.ran.broken:
         raise typer.Exit(BROKEN)
 
@@ -168,27 +168,29 @@ def task(
     """
     from assay.judge.workflow.tasks import read_task
 
-    found = read_task(folder)
+    workflow_task = read_task(folder)
     if package or as_json:
-        document = found.package(retries)
-        emit(document if package else document | {"digest": found.digest})
+        document = workflow_task.package(retries)
+        emit(document if package else document | {"digest": workflow_task.digest})
         return
-    _show(found, retries)
+    _show(workflow_task, retries)
 
 
-def _show(found: WorkflowTask, retries: int) -> None:
+def _show(workflow_task: WorkflowTask, retries: int) -> None:
     from assay.cli.show import Column, grid, note, sentence, show
     from assay.exact import text
     from assay.settle.story.telling import plural
 
-    said = found.settings
-    least = plural(found.min_steps, "step")
-    rows = [(service, action, how) for service, actions in said.services.items() for action, how in actions.items()]
-    quality = ", ".join(f"{name}: {value}" for name, value in found.measure.public().items() if value and name != "criteria")
+    settings = workflow_task.settings
+    least = plural(workflow_task.min_steps, "step")
+    rows = [(service, action, how) for service, actions in settings.services.items() for action, how in actions.items()]
+    quality = ", ".join(
+        f"{name}: {value}" for name, value in workflow_task.measure.public().items() if value and name != "criteria"
+    )
     show(
-        sentence(f"{found.id}, a task of type {said.type}: {said.instruction}"),
+        sentence(f"{workflow_task.id}, a task of type {settings.type}: {settings.instruction}"),
         "",
-        sentence(f"At most {text(found.budget)} and {text(found.nanoseconds)} s, counted as {least} at least."),
+        sentence(f"At most {text(workflow_task.budget)} and {text(workflow_task.nanoseconds)} s, counted as {least} at least."),
         sentence(f"Judged by {quality or 'its reference'}."),
         "",
         grid(
@@ -199,8 +201,8 @@ def _show(found: WorkflowTask, retries: int) -> None:
             ]
         ),
         "",
-        note(f"Task {found.digest}"),
-        note(f"Package {found.package_digest(retries)}"),
+        note(f"Task {workflow_task.digest}"),
+        note(f"Package {workflow_task.package_digest(retries)}"),
     )
 
 
@@ -222,12 +224,12 @@ def pin(
     from assay.settle.story.telling import plural
 
     rules_of(folder / "scheme.toml")
-    found = everything(tasks or folder / TASKS)
-    write_text(folder / LIST, manifest_text(found))
+    task_set = everything(tasks or folder / TASKS)
+    write_text(folder / LIST, manifest_text(task_set))
     pinned = read_tasks(folder, tasks)
     if emit({"digest": pinned.digest, "tasks": dict(pinned.digests)}, as_json):
         return
-    show(sentence(f"{plural(len(found), 'task')} pinned; the set is {pinned.digest}"))
+    show(sentence(f"{plural(len(task_set), 'task')} pinned; the set is {pinned.digest}"))
 
 
 def round_(
@@ -245,19 +247,19 @@ def round_(
     from assay.judge.workflow.tasks import latest_round, read_round, read_tasks
 
     pinned = read_tasks(folder)
-    found = read_round(folder, pinned, (latest_round(folder) or 1) if epoch is None else epoch)
-    if emit(found.document(), as_json):
+    draw = read_round(folder, pinned, (latest_round(folder) or 1) if epoch is None else epoch)
+    if emit(draw.document(), as_json):
         return
 
     from assay.cli.show import Column, grid, note, sentence, show
 
-    how = "all are asked" if found.randomness is None else f"drawn by {found.randomness.hex()}"
+    how = "all are asked" if draw.randomness is None else f"drawn by {draw.randomness.hex()}"
     show(
-        sentence(f"Epoch {found.epoch}: {len(found.tasks)} of {len(pinned.digests)} tasks; {how}."),
+        sentence(f"Epoch {draw.epoch}: {len(draw.tasks)} of {len(pinned.digests)} tasks; {how}."),
         "",
-        grid([Column("task", list(found.tasks), style="bold"), Column("digest", list(found.tasks.values()), kind="key")]),
+        grid([Column("task", list(draw.tasks), style="bold"), Column("digest", list(draw.tasks.values()), kind="key")]),
         "",
-        note(f"Task set {found.task_set}"),
+        note(f"Task set {draw.task_set}"),
     )
 
 

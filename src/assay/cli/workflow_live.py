@@ -56,7 +56,7 @@ def report(done: Done, task: WorkflowTask, plan: Plan, rules: WorkflowScore) -> 
     return document | {"parts": parts, "score": text(scored.score)}
 
 
-def told(document: Json, rules: WorkflowScore) -> Iterator[RenderableType]:
+def report_blocks(document: Json, rules: WorkflowScore) -> Iterator[RenderableType]:
     """The report for people."""
     from assay.cli.show import Column, grid, heading, note, sentence
 
@@ -135,14 +135,14 @@ def _because(name: str, document: Json, rules: WorkflowScore) -> str:
     most = rules.max_retries_per_step * document["steps_total"]
     unplanned = max(0, document["retries"] - min(document["declared_retries"], most))
     troubles = (("unplanned retry", unplanned), ("time-out", document["timeouts"]), ("hard failure", document["hard_failures"]))
-    said = [f"{count} × {what}" for what, count in troubles if count]
-    return ", ".join(said) or f"no trouble ({document['retries']} of {document['declared_retries']} declared retries used)"
+    parts = [f"{count} × {what}" for what, count in troubles if count]
+    return ", ".join(parts) or f"no trouble ({document['retries']} of {document['declared_retries']} declared retries used)"
 
 
 def _how(how: Json) -> str:
     def plain(value: Any) -> str:
         if isinstance(value, dict):
-            return ", ".join(f"{key} {plain(one)}" for key, one in value.items())
+            return ", ".join(f"{key} {plain(item)}" for key, item in value.items())
         return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
     return "; ".join(f"{key.replace('_', ' ')}: {plain(value)}" for key, value in how.items()) or "nothing to tell"
@@ -187,14 +187,14 @@ class Follow:
         from assay.cli.errors import printable
 
         attempt = step.attempts[-1] if step.attempts else None
-        said = {
+        remark = {
             "began": f"attempt {attempt.number}" if attempt is not None and attempt.number > 1 else "",
             "again": f"{attempt.outcome}: {attempt.message}" if attempt is not None else "",
             "completed": "",
             "failed": step.message,
         }[moment.kind]
         word = {"again": "attempt failed"}.get(moment.kind, moment.kind)
-        line = f"{duration(moment.nanoseconds / 10**9):>8}  {word:14}  {step.id}  {said}"
+        line = f"{duration(moment.nanoseconds / 10**9):>8}  {word:14}  {step.id}  {remark}"
         typer.echo(printable(line.rstrip()), err=True)
 
     def _render(self) -> RenderableType:

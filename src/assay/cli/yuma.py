@@ -73,14 +73,14 @@ def yuma(
     epochs = [rules_of_chain.epoch(neurons, rules)]
     if weights is not None and uid is not None:
         epochs.append(_with_weights(neurons, rules, chain, weights, uid, epoch))
-    found: Json = {"schema": SCHEMA, "epochs": [_document(each) for each in epochs]}
-    if emit(found | ({} if chain is None else _where(chain)), as_json):
+    preview: Json = {"schema": SCHEMA, "epochs": [_document(each) for each in epochs]}
+    if emit(preview | ({} if chain is None else _where(chain)), as_json):
         return
     from assay.cli.show import show
 
     show(*_shown(neurons, epochs, uid))
     if chain is not None:
-        show(*_told(chain))
+        show(*_notes(chain))
 
 
 def _with_weights(
@@ -114,14 +114,14 @@ def preview_of(folder: Path, to: str, epoch: int | None, *, as_json: bool) -> No
     act = getattr(publisher, "preview", None)
     if act is None:
         raise BadInput(f"{to} is no subnet of Bittensor", field="--preview", hint="leave --preview out to see what would be sent")
-    found: YumaPreview = act(plan)
-    epochs, graph = [found.before, found.after], found.metagraph
-    head: Json = {"schema": SCHEMA, "target": plan.target, "epoch": plan.epoch, "uid": found.uid}
+    preview: YumaPreview = act(plan)
+    epochs, graph = [preview.before, preview.after], preview.metagraph
+    head: Json = {"schema": SCHEMA, "target": plan.target, "epoch": plan.epoch, "uid": preview.uid}
     if emit(head | {"epochs": [_document(each) for each in epochs]} | _where(graph), as_json):
         return
     from assay.cli.show import note, show
 
-    show(*_shown(graph.neurons, epochs, found.uid), *_told(graph))
+    show(*_shown(graph.neurons, epochs, preview.uid), *_notes(graph))
     if graph.subnet.commit_reveal:
         show(note("The subnet opens commitments some epochs later: the weights count from then on."))
 
@@ -151,7 +151,7 @@ def _where(graph: Metagraph) -> Json:
     return {"netuid": there.netuid, "mechanism": there.mechanism, "block": block, "due": graph.due}
 
 
-def _told(graph: Metagraph) -> Iterator[RenderableType]:
+def _notes(graph: Metagraph) -> Iterator[RenderableType]:
     from assay.cli.show import note
 
     there, due = graph.subnet, f"the next epoch is due about {graph.due}"
@@ -182,11 +182,11 @@ def _subnet(content: Any) -> tuple[Neurons, YumaRules]:
     for name in content:
         if name not in known:
             raise BadInput(f"there is no field {name[:80]!r} here", hint=suggest(name, known, f"use {', '.join(known)}"))
-    said: Json = {name: _number(content[name], name, 10**6) for name in RULES if name in content}
+    fields: Json = {name: _number(content[name], name, 10**6) for name in RULES if name in content}
     for name in ("alpha_low", "alpha_high"):
-        if name in said:
-            said[name] = of_ratio(said[name], U16)
-    said |= {name: content[name] is True for name in SWITCHES if name in content}
+        if name in fields:
+            fields[name] = of_ratio(fields[name], U16)
+    fields |= {name: content[name] is True for name in SWITCHES if name in content}
     rows, n = content["neurons"], len(content["neurons"])
     for at, row in enumerate(rows):
         if not isinstance(row, dict) or not {"stake"} <= set(row) <= {"stake", "permit", "weights", "bonds"}:
@@ -198,7 +198,7 @@ def _subnet(content: Any) -> tuple[Neurons, YumaRules]:
         bonds=[_pairs(row.get("bonds", []), n, f"neurons[{at}].bonds") for at, row in enumerate(rows)],
         owner=None if content.get("owner") is None else _number(content["owner"], "owner", n - 1),
     )
-    return neurons, YumaRules(**said)
+    return neurons, YumaRules(**fields)
 
 
 def _number(value: Any, field: str, most: int) -> int:
@@ -249,9 +249,9 @@ def _set(document: Mapping[str, Any], n: int, folder: Path) -> list[int]:
     return row
 
 
-def _document(found: YumaEpoch) -> Json:
+def _document(epoch: YumaEpoch) -> Json:
     names = ("consensus", "trust", "incentive", "dividends")
-    return {name: found.u16(name) for name in names} | {"bonds": found.bonds}
+    return {name: epoch.u16(name) for name in names} | {"bonds": epoch.bonds}
 
 
 def _shown(neurons: Neurons, epochs: Sequence[YumaEpoch], uid: int | None) -> Iterator[RenderableType]:
@@ -266,8 +266,8 @@ def _shown(neurons: Neurons, epochs: Sequence[YumaEpoch], uid: int | None) -> It
     validators = [at for at, permit in enumerate(neurons.permits) if permit and neurons.stakes[at]]
     columns = [Column("validator, uid", [str(at) for at in validators], right=True, style="bold")]
     heads = ("", "") if uid is None else (" now", f" with the weights of {uid}")
-    for found, head in zip(epochs, heads, strict=False):
-        trust, dividends = found.u16("trust"), found.u16("dividends")
+    for epoch, head in zip(epochs, heads, strict=False):
+        trust, dividends = epoch.u16("trust"), epoch.u16("dividends")
         columns.append(Column(f"vtrust{head}", [part(trust[at]) for at in validators], right=True))
         columns.append(Column(f"dividends{head}", [part(dividends[at]) for at in validators], right=True))
     yield heading(f"Yuma epoch of {len(neurons.stakes)} neurons, before weights are set")

@@ -95,10 +95,10 @@ def files(directory: Path) -> list[CaseFile]:
         return [read(directory)]
     if not directory.is_dir():
         raise BadInput("no such folder", file=directory, hint="give the folder `conformance` of the project, or your own")
-    found = sorted(path for path in directory.glob("*.json") if not path.name.endswith(".schema.json"))
-    if not found:
+    paths = sorted(path for path in directory.glob("*.json") if not path.name.endswith(".schema.json"))
+    if not paths:
         raise BadInput("has no case files", file=directory, hint="they end in .json and say assay.cases/1")
-    return [read(path) for path in found]
+    return [read(path) for path in paths]
 
 
 def read(path: Path) -> CaseFile:
@@ -106,22 +106,22 @@ def read(path: Path) -> CaseFile:
     text = decode(load(path, FILE_BYTES, hint="give a case file"), path)
     try:
         content = strict.parse(text)
-        found = validate(_CaseFileShape, content)
-        _check(found, content)
+        shape = validate(_CaseFileShape, content)
+        _check(shape, content)
     except BadInput as error:
         error.at(file=path)
         raise
     texts = _inputs(text)
     cases = tuple(
-        Case(one.name, one.input, one.output, one.refused is True, one.why, one.code, own)
-        for one, own in zip(found.cases, texts, strict=True)
+        Case(case.name, case.input, case.output, case.refused is True, case.why, case.code, own)
+        for case, own in zip(shape.cases, texts, strict=True)
     )
-    return CaseFile(path, found.kind, found.about, cases)
+    return CaseFile(path, shape.kind, shape.about, cases)
 
 
 def _inputs(text: str) -> list[str]:
     """The inputs as the text of a file spells them, without line ends (no JSON string has one)."""
-    found = []
+    spelled = []
     for key, start, end in _members(text, _space(text, 0)):
         if key == "cases":
             place = start
@@ -129,9 +129,9 @@ def _inputs(text: str) -> list[str]:
                 place = _space(text, place + 1)
                 for name, begins, ends in _members(text, place):
                     if name == "input":
-                        found.append(text[begins:ends].replace("\n", "").replace("\r", ""))
+                        spelled.append(text[begins:ends].replace("\n", "").replace("\r", ""))
                 place = _space(text, _DECODER.raw_decode(text, place)[1])
-    return found
+    return spelled
 
 
 def _members(text: str, place: int) -> Iterator[tuple[str, int, int]]:
@@ -157,15 +157,15 @@ def _space(text: str, place: int) -> int:
 _DECODER = json.JSONDecoder()
 
 
-def _check(found: _CaseFileShape, content: Any) -> None:
-    if found.kind not in KINDS:
-        raise BadInput(f"there is no kind {found.kind[:60]!r}", field="kind", hint=f"use one of {', '.join(KINDS)}")
+def _check(shape: _CaseFileShape, content: Any) -> None:
+    if shape.kind not in KINDS:
+        raise BadInput(f"there is no kind {shape.kind[:60]!r}", field="kind", hint=f"use one of {', '.join(KINDS)}")
     seen: set[str] = set()
-    for index, (one, raw) in enumerate(zip(found.cases, content["cases"], strict=True)):
-        if one.name in seen:
-            raise BadInput(f"{one.name!r} is there twice", field=f"cases[{index}].name", hint="give each case its own name")
-        seen.add(one.name)
-        if ("output" in raw) == (one.refused is True):
+    for index, (case, raw) in enumerate(zip(shape.cases, content["cases"], strict=True)):
+        if case.name in seen:
+            raise BadInput(f"{case.name!r} is there twice", field=f"cases[{index}].name", hint="give each case its own name")
+        seen.add(case.name)
+        if ("output" in raw) == (case.refused is True):
             raise BadInput("has an output and is refused, or neither", field=f"cases[{index}]", hint="give one of the two")
 
 
@@ -181,9 +181,9 @@ def _lines(value: Any, indent: int, before: int) -> str:
     inner = " " * (indent + 1)
     if isinstance(value, dict):
         rows = [f"{json.dumps(key, ensure_ascii=False)}: " for key in value]
-        rows = [f"{inner}{head}{_lines(one, indent + 1, len(head))}" for head, one in zip(rows, value.values(), strict=True)]
+        rows = [f"{inner}{head}{_lines(part, indent + 1, len(head))}" for head, part in zip(rows, value.values(), strict=True)]
         return "{\n" + ",\n".join(rows) + f"\n{' ' * indent}}}"
-    return "[\n" + ",\n".join(inner + _lines(one, indent + 1, 0) for one in value) + f"\n{' ' * indent}]"
+    return "[\n" + ",\n".join(inner + _lines(item, indent + 1, 0) for item in value) + f"\n{' ' * indent}]"
 
 
 SHOWN = 200
@@ -233,9 +233,9 @@ def _at(values: list[Any], index: int) -> Any:
     return values[index] if index < len(values) else ABSENT
 
 
-def _same(one: Any, other: Any) -> bool:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other))
-    return bool(one == other) and (numbers or type(one) is type(other))
+def _same(got: Any, other: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (got, other))
+    return bool(got == other) and (numbers or type(got) is type(other))
 
 
 def _shown(value: Any) -> str:
@@ -279,10 +279,10 @@ class FileReport:
     def lines(self) -> list[str]:
         """A line for the file, a line for each failure under it."""
         apart = f", {self.unsupported} unsupported" if self.unsupported else ""
-        said = [f"{self.path.name}: {self.passed} of {self.cases}{apart}"]
+        lines = [f"{self.path.name}: {self.passed} of {self.cases}{apart}"]
         for wanted, got in self.shown:
-            said += ["expected", *_indented(wanted), "got", *_indented(got)]
-        return said + [f"  FAILED {failure}" for failure in self.failures]
+            lines += ["expected", *_indented(wanted), "got", *_indented(got)]
+        return lines + [f"  FAILED {failure}" for failure in self.failures]
 
 
 @dataclass(frozen=True)
@@ -327,13 +327,13 @@ class RunReport:
 
         If not all cases pass, right outputs and right refusals are counted apart: refusing everything proves nothing.
         """
-        said = [line for file in self.files for line in file.lines()]
+        lines = [line for file in self.files for line in file.lines()]
         unsupported, refusals = sum(file.unsupported for file in self.files), sum(file.refusals for file in self.files)
         outputs = sum(file.passed for file in self.files) - refusals
         end = "all pass" if self.good else f"{self.failed} failed"
         if unsupported or not self.good:
             end = f"{outputs} outputs and {refusals} refusals right, {unsupported} unsupported, {self.failed} failed"
-        return [*said, f"{self.cases} cases in {len(self.files)} files: {end}"]
+        return [*lines, f"{self.cases} cases in {len(self.files)} files: {end}"]
 
 
 def _indented(value: Any) -> list[str]:

@@ -70,7 +70,7 @@ class _Process:
 
     popen: subprocess.Popen[bytes]
     lines: queue.Queue[bytes] = field(default_factory=lambda: queue.Queue(AHEAD))
-    said: bytearray = field(default_factory=bytearray)
+    errors: bytearray = field(default_factory=bytearray)
     threads: list[threading.Thread] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -108,8 +108,8 @@ class _Process:
         pipe = _pipe(self.popen.stderr)
         with contextlib.suppress(OSError, ValueError):
             while chunk := os.read(pipe.fileno(), 65_536):
-                self.said += chunk
-                del self.said[:-KEPT]
+                self.errors += chunk
+                del self.errors[:-KEPT]
 
     def next(self, seconds: float) -> bytes | None:
         """The next line; nothing at the end; None if it takes too long."""
@@ -141,12 +141,12 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 def command_words(command: str) -> list[str]:
     """The command in words, as a shell would split it; raises BadInput if there is none."""
     try:
-        found = shlex.split(command)
+        words = shlex.split(command)
     except ValueError as error:
         raise BadInput(f"{command[:80]!r} is not a command ({error})", hint="close the quotes") from None
-    if not found:
+    if not words:
         raise BadInput("the command is empty", hint='say which, as in --with "./my-validator --cases"')
-    return found
+    return words
 
 
 def answers(command: Sequence[str], kind: str, inputs: Sequence[str], seconds: float = SECONDS) -> Iterator[Any]:
@@ -198,8 +198,8 @@ def _ended(process: _Process) -> str:
     if code is None:
         return "it closed its output"
     process.threads[2].join(ENDING)
-    said = bytes(process.said).decode(errors="replace").strip()
-    return f"it ended with exit code {code}; it said: {said}" if said else f"it ended with exit code {code}"
+    printed = bytes(process.errors).decode(errors="replace").strip()
+    return f"it ended with exit code {code}; it said: {printed}" if printed else f"it ended with exit code {code}"
 
 
 def _silent(line: bytes | None, seconds: float) -> str:
@@ -226,10 +226,10 @@ UNSUPPORTED = {"unsupported": True}
 
 def answer(kind: str, given: Any) -> Any:
     """The answer of Assay to the input of a case; raises BadInput or CannotSettle where it refuses, or the kind is unknown."""
-    found = KINDS.get(kind)
-    if found is None:
+    case_kind = KINDS.get(kind)
+    if case_kind is None:
         raise BadInput(f"there is no kind {str(kind)[:60]!r}", field="kind", hint=f"use one of {', '.join(KINDS)}")
-    return found.answer(given)
+    return case_kind.answer(given)
 
 
 def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS, case: str | None = None) -> RunReport:
@@ -238,15 +238,15 @@ def run(directory: Path, command: str | None = None, *, seconds: float = SECONDS
     Raises BadInput for a file that is no case file and a command that cannot run. `seconds`: how long an answer may take.
     `case`: only those of that name; the report then shows what was expected and what came.
     """
-    found = case_files.files(directory)
+    files = case_files.files(directory)
     if case is not None:
-        found = [replace(case_file, cases=tuple(each for each in case_file.cases if each.name == case)) for case_file in found]
-        found = [case_file for case_file in found if case_file.cases]
-        if not found:
+        files = [replace(case_file, cases=tuple(each for each in case_file.cases if each.name == case)) for case_file in files]
+        files = [case_file for case_file in files if case_file.cases]
+        if not files:
             raise BadInput(f"there is no case {case[:80]!r}", file=directory, hint="give the name as the report has it")
     words = None if command is None else command_words(command)
-    asked = ((case_file, _own(case_file) if words is None else _other(words, case_file, seconds)) for case_file in found)
-    reports = [_ran(one, answers, shown=case is not None) for one, answers in asked]
+    asked = ((case_file, _own(case_file) if words is None else _other(words, case_file, seconds)) for case_file in files)
+    reports = [_ran(file, answers, shown=case is not None) for file, answers in asked]
     return RunReport(directory, command, tuple(reports))
 
 
@@ -275,40 +275,42 @@ def _ran(file: CaseFile, answers: Iterable[Any], *, shown: bool) -> FileReport:
     refusals = unsupported = 0
     asked = iter(file.cases)
     for given in answers:
-        one = next(asked, None)
-        if one is None:
+        case = next(asked, None)
+        if case is None:
             failures.append(Failure("(after the last case)", given.why))
             continue
         if shown:
-            wanted = {**REFUSED, "code": one.code, "why": one.why} if one.refused else one.output
+            wanted = {**REFUSED, "code": case.code, "why": case.why} if case.refused else case.output
             pairs.append((wanted, {"failed": given.why} if isinstance(given, Failed) else given))
         if given == UNSUPPORTED:
             unsupported += 1
-        elif (failure := _judged(one, given)) is not None:
+        elif (failure := _judged(case, given)) is not None:
             failures.append(failure)
         else:
-            refusals += one.refused
+            refusals += case.refused
     cases = len(file.cases)
     return FileReport(file.path, file.kind, file.about, cases, tuple(failures), unsupported, refusals, tuple(pairs))
 
 
-def _judged(one: Case, given: Any) -> Failure | None:
+def _judged(case: Case, given: Any) -> Failure | None:
     if isinstance(given, Failed):
-        return Failure(one.name, given.why)
+        return Failure(case.name, given.why)
     refused = isinstance(given, dict) and given.get("refused") is True
-    if one.refused and refused:
-        code = given.get("code", one.code)
-        right = code == one.code or not one.code
+    if case.refused and refused:
+        code = given.get("code", case.code)
+        right = code == case.code or not case.code
         return (
-            None if right else Failure(one.name, f"it is refused for {str(code)[:80]!r}, and must be for {one.code!r}: {one.why}")
+            None
+            if right
+            else Failure(case.name, f"it is refused for {str(code)[:80]!r}, and must be for {case.code!r}: {case.why}")
         )
-    if one.refused:
-        return Failure(one.name, f"it must be refused: {one.why}")
+    if case.refused:
+        return Failure(case.name, f"it must be refused: {case.why}")
     if refused:
         why = given.get("why")
-        return Failure(one.name, f"it is refused ({why})" if isinstance(why, str) else "it is refused, and must not be")
-    for difference in differences(one.output, given):
-        return Failure(one.name, str(difference), difference)
+        return Failure(case.name, f"it is refused ({why})" if isinstance(why, str) else "it is refused, and must not be")
+    for difference in differences(case.output, given):
+        return Failure(case.name, str(difference), difference)
     return None
 
 

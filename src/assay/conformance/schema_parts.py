@@ -67,7 +67,7 @@ AUDIT: Json = {
 def plain(schema: Any) -> Any:
     """A model's schema as its JSON is: integers that are written as decimal strings are strings."""
     if isinstance(schema, list):
-        return [plain(one) for one in schema]
+        return [plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") == "integer" and "pattern" in schema:

@@ -313,8 +313,8 @@ def _in_log(schema: str, kind: str, predicate: Json) -> Json:
     signatures = listed(signature) | {"minItems": 1, "maxItems": check.SIGNATURES}
     envelope = _open({"payloadType": {"const": check.IN_TOTO}, "payload": payload, "signatures": signatures})
     text = {"type": "string", "pattern": f"^{re.escape(check.PROOF)}\n"}
-    found = closed({"schema": {"const": schema}, "envelope": envelope, "proof": text})
-    return found | {"$defs": {"statement": _statement(kind, predicate, {"minItems": 1, "maxItems": 1})}}
+    proof_schema = closed({"schema": {"const": schema}, "envelope": envelope, "proof": text})
+    return proof_schema | {"$defs": {"statement": _statement(kind, predicate, {"minItems": 1, "maxItems": 1})}}
 
 
 def _proof() -> Json:
@@ -364,10 +364,10 @@ def _kinds() -> Json:
     asked = [(kind.model, "validation") for kind in KINDS.values() if kind.model is not None]
     places, document = models_json_schema(asked, ref_template="#/$defs/{model}")  # type: ignore[arg-type]
     cases = []
-    for name, found in KINDS.items():
-        given = {"$ref": "case.schema.json"} if found.model is None else places[found.model, "validation"]
+    for name, case_kind in KINDS.items():
+        given = {"$ref": "case.schema.json"} if case_kind.model is None else places[case_kind.model, "validation"]
         fields = {"kind": {"const": name}, "input": given, "output": OUTPUTS[name]}
-        cases.append(closed(fields, optional=("output",)) | {"description": found.about})
+        cases.append(closed(fields, optional=("output",)) | {"description": case_kind.about})
     shapes = plain(document["$defs"])
     _as_written(shapes)
     return {"oneOf": cases, "$defs": shapes}

@@ -84,9 +84,9 @@ def contradiction(document: Mapping[str, Any], record: Rubric, bounty: Bounty) -
     return "panel" if differing is None and panel and panel_differs(document, record) else differing
 
 
-def _check_equal(stage: str, what: str, expected: str, found: str) -> None:
-    if expected != found:
-        raise Refused(stage, what, expected=expected, found=found)
+def _check_equal(stage: str, what: str, expected: str, got: str) -> None:
+    if expected != got:
+        raise Refused(stage, what, expected=expected, found=got)
 
 
 PROOF_SCHEMA = "assay.attestations/1"

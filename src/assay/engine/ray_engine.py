@@ -19,6 +19,7 @@ import os
 import pickle
 import queue
 import secrets
+import sys
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping
@@ -127,10 +128,12 @@ def connected(address: str | None) -> Any:
     """The module ray, connected to a cluster; `shutdown` ends that. See `RayEngine` for what it raises."""
     for name, value in _RAY.items():
         os.environ.setdefault(name, value)
+    hook = sys.excepthook
     try:
         import ray
     except ImportError:
         raise BadInput("working on many machines needs the Python package ray", hint="pip install 'assay[ray]'") from None
+    sys.excepthook = hook  # Ray's own asks the cluster first: where that is gone, it ends the process and shows no error
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
     hint = f"""start a node first: ray start --head --resources='{{"{SANDBOX}": 1}}'; then name it: --address HOST:PORT"""
     try:
@@ -263,8 +266,8 @@ class RayCrew:
 
     def _asking(self, needs: Needs, cpus: float, node: str | None) -> Any:
         """The task, asking for this, at best of this node. It is kept, as making it takes as long as sending an errand."""
-        kept = self._tasks.get((needs, cpus, node))
-        if kept is None:
+        task = self._tasks.get((needs, cpus, node))
+        if task is None:
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": needs.gpus}
             if needs.memory:
                 options["memory"] = needs.memory
@@ -275,8 +278,8 @@ class RayCrew:
                 options["scheduling_strategy"] = affinity(node, soft=True, _spill_on_unavailable=True)
             if len(self._tasks) >= _TASKS:
                 self._tasks.clear()
-            kept = self._tasks[needs, cpus, node] = self._task.options(**options)
-        return kept
+            task = self._tasks[needs, cpus, node] = self._task.options(**options)
+        return task
 
     def _archives(self, sent: _Sent) -> dict[str, Any]:
         """Digest → where a parcel's archive is, of those that the node may not have."""

@@ -148,8 +148,8 @@ def _opened(run: str, spec: bytes) -> Talk:
 def _close() -> None:
     global _STATION
     if _STATION is not None:
-        kept, _STATION = _STATION, None
-        kept.talk.close()
+        station, _STATION = _STATION, None
+        station.talk.close()
 
 
 def _places(parcels: Mapping[str, str], archives: Mapping[str, Any]) -> dict[str, Path]:

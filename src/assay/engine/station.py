@@ -85,10 +85,10 @@ class Talk:
                     if time.monotonic() > until:
                         raise StationLost
                     continue
-                said = self._connection.recv()
-                if isinstance(said, Outcome):
-                    return said
-                self._connection.send(_answered(gate, said))
+                message = self._connection.recv()
+                if isinstance(message, Outcome):
+                    return message
+                self._connection.send(_answered(gate, message))
         except (EOFError, OSError) as error:
             raise StationLost from error
 
@@ -132,7 +132,7 @@ class _Gate:
     def _ask(self, question: float | Ticket | None) -> Any:
         with self._lock:
             self._desk.connection.send(question)
-            return self._desk.said.get()
+            return self._desk.messages.get()
 
 
 class _Desk:
@@ -140,15 +140,15 @@ class _Desk:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.said: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.working = threading.Event()
         threading.Thread(target=self._hear, daemon=True).start()
 
     def _hear(self) -> None:
         with suppress(EOFError, OSError, pickle.UnpicklingError):
-            while (said := self.connection.recv()) is not None:
-                self.said.put(said)
-        self.said.put(_NOW)  # a thread that waits for its turn waits no longer
+            while (message := self.connection.recv()) is not None:
+                self.messages.put(message)
+        self.messages.put(_NOW)  # a thread that waits for its turn waits no longer
         os.kill(os.getpid(), signal.SIGTERM)
 
     def serve(self) -> None:
@@ -159,7 +159,7 @@ class _Desk:
             cleared = scratch.sweep()
         try:
             with scratch.box() as home:
-                self._work(self.said.get(), home, cleared)
+                self._work(self.messages.get(), home, cleared)
         finally:
             scratch.close()
 
@@ -169,12 +169,12 @@ class _Desk:
         try:
             station = spec.open(place, _Gate(self))
         except AssayError as error:
-            self.said.get()
+            self.messages.get()
             self.connection.send(Outcome(trouble=str(error), final=isinstance(error, BadInput), refused=True))
             return
         try:
             while True:
-                payload, places, seconds = self.said.get()
+                payload, places, seconds = self.messages.get()
                 with _folder(home / "errand") as folder:
                     outcome = _carried_out(station, payload, places, seconds, folder)
                     self.connection.send(replace(outcome, cleared=cleared) if cleared else outcome)

@@ -154,7 +154,7 @@ def _pieces(file: BinaryIO, most: int) -> Iterator[bytes]:
 def unreadable(path: Path, error: OSError | ValueError) -> BadInput:
     """The operating system's error about a file, as BadInput."""
     why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return BadInput(f"cannot be read ({why})", file=path, hint="check its permissions and that it is a file")
+    return BadInput(f"cannot be read ({why})", file=path, hint="check the path, its permissions, and that it is a file")
 
 
 def decode(data: bytes, file: Path | str | None) -> str:

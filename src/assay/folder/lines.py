@@ -88,8 +88,8 @@ class _RecordFields:
         texts, holes, path, quotes, at, begin = list[bytes](), list[tuple[str, str, int]](), list[str](), 0, 0, 0
         key: str | None = None
         while at < len(line):
-            found = _VALUE.match(line, at)
-            if found is None:
+            match = _VALUE.match(line, at)
+            if match is None:
                 if (byte := line[at : at + 1]) == b"{":
                     path += [key] if key is not None else []
                     key = None
@@ -101,7 +101,7 @@ class _RecordFields:
                     raise LookupError
                 at += 1
                 continue
-            value, at = found[0], found.end()
+            value, at = match[0], match.end()
             if key is None:  # every name in an object is followed by its value
                 key, quotes = value[1:-1].decode(), quotes + 2
                 continue
@@ -112,7 +112,7 @@ class _RecordFields:
             if written is None:
                 raise LookupError
             inner = 1 if value[:1] == b'"' else 0
-            texts.append(line[begin : found.start() + inner])
+            texts.append(line[begin : match.start() + inner])
             begin = at - inner
             holes.append((".".join((*path, key)), written if written != "ignored" or inner else "boolean", quotes + inner))
             quotes += 2 * inner
@@ -195,14 +195,14 @@ class _LineReader:
         for hole, (begins, ends) in zip(layout.holes, spans, strict=True):
             column = self.fields.by_name.get(hole.name)
             if hole.written == "boolean":
-                found, fine = block.booleans(begins, ends)
+                integers, fine = block.booleans(begins, ends)
             elif column is None:
                 continue
             else:
-                found, fine = self._value(block, column, begins, ends)
+                integers, fine = self._value(block, column, begins, ends)
             right &= fine
             if column is not None and column.name in numbers:
-                values[column.name] = found
+                values[column.name] = integers
                 present[column.name] = np.ones(len(rows), np.bool_)
         missing = np.zeros(len(rows), np.bool_)
         for column in self.kept:
@@ -221,8 +221,8 @@ class _LineReader:
     def _value(self, block: LineBlock, column: RecordColumn, begins: Ints, ends: Ints) -> tuple[Ints, Bools]:
         """The values of a field, and which of them are plainly right."""
         if column.form == "count":
-            found, fine = block.numbers(begins, ends)
-            return found, fine & (found >= column.least) & (found <= column.most)
+            integers, fine = block.numbers(begins, ends)
+            return integers, fine & (integers >= column.least) & (integers <= column.most)
         if column.form == "nanos":
             return block.decimals(begins, ends, column.most)
         if column.form == "instant":
@@ -235,8 +235,8 @@ class _LineReader:
         places, texts = block.different(begins, ends)
         if column.words:
             words = {word.encode(): at for at, word in enumerate(column.words)}
-            found = np.array([words.get(text, -1) for text in texts], np.int64)[places]
-            return found, (found >= 0) | (column.form == "choice")
+            integers = np.array([words.get(text, -1) for text in texts], np.int64)[places]
+            return integers, (integers >= 0) | (column.form == "choice")
         numbered, known = self.numbered[column.name], self._known(column.name)
         codes, right = list[int](), list[bool]()
         for text in texts:
@@ -293,7 +293,7 @@ class Lines:
     def _before(self) -> Ints:
         return np.array([before for _, _, before in self.places], np.int64)
 
-    def _found(self, at: Ints) -> Iterator[tuple[Place, bytes]]:
+    def _lines(self, at: Ints) -> Iterator[tuple[Place, bytes]]:
         """Place and text of some records."""
         blocks = np.searchsorted(self._before, at, side="right") - 1
         for number, index in zip(blocks.tolist(), at.tolist(), strict=True):
@@ -304,12 +304,12 @@ class Lines:
 
     def read(self, at: Ints) -> list[Any]:
         """The records at some places."""
-        found, several = list[Any](), list[tuple[Place, bytes]](self._found(at))
+        records, several = list[Any](), list[tuple[Place, bytes]](self._lines(at))
         for begin in range(0, len(several), evidence.TOGETHER):
             some = several[begin : begin + evidence.TOGETHER]
             together = read_together([line.rstrip(b"\r\n") for _, line in some], self.registry.kind)
-            found += [evidence.parsed(line, place) for place, line in some] if together is None else together
-        return found
+            records += [evidence.parsed(line, place) for place, line in some] if together is None else together
+        return records
 
     @property
     def highest(self) -> int | None:
@@ -331,7 +331,7 @@ class Lines:
         check_repeated(self.columns, model, self._look, oldest, epoch)
 
     def _look(self, at: Ints) -> Gathered:
-        return Gathered(self.read(at), [place for place, _ in self._found(at)])
+        return Gathered(self.read(at), [place for place, _ in self._lines(at)])
 
     def first_epochs(self, frame: Frame) -> dict[str, int]:
         """As `settle.score.first_epochs`."""

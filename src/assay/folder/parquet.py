@@ -268,8 +268,8 @@ def _damaged(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], error
     for path in paths:
         try:
             connection.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet([{quoted(_literal(path))}])").fetchall()
-        except duckdb.Error as found:
-            what = str(found).partition("\n")[0].partition(": ")[2] or "it is damaged"
+        except duckdb.Error as fault:
+            what = str(fault).partition("\n")[0].partition(": ")[2] or "it is damaged"
             return BadInput(f"is not readable Parquet: {what[:200]}", file=path, hint="write the file again")
     return BadInput(
         f"DuckDB could not read it: {str(error).partition(chr(10))[0][:200]}", file=paths[0].parent, hint="check the files"

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from assay.errors import BadInput, Refused, Unreachable
-from assay.folder.files import LOCKS, lock, new_folder
+from assay.folder.files import LOCKS, lock, new_folder, write_bytes
 
 __all__ = ["MOST_FILES", "STAGE", "ArchivePlace", "StoredFile", "open_place"]
 
@@ -68,11 +68,15 @@ class ArchivePlace(Protocol):
         """A folder to fill, which becomes a folder of the archive when the block ends; the file `last` completes it."""
         ...
 
+    def add(self, path: str, data: bytes) -> None:
+        """Put a file where none is into the folder of an epoch; one that came there meanwhile stays. Raises as `new_epoch`."""
+        ...
+
 
 def open_place(where: str) -> ArchivePlace:
     """The place at a path or at an address `s3://BUCKET/PREFIX`. Raises BadInput for another address."""
-    scheme, found, _ = where.partition("://")
-    if not found:
+    scheme, separator, _ = where.partition("://")
+    if not separator:
         return FolderPlace(Path(where))
     if scheme == "s3" and not re.match(r"s3://[^/]+", where):
         raise BadInput("names no bucket", file=where, hint="write s3://BUCKET/PREFIX")
@@ -103,11 +107,11 @@ class FolderPlace:
             raise BadInput(f"cannot be read ({error.strerror})", file=self.root / below, hint="check permissions") from None
         for entry in entries:
             path = f"{below}/{entry.name}" if below else entry.name
-            kept = entry.stat(follow_symlinks=False)
+            status = entry.stat(follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False) and depth < MOST_DEPTH:
                 yield from self._walked(path, depth + 1)
             else:
-                yield StoredFile(path, kept.st_size, _version(kept), _wrong(kept.st_mode))
+                yield StoredFile(path, status.st_size, _version(status), _wrong(status.st_mode))
 
     def fetch(self, file: StoredFile, cache: Path) -> Path:
         """See ArchivePlace."""
@@ -126,9 +130,19 @@ class FolderPlace:
         with new_folder(self.root / folder) as beside:
             yield beside
 
+    def add(self, path: str, data: bytes) -> None:
+        """See ArchivePlace."""
+        target = self.root / path
+        if not os.path.lexists(target):
+            try:
+                target.parent.mkdir(exist_ok=True)
+            except OSError as error:
+                raise BadInput(f"cannot be made ({error.strerror})", file=target.parent, hint="check permissions") from None
+            write_bytes(target, data)
 
-def _version(kept: os.stat_result) -> str:
-    return f"{kept.st_mode}-{kept.st_ino}-{kept.st_size}-{kept.st_mtime_ns}"
+
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_mode}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
 def _wrong(mode: int) -> str:
@@ -162,14 +176,14 @@ class ObjectPlace:
         """See ArchivePlace."""
         import obstore
 
-        found = False
+        any_file = False
         with self._reached("listing it"):
             for rows in obstore.list(self._store, prefix=below or None, chunk_size=1000):
                 for row in rows:
                     path = str(row["path"])
-                    found = True
+                    any_file = True
                     yield StoredFile(path, row["size"], row["e_tag"] or "", _wrong_key(path))
-        if not found and not below:
+        if not any_file and not below:
             raise BadInput("there is nothing at this address", file=self.name, hint="check bucket and prefix")
 
     def fetch(self, file: StoredFile, cache: Path) -> Path:
@@ -179,9 +193,9 @@ class ObjectPlace:
         if target.exists():
             return target
         beside = target.with_name(f"{target.name}.part")
-        with beside.open("ab") as held:
+        with beside.open("ab") as part:
             if LOCKS:
-                lock(held.fileno())  # one worker fetches it, the others wait
+                lock(part.fileno())  # one worker fetches it, the others wait
             if target.exists():
                 return target
             if file.size > (free := shutil.disk_usage(cache).free):
@@ -236,6 +250,14 @@ class ObjectPlace:
             except AlreadyExistsError:
                 what = "somebody else has written this epoch in the meantime"
                 raise BadInput(what, file=f"{folder}/{last}", hint="export again: what is there is compared") from None
+
+    def add(self, path: str, data: bytes) -> None:
+        """See ArchivePlace."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        with suppress(AlreadyExistsError), self._reached(f"writing {path}"):
+            obstore.put(self._store, path, data, mode="create")
 
     @contextmanager
     def _reached(self, what: str) -> Iterator[None]:

@@ -133,13 +133,13 @@ class RowFiles:
         content: dict[str, Any] = {"kind": self.kind.name, "observed_at": UNKNOWN}
         for name, value in row.items():
             if value is not None and name != "competition":
-                content[name] = self._said(name, value, place.inside(name))
+                content[name] = self._as_json(name, value, place.inside(name))
         try:
             return record(content)
         except BadInput as error:
             raise place.put(error) from None
 
-    def _said(self, name: str, value: Any, place: Place) -> Any:
+    def _as_json(self, name: str, value: Any, place: Place) -> Any:
         """A value as JSON has it."""
         form = self.fields[name].form if name in self.fields else "text"
         if isinstance(value, Decimal):
@@ -152,7 +152,7 @@ class RowFiles:
         if form in ("answer", "notes", "vote"):
             if isinstance(value, str):
                 return _parsed(value, place)
-            return {inner: said for inner, said in value.items() if said is not None}
+            return {inner: content for inner, content in value.items() if content is not None}
         return value
 
 
@@ -218,21 +218,21 @@ class _Rows:
         everywhere, nowhere = np.ones(count, np.bool_), np.zeros(count, np.bool_)
         values: dict[str, Ints] = {}
         present: dict[str, Bools] = {}
-        kept = {column.name for column in self.kept}
+        wanted = {column.name for column in self.kept}
         for column in self.read:
             name, _, inner = column.name.partition(".")
             fine, there = None, nowhere
             if name in names:
-                found, fine, missing = self._value(column, inner, batch.column(name))
+                integers, fine, missing = self._value(column, inner, batch.column(name))
                 there = everywhere if missing is None else ~missing
                 if missing is not None and column.needed and column.form != "instant":
                     right &= there
-            elif column.name in kept:
-                found = np.full(count, column.default or 0, np.int64)
+            elif column.name in wanted:
+                integers = np.full(count, column.default or 0, np.int64)
             if fine is not None:
                 right &= fine
-            if column.name in kept:
-                values[column.name], present[column.name] = found, there
+            if column.name in wanted:
+                values[column.name], present[column.name] = integers, there
         wrong = self.files.kind.wrong(Columns(values, {}), present) if self.scores is None else None
         if wrong is not None:
             right &= ~wrong
@@ -271,39 +271,39 @@ class _Rows:
         missing = np.asarray(array.is_null()) if array.null_count else None
         fine: Bools | None
         if column.form == "count":
-            found, fine = _counts(array, column)
+            integers, fine = _counts(array, column)
         elif column.form == "flag":
-            found, fine = np.asarray(array.fill_null(bool(column.default))).astype(np.int64), None
+            integers, fine = np.asarray(array.fill_null(bool(column.default))).astype(np.int64), None
         elif column.form == "nanos":
-            found, fine = _nanos(array, column.most)
+            integers, fine = _nanos(array, column.most)
         elif column.form == "instant":
-            found, fine = _NONE, _instants(array)
+            integers, fine = _NONE, _instants(array)
         elif column.form in ("note", "notes"):
-            found, fine = _NONE, _noted(array, column)
+            integers, fine = _NONE, _noted(array, column)
         elif column.form == "answer":
-            found, fine = _answers(array, inner)
+            integers, fine = _answers(array, inner)
         elif column.form == "vote":  # a panel is read as a record
-            found, fine = np.full(len(array), -1, np.int64), np.zeros(len(array), np.bool_)
+            integers, fine = np.full(len(array), -1, np.int64), np.zeros(len(array), np.bool_)
         else:
             texts, codes = dictionary(array)
             numbers, known = self._names(column, texts)
-            found, fine = numbers[codes], None if known.all() else known[codes]
+            integers, fine = numbers[codes], None if known.all() else known[codes]
         if missing is not None:
-            found = np.where(missing, column.default or 0, found) if found is not _NONE else found
+            integers = np.where(missing, column.default or 0, integers) if integers is not _NONE else integers
             fine = None if fine is None else fine | missing
-        return found, fine, missing
+        return integers, fine, missing
 
     def _names(self, column: RecordColumn, texts: Sequence[str]) -> tuple[Ints, Bools]:
         """The number of each different text, and whether it is right; one more for a row without a text."""
         if column.words:
             words = {word: at for at, word in enumerate(column.words)}
-            found = [words.get(text, -1) for text in texts]
-            right = [number >= 0 for number in found]
+            integers = [words.get(text, -1) for text in texts]
+            right = [number >= 0 for number in integers]
             if column.form == "choice":  # any JSON, beside the words
-                for at in [at for at, number in enumerate(found) if number < 0]:
+                for at in [at for at, number in enumerate(integers) if number < 0]:
                     right[at], value = _json(texts[at])
-                    found[at] = words.get(value, -1) if isinstance(value, str) else -1
-            return np.array([*found, column.default or 0], np.int64), np.array([*right, True], np.bool_)
+                    integers[at] = words.get(value, -1) if isinstance(value, str) else -1
+            return np.array([*integers, column.default or 0], np.int64), np.array([*right, True], np.bool_)
         numbered = self.numbered[column.name]
         known = {"validator": self.registry.validators, "participant": self.registry.participants}.get(column.name)
         right = [
@@ -315,22 +315,22 @@ class _Rows:
 
     def _read_alone(self, batch: Any, rows: Ints, values: Mapping[str, Ints], path: Path, first: int) -> None:
         """Make records of rows that may be wrong, and put what they say into the arrays. Raises BadInput."""
-        found = []
+        alone = []
         for at, row in zip(rows.tolist(), batch.take(rows).to_pylist(), strict=True):
             place = Place(path, first + at + 1)
             self.registry.check_kind({"kind": self.files.kind.name} | {k: v for k, v in row.items() if k == "kind" and v}, place)
             read = self.files.record(row, place)
             self.registry.check(read, place)
-            found.append(read)
+            alone.append(read)
         for column in self.kept:
-            values[column.name][rows] = coded(found, column, self.numbered.get(column.name, {}))
+            values[column.name][rows] = coded(alone, column, self.numbered.get(column.name, {}))
 
     def look(self, at: Ints) -> Gathered:
         """The records of some rows, in this order, and their places. Raises BadInput for more than can be looked at."""
         if len(at) > EVIDENCE_RECORDS:
             what = f"more than {EVIDENCE_RECORDS} records share their key with another one"
             raise BadInput(what, file=self.files.paths[0].parent, hint="keep the first accepted of each")
-        found: dict[int, tuple[Evidence, Place]] = {}
+        record_at: dict[int, tuple[Evidence, Place]] = {}
         wanted = np.unique(at)
         batches = np.searchsorted(np.array(self.begins), wanted, side="right") - 1
         needed = dict(enumerate(self.begins))
@@ -339,8 +339,8 @@ class _Rows:
             rows = mine - needed[number]
             for index, row, content in zip(mine.tolist(), rows.tolist(), batch.take(rows).to_pylist(), strict=True):
                 place = Place(path, first + row + 1)
-                found[index] = self.files.record(content, place), place
-        return Gathered([found[index][0] for index in at.tolist()], [found[index][1] for index in at.tolist()])
+                record_at[index] = self.files.record(content, place), place
+        return Gathered([record_at[index][0] for index in at.tolist()], [record_at[index][1] for index in at.tolist()])
 
 
 def dictionary(array: Any) -> tuple[list[str], Ints]:
@@ -374,10 +374,10 @@ def _counts(array: Any, column: RecordColumn) -> tuple[Ints, Bools | None]:
     filled = array.fill_null(0) if array.null_count else array
     if pa.types.is_uint64(filled.type):
         filled = pa.compute.min_element_wise(filled, pa.scalar(2**62, pa.uint64()))
-    found: Ints = filled.to_numpy(zero_copy_only=False).astype(np.int64)
-    if not len(found) or (found.min() >= column.least and found.max() <= column.most):
-        return found, None
-    return found, (found >= column.least) & (found <= column.most)
+    integers: Ints = filled.to_numpy(zero_copy_only=False).astype(np.int64)
+    if not len(integers) or (integers.min() >= column.least and integers.max() <= column.most):
+        return integers, None
+    return integers, (integers >= column.least) & (integers <= column.most)
 
 
 def _nanos(array: Any, most: int) -> tuple[Ints, Bools | None]:
@@ -446,8 +446,8 @@ def _answers(array: Any, inner: str) -> tuple[Ints, Bools]:
     texts, codes = dictionary(array)
     read = [_json(text) for text in texts]
     answers = [value.get(inner) if isinstance(value, dict) else None for _, value in read]
-    found = [int(answer) if isinstance(answer, bool) else -1 for answer in answers]
-    return np.array([*found, -1], np.int64)[codes], np.array([*(fine for fine, _ in read), True], np.bool_)[codes]
+    integers = [int(answer) if isinstance(answer, bool) else -1 for answer in answers]
+    return np.array([*integers, -1], np.int64)[codes], np.array([*(fine for fine, _ in read), True], np.bool_)[codes]
 
 
 def count(paths: Sequence[Path], scheme: Scheme) -> int:

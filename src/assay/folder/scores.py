@@ -102,7 +102,7 @@ class _Sums:
         self.files, self.axes = files, axes
         self.codes: dict[str, dict[str, int]] = {"validator": axes.row, "participant": axes.column, "task": {}}
         self.codes["submission"] = {name: at for at, name in enumerate(dict.fromkeys(("", *axes.submissions)))}
-        self.told: dict[str, tuple[Any, Any]] = {}
+        self.texts: dict[str, tuple[Any, Any]] = {}
         """By column: the different texts of the rows taken last, and their numbers."""
         theirs = [self.codes["submission"][name] for name in axes.submissions]
         self.theirs = np.where(axes.unique, np.array(theirs, np.int32), -1)
@@ -156,10 +156,10 @@ class _Sums:
         """The number of each row's text; of a submission that nobody has now, one more than there are."""
         if column.null_count:
             raise _NotPlain
-        words, numbers = self.told.get(name, (None, None))
+        words, numbers = self.texts.get(name, (None, None))
         if words is None or not words.equals(column.dictionary):  # batches of a row group share their texts
             words, numbers = column.dictionary, self._numbers(name, column.dictionary.to_pylist())
-            self.told[name] = words, numbers
+            self.texts[name] = words, numbers
         codes: Ints = numbers[column.indices.to_numpy()]
         return codes
 
@@ -202,8 +202,8 @@ def _scores(files: ParquetFiles, rules: WorkflowScore) -> Ints | None:
     if not _are_plain(files.types):
         return None
     scores = files.connection.sql(_query(files, rules)).to_arrow_table().column("y")
-    found: Ints = scores.to_numpy()
-    return None if scores.null_count else found
+    values: Ints = scores.to_numpy()
+    return None if scores.null_count else values
 
 
 def _query(files: ParquetFiles, rules: WorkflowScore) -> str:
@@ -228,7 +228,7 @@ class _Conditions:
 
     def __init__(self, files: ParquetFiles) -> None:
         self.types = files.types
-        self.holed, self.usual = _told(files.paths)
+        self.holed, self.usual = _statistics(files.paths)
 
     def number(self, name: str) -> str:
         """A count that may be left out."""
@@ -324,7 +324,7 @@ def _exactly(rules: WorkflowScore, number: Callable[[str], str]) -> str:
     return f"CASE WHEN {small} THEN floor(x)::INTEGER + CASE WHEN {above} + {floor} % 2 > 0 THEN 1 ELSE 0 END END"
 
 
-def _told(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
+def _statistics(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
     """The files' own statements about their values: columns that may have empty cells, and whether all times are usual ones.
 
     Only speed depends on the first. No number follows from a time.
@@ -337,11 +337,11 @@ def _told(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
         for column in (group.column(at) for group in groups for at in range(group.num_columns)):
-            told = column.statistics
-            if column.path_in_schema in full and (told is None or not told.has_null_count or told.null_count):
+            stats = column.statistics
+            if column.path_in_schema in full and (stats is None or not stats.has_null_count or stats.null_count):
                 full.discard(column.path_in_schema)
             elif column.path_in_schema == "observed_at":
-                usual &= told is not None and told.has_min_max and all(_is_usual(time) for time in (told.min, told.max))
+                usual &= stats is not None and stats.has_min_max and all(_is_usual(time) for time in (stats.min, stats.max))
     return frozenset(COUNTS) - full, usual
 
 

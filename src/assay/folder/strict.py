@@ -40,7 +40,7 @@ def parse(text: str, numbers: Numbers | None = None) -> Any:
             f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
             if error.lineno > 1
             else f"is not JSON: {error.msg} (column {error.colno})",
-            hint="if the end is missing, write it again",
+            hint="correct it there; if the end is missing, write the file again",
         ) from None
     except RecursionError:
         raise _too_deep("") from None

@@ -187,28 +187,28 @@ class Cells:
 
 def cells(decided: Iterable[tuple[Outcome, Trial]]) -> Cells:
     """One trial for each cell: a result replaces an error; of equal results the earliest counts; different ones are refused."""
-    kept: dict[Cell, tuple[Outcome, Trial]] = {}
+    best: dict[Cell, tuple[Outcome, Trial]] = {}
     repeated = retried = 0
     for outcome, trial in decided:
         cell = (trial.agent, trial.validator, trial.task, trial.trial)
-        if cell not in kept:
-            kept[cell] = outcome, trial
-            if len(kept) > MAX_TRIALS:
+        if cell not in best:
+            best[cell] = outcome, trial
+            if len(best) > MAX_TRIALS:
                 raise BadInput(f"there are more than {MAX_TRIALS} trials", file=trial.file, hint="import them in parts")
             continue
-        before, first = kept[cell]
+        before, first = best[cell]
         if before == outcome:
             repeated += 1
             if _when(trial) < _when(first):
-                kept[cell] = outcome, trial
+                best[cell] = outcome, trial
         elif "error" in (before, outcome):
             retried += 1
             if before == "error":
-                kept[cell] = outcome, trial
+                best[cell] = outcome, trial
         else:
             raise _contradiction(before, first, outcome, trial)
-    ordered = sorted(kept, key=lambda c: (c[0].encode(), c[1].encode(), c[2].encode(), c[3]))
-    return Cells({cell: kept[cell] for cell in ordered}, repeated, retried)
+    ordered = sorted(best, key=lambda c: (c[0].encode(), c[1].encode(), c[2].encode(), c[3]))
+    return Cells({cell: best[cell] for cell in ordered}, repeated, retried)
 
 
 def _contradiction(before: Outcome, first: Trial, outcome: Outcome, trial: Trial) -> BadInput:

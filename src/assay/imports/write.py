@@ -247,11 +247,11 @@ def _platform(trials: Iterable[Trial], directory: Path, options: ImportOptions, 
 def _subnet(preset: str) -> str:
     """The preset's subnet file with all other competitions commented out, because their folders do not exist."""
     head, *tables = re.split(r"(?m)^(?=\[\[competitions\]\])", preset)
-    kept = [
+    tables_now = [
         table if tomllib.loads(table)["competitions"][0]["path"] == INNER else re.sub(r"(?m)^(?=.)", "# ", table)
         for table in tables
     ]
-    return head + "".join(kept)
+    return head + "".join(tables_now)
 
 
 def _added(trials: Iterable[Trial], directory: Path, options: ImportOptions, notes: tuple[str, ...]) -> ImportedCompetition:

@@ -112,9 +112,9 @@ class CellQueue(Generic[C]):
         """Begin it after so many seconds."""
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
 
-    def free(self, held: Collection[tuple[object, ...]]) -> None:
-        """Have those begin that no other driver has any more. held: the keys of those that one still has."""
-        for key in [key for key in self.held if key not in held]:
+    def free(self, taken: Collection[tuple[object, ...]]) -> None:
+        """Have those begin that no other driver has any more. taken: the keys of those that one still has."""
+        for key in [key for key in self.held if key not in taken]:
             self._ready.append(self.held.pop(key))
 
     def pause(self, longest: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -68,7 +68,7 @@ class Submissions(Generic[T]):
     here: participants whose submission counts, and is here. absent: those whose submission counts, and is not.
     """
 
-    found: Mapping[str, T]
+    files: Mapping[str, T]
     here: tuple[Participant, ...]
     absent: tuple[str, ...]
 
@@ -82,10 +82,16 @@ class Written(Generic[Done]):
     """The highest epoch of anybody's evidence."""
     first: Mapping[str, int]
     """Submission → the lowest epoch of anybody's evidence about it."""
+    newest: Mapping[Done, int]
+    """The highest epoch of the validator's own evidence, by what it is about."""
 
     def of(self, epoch: int | None) -> int:
         """The epoch of evidence that is to come, `epoch` if that is said."""
         return epoch if epoch is not None else max(1, self.epoch or 1)
+
+    def standing(self, oldest: int) -> Written[Done]:
+        """The same without the validator's evidence of epochs before `oldest`, which does not count any more. SPEC 3.0."""
+        return replace(self, done=frozenset(about for about in self.done if self.newest[about] >= oldest))
 
 
 def read(folder: Path, scheme: Scheme, validator: str, wanted: Sequence[str] = ()) -> Entries:
@@ -111,17 +117,17 @@ def counting(participants: Iterable[Participant]) -> list[Participant]:
 
 def judgeable(entries: Entries) -> list[Participant]:
     """Participants whose submission counts and is not held as a near-copy, in the order given. SPEC 7, `[submission] copies`."""
-    kept = _held(entries)
-    return [participant for participant in counting(entries.participants) if participant.key not in kept]
+    held_now = _held(entries)
+    return [participant for participant in counting(entries.participants) if participant.key not in held_now]
 
 
 def held_remarks(entries: Entries) -> list[str]:
     """A sentence for each held submission: why it is held, and who can release it."""
-    kept = _held(entries)
+    held_now = _held(entries)
     return [
-        f"{participant.key} is held. {kept[participant.key]}"
+        f"{participant.key} is held. {held_now[participant.key]}"
         for participant in counting(entries.participants)
-        if participant.key in kept
+        if participant.key in held_now
     ]
 
 
@@ -133,7 +139,7 @@ def submitted(
     entries: Entries, wanted: Sequence[str], of: Callable[[Participant], T | None], what: str, hint: str
 ) -> Submissions[T]:
     """The files of submissions that count; wanted: keys of participants, empty for all. Raises BadInput if no files are here."""
-    found: dict[str, T] = {}
+    files_of: dict[str, T] = {}
     absent: list[str] = []
     here: list[Participant] = []
     for participant in judgeable(entries):
@@ -143,12 +149,12 @@ def submitted(
         if theirs is None:
             absent.append(participant.key)
         else:
-            found[participant.submission] = theirs
+            files_of[participant.submission] = theirs
             here.append(participant)
-    if not found:
+    if not files_of:
         missing = f": {', '.join(absent[:5])} have none" if absent else ""
         raise BadInput(f"no participant has {what} here{missing}", file=entries.folder / csvs.PARTICIPANTS.name, hint=hint)
-    return Submissions(found, tuple(here), tuple(absent))
+    return Submissions(files_of, tuple(here), tuple(absent))
 
 
 def handed_in(
@@ -161,14 +167,14 @@ def handed_in(
     folder = place / short(participant.submission)
     if not folder.is_dir():
         return next((other for other in others(place) if other.digest == participant.submission), None)
-    found = load(folder)
-    if found.digest != participant.submission:
+    files = load(folder)
+    if files.digest != participant.submission:
         raise BadInput(
-            f"is not what {participant.key!r} submitted: its digest is {found.digest}",
+            f"is not what {participant.key!r} submitted: its digest is {files.digest}",
             file=folder,
             hint="submit it again, or get the files back that were submitted",
         )
-    return found
+    return files
 
 
 def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
@@ -176,7 +182,7 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
     judges = frozenset(validator.key for validator in entries.validators)
     who = frozenset(participant.key for participant in entries.participants)
     names = evidence.Registry(entries.scheme.score.kind, judges, who)
-    done: set[Done] = set()
+    newest: dict[Done, int] = {}
     epoch: int | None = None
     first: dict[str, int] = {}
     folder = entries.folder / "evidence"
@@ -190,8 +196,9 @@ def written(entries: Entries, key: Callable[[Evidence], Done]) -> Written[Done]:
             epoch = record.epoch if epoch is None else max(epoch, record.epoch)
             first[record.submission] = min(record.epoch, first.get(record.submission, record.epoch))
             if record.validator == entries.validator:
-                done.add(key(record))
-    return Written(frozenset(done), epoch, first)
+                about = key(record)
+                newest[about] = max(record.epoch, newest.get(about, record.epoch))
+    return Written(frozenset(newest), epoch, first, newest)
 
 
 def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int], epoch: int) -> list[Participant]:
@@ -221,9 +228,9 @@ def drawn(entries: Entries, here: Sequence[Participant], first: Mapping[str, int
     return mine
 
 
-def known(said: str, names: Sequence[str], file: Path, what: str) -> None:
+def known(name: str, names: Sequence[str], file: Path, what: str) -> None:
     """Refuse a name that is none of these; raises BadInput with a suggestion."""
-    if said not in names:
+    if name not in names:
         some = ", ".join(sorted(names)[:5]) + (" …" if len(names) > 5 else "")
-        hint = suggest(said, names, f"there is {some}")
-        raise BadInput(f"there is no {what} {said[:80]!r}", file=file, field=what, hint=hint)
+        hint = suggest(name, names, f"there is {some}")
+        raise BadInput(f"there is no {what} {name[:80]!r}", file=file, field=what, hint=hint)

@@ -71,6 +71,8 @@ class JudgeRun(Generic[C, R]):
         self.evidence_file = run_files.evidence_file(competition, validator)
         self.stop = Stop()
         self._look_at = 0.0
+        self.oldest = 0
+        """The first epoch whose evidence still counts; what has only older evidence is judged again. SPEC 3.0."""
         self.here: Sequence[Participant] = ()
         """Participants whose submission counts, and is here."""
 
@@ -198,13 +200,21 @@ class JudgeRun(Generic[C, R]):
         self.seen = self.open()
         with self.lock() as self.lock_number, stopping() as self.stop:
             self.clear()
-            written = entries.written(self.seen, self._noted)
+            written = self._standing(entries.written(self.seen, self._noted))
             self._in_ledger = self.options.done - written.done
             self.go(replace(written, done=written.done | self._in_ledger))
         summary = self.summary
         summary.outcomes = Counter(sorted(summary.outcomes.elements()))
         summary.remarks += [*self.remarks(), *entries.held_remarks(self.seen)]
         return summary
+
+    def _standing(self, written: Written[tuple[object, ...]]) -> Written[tuple[object, ...]]:
+        """The evidence that still counts. If records are about an epoch, that one was judged once and for all."""
+        scheme = self.seen.scheme
+        if scheme.consensus.max_age_epochs is None or "epoch" in scheme.kind.record.parts:
+            return written
+        self.oldest = scheme.consensus.oldest(self.epoch(written))
+        return written.standing(self.oldest)
 
     def _noted(self, record: Evidence) -> tuple[object, ...]:
         self.saw(record)

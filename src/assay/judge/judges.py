@@ -39,23 +39,23 @@ def find(kind: str, use: str | None = None, *, file: Path | None = None) -> Judg
     Raises BadInput if there is none, several, or none that loads.
     """
     name, field = (kind, "score.kind") if use is None else (use, "judge.use")
-    found = plugins(GROUP, name)
-    if not found:
+    candidates = plugins(GROUP, name)
+    if not candidates:
         there = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
         what = f"there is no judge for the kind {kind!r}, only for: {there}"
         hint = f"install a package that has an entry point {name!r} in {GROUP}, or put evidence from elsewhere into evidence/"
         if use is not None:
             what = f"no package here has the judge {use!r}, only: {there}"
         raise BadInput(what, file=file, field=field, hint=hint)
-    if len(found) > 1:
-        several = " and ".join(map(origin, found))
+    if len(candidates) > 1:
+        several = " and ".join(map(origin, candidates))
         hint = "keep one, or name one that has a name of its own: [judge] use"
         raise BadInput(f"there are several judges for the kind {kind!r}: {several}", file=file, field=field, hint=hint)
     try:
-        judge: JudgeFunction = found[0].load()
+        judge: JudgeFunction = candidates[0].load()
     except (ImportError, AttributeError) as error:
         if isinstance(error, ImportError) and (elsewhere := not_here(error)):
             raise elsewhere from None
-        what = f"the judge {origin(found[0])} cannot be loaded: {error}"
+        what = f"the judge {origin(candidates[0])} cannot be loaded: {error}"
         raise BadInput(what, file=file, field=field, hint="install what it needs") from error
     return judge

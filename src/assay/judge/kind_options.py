@@ -123,15 +123,15 @@ class TaskOptions:
         return choose(self.sandbox, engine=self.engine, runtime=self.runtime, reuse=self.reuse)
 
 
-def containers_engine(said: str | None) -> str | None:
+def containers_engine(engine: str | None) -> str | None:
     """The containers' engine that `--engine` names; None if it names where it is judged, or nothing."""
-    return said if said is not None and "://" in said else None
+    return engine if engine is not None and "://" in engine else None
 
 
 def where_judged(values: Mapping[str, Any]) -> tuple[str, str | None]:
     """The engine's name and the cluster's address, by `--engine` and `--address`; `local` for this machine."""
-    said = values.get("engine")
-    return ("local" if said is None or containers_engine(said) else str(said)), values.get("address")
+    engine = values.get("engine")
+    return ("local" if engine is None or containers_engine(engine) else str(engine)), values.get("address")
 
 
 def variables(names: Sequence[str]) -> dict[str, str]:

@@ -46,21 +46,21 @@ class SourcePrints:
     others: dict[str, str]
 
 
-def source_prints(place: Path, submission: str, kept: Path | None = None) -> SourcePrints:
-    """The fingerprints of a submission. kept: the folder that keeps them (None: no folder does). Raises TreeError.
+def source_prints(place: Path, submission: str, cache: Path | None = None) -> SourcePrints:
+    """The fingerprints of a submission. cache: the folder that keeps them (None: no folder does). Raises TreeError.
 
     submission: its digest, so that it is read once.
     """
     hexed = _HEX.fullmatch(submission)
-    file = None if kept is None or hexed is None else kept / hexed[1]
+    file = None if cache is None or hexed is None else cache / hexed[1]
     if file is not None:
         with suppress(OSError, ValueError, KeyError, struct.error, IndexError):
             return _unpacked(file.read_bytes())
     if file is None:
         return _read(place, submission)
-    found = _read.__wrapped__(place, submission)
-    write_bytes(file, _packed(found))
-    return found
+    prints = _read.__wrapped__(place, submission)
+    write_bytes(file, _packed(prints))
+    return prints
 
 
 @lru_cache(maxsize=256)
@@ -87,10 +87,10 @@ def _read(place: Path, submission: str) -> SourcePrints:
     return SourcePrints(tuple(prints), digests)
 
 
-def _packed(found: SourcePrints) -> bytes:
-    files = {name: at for at, name in enumerate(dict.fromkeys(one.file for one in found.prints))}
-    head = canonical({"files": [*files], "others": found.others})
-    rows = (_ROW.pack(one.hash, files[one.file], one.word, one.first, one.last) for one in found.prints)
+def _packed(prints: SourcePrints) -> bytes:
+    files = {name: at for at, name in enumerate(dict.fromkeys(mark.file for mark in prints.prints))}
+    head = canonical({"files": [*files], "others": prints.others})
+    rows = (_ROW.pack(mark.hash, files[mark.file], mark.word, mark.first, mark.last) for mark in prints.prints)
     return head + b"\n" + b"".join(rows)
 
 
@@ -105,7 +105,7 @@ def _unpacked(data: bytes) -> SourcePrints:
 
 def baseline_of(places: Sequence[Path]) -> frozenset[bytes]:
     """The hashes of all files of some folders; a place that is not there has none. Raises BadInput for one that is too large."""
-    found: set[bytes] = set()
+    hashes: set[bytes] = set()
     for place in places:
         if not os.path.lexists(place):
             continue
@@ -114,10 +114,10 @@ def baseline_of(places: Sequence[Path]) -> frozenset[bytes]:
                 beneath = "" if entry.path == "." else entry.path
                 if entry.kind in ("file", "exec") and entry.size <= FILE_BYTES:
                     text = (tree.peek(place, beneath, most=FILE_BYTES) or b"").decode("utf-8", "replace")
-                    found.update(gram.hash for gram in grams(beneath, text))
+                    hashes.update(gram.hash for gram in grams(beneath, text))
         except tree.TreeError as error:
             raise BadInput(f"cannot be a baseline: {error}", file=place, hint="name a folder of source") from None
-    return frozenset(found)
+    return frozenset(hashes)
 
 
 def baseline_state(folder: Path) -> str:

@@ -156,10 +156,10 @@ def _alive(number: int) -> bool:
 
     A dead process that nobody has reaped yet still has its number.
     """
-    said = os.pread(number, 20, 0)
-    if not said.isdigit():
+    number_text = os.pread(number, 20, 0)
+    if not number_text.isdigit():
         return True
     try:
-        return Path(f"/proc/{int(said)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{int(number_text)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False

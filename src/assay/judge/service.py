@@ -83,13 +83,13 @@ def of_judges(environment: Mapping[str, str], url: str | None = None) -> ModelAc
 
 def rate(environment: Mapping[str, str], name: str) -> int | None:
     """Most requests a minute of all nodes together, from the variable `name`; None: no limit of ours. Raises BadInput."""
-    said = environment.get(name)
-    if not said:
+    text = environment.get(name)
+    if not text:
         return None
-    if re.fullmatch("[1-9][0-9]{0,5}", said, re.ASCII) is None:
+    if re.fullmatch("[1-9][0-9]{0,5}", text, re.ASCII) is None:
         hint = "write how many all nodes together may send in a minute, such as 600"
-        raise BadInput(f"{said[:100]!r} is not a number from 1 to 999999", field=name, hint=hint)
-    return int(said)
+        raise BadInput(f"{text[:100]!r} is not a number from 1 to 999999", field=name, hint=hint)
+    return int(text)
 
 
 def _no_url(url: str, why: str) -> BadInput:

@@ -89,12 +89,12 @@ class ParticipantRow:
         changed = self.submission != submission
         if not changed:
             when = self.row.get("submitted_at", "")
-        kept = _handed_in(self.competition, self.participant, submission, epoch, when)
+        accepted = _handed_in(self.competition, self.participant, submission, epoch, when)
         if changed:
             latest = find(self.competition, self.participant)  # a service may have added rows meanwhile
-            latest._write(submission, when if kept is None else kept.submitted_at)
+            latest._write(submission, when if accepted is None else accepted.submitted_at)
             self.row.update(latest.row)
-        return None if kept is None else kept.epoch
+        return None if accepted is None else accepted.epoch
 
     def _write(self, submission: str, when: str) -> None:
         for name in ("submission", "submitted_at"):

@@ -41,8 +41,8 @@ def check_droppable(ledger: Ledger, view: CountedView, receipt: StoredReceipt) -
 def needed(view: CountedView) -> list[list[int]]:
     """The seqs of closed epochs' records that still decide a score, as ranges."""
     rows = _stored(view) or {}
-    kept = (json.loads(row).get("kept", []) for about, row in rows.items() if about != standing.SPOILT)
-    return sorted(pair for pairs in kept for pair in pairs)
+    ranges = (json.loads(row).get("kept", []) for about, row in rows.items() if about != standing.SPOILT)
+    return sorted(pair for pairs in ranges for pair in pairs)
 
 
 def _stored(view: CountedView) -> dict[str, bytes] | None:

@@ -5,15 +5,16 @@
 
 A file is on the disk before the log has its entry. If a crash came between, the next audit first brings the log up to the file.
 So the log's key never signs two trees of one size.
+
+Audits that came with an imported bundle lie there too, without entries in the log: only the log's own auditor can add to it.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,27 @@ from assay.errors import BadInput, Refused
 from assay.exact import canonical, nanos, text
 from assay.folder.files import alone, load, write_bytes
 from assay.ledger import check, log
-from assay.ledger.auditing import PREDICATE
+from assay.ledger.auditing import PREDICATE, stated_predicate
 from assay.ledger.check import CheckError, Envelope, LogKey, LogProof, leaf_hash
-from assay.ledger.keys import PrivateKey, as_bad_input, sign_envelope
+from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.log import Log
 from assay.ledger.merkle import Tree
+from assay.ledger.verify.report import stage
 
-__all__ = ["AUDITS", "FORMAT", "SignedAudit", "append", "carried", "false_claims", "kept", "read_audit", "summary"]
+__all__ = [
+    "AUDITS",
+    "FORMAT",
+    "SignedAudit",
+    "append",
+    "carried",
+    "false_claims",
+    "kept",
+    "marks",
+    "present",
+    "read_audit",
+    "summary",
+    "take_in",
+]
 
 AUDITS, FORMAT = "audits", "assay.audit/1"
 STAGE = "audit"
@@ -60,8 +75,8 @@ class SignedAudit:
 def append(folder: Path, origin: str, signer: PrivateKey, payload: bytes) -> Path:
     """Sign a statement into the log of a folder, which is made if it is not there, and return the file of the audit.
 
-    The same statement again changes nothing. Raises BadInput for a log of another key or name, and for a folder that cannot be
-    written.
+    The same statement again changes nothing. Raises BadInput for a log of another key or name, for one that lacks entries before
+    those of its files, and for a folder that cannot be written.
     """
     key = log.log_key(origin, signer.public)
     tiles = folder / "log"
@@ -75,8 +90,7 @@ def append(folder: Path, origin: str, signer: PrivateKey, payload: bytes) -> Pat
         audits = Log(tiles, key)
         _bring_up(folder, audits)
         entries, entry = list(audits.entries()), sha256(payload).digest()
-        epoch = json.loads(payload)["predicate"]["epoch"]
-        path = folder / f"epoch-{epoch}-{entry.hex()[:8]}.audit"
+        path = folder / _name(payload)
         if entry in entries:
             return path
         note = log.sign_checkpoint(audits.size + 1, audits.root_with([entry]), key, signer)
@@ -88,14 +102,25 @@ def append(folder: Path, origin: str, signer: PrivateKey, payload: bytes) -> Pat
     return path
 
 
+def _name(payload: bytes) -> str:
+    """The name of an audit's file; its digits are the first of the payload's digest."""
+    return f"epoch-{json.loads(payload)['predicate']['epoch']}-{sha256(payload).hexdigest()[:8]}.audit"
+
+
 def _bring_up(folder: Path, audits: Log) -> None:
-    """Add to the log the entry of a file that a crash kept out of it."""
+    """Add to the log the entries of files that a crash kept out of it; BadInput for a file whose entry has none before it."""
+    own = list[SignedAudit]()
     for path in folder.glob("*.audit"):
         with suppress(Refused):
-            there = read_audit(path, audits.key)
-            if there.index == audits.size:
-                note = LogProof.parse(json.loads(path.read_bytes())["proof"]).checkpoint
-                audits.publish(note, there.index, [sha256(there.payload).digest()])
+            own.append(read_audit(path, audits.key))
+    for there in sorted(own, key=lambda audit: audit.index):
+        if there.index == audits.size:
+            note = LogProof.parse(json.loads(there.path.read_bytes())["proof"]).checkpoint
+            audits.publish(note, there.index, [sha256(there.payload).digest()])
+        elif there.index > audits.size:  # another entry in its place would be a second tree of one size
+            what = f"is entry {there.index} of {audits.key.name}, but the log here has only {audits.size}"
+            hint = f"bring {audits.folder} back from a copy, or sign into another folder and log: --output, --origin"
+            raise BadInput(what, file=there.path, hint=hint)
 
 
 def read_audit(path: Path, key: LogKey | None = None) -> SignedAudit:
@@ -149,19 +174,37 @@ def false_claims(predicate: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {name: (count, judged[name]) for name, count in sorted(false.items())}
 
 
-def kept(folder: Path) -> Iterator[SignedAudit]:
-    """The audits in a folder's audits/ that its own log has, by epoch, oldest first; files of another key are passed over."""
-    place = folder / AUDITS
-    if not log.is_log(place / "log"):
-        return
-    with as_bad_input("bring it back from a copy", file=place / "log"):
-        found = []
-        for path in sorted(place.glob("*.audit")):
-            with suppress(Refused, BadInput):
-                found.append(read_audit(path))
-    keys = {audit.key for audit in found}
-    if len(keys) == 1:
-        yield from sorted(found, key=lambda audit: audit.index)
+def present(folder: Path) -> list[SignedAudit]:
+    """Every audit in a folder's audits/ that is signed and in the log which it names; other files are passed over."""
+    audits = list[SignedAudit]()
+    for path in sorted((folder / AUDITS).glob("*.audit")):
+        with suppress(Refused, BadInput):
+            audits.append(_shaped(read_audit(path)))
+    return audits
+
+
+def _shaped(audit: SignedAudit) -> SignedAudit:
+    """The same audit; raises Refused if its statement has not the shape of an audit's."""
+    with stage(STAGE):
+        stated_predicate(audit.payload)
+    return audit
+
+
+def kept(folder: Path) -> list[SignedAudit]:
+    """The audits in a folder's audits/ by the key of its own log, oldest first; files of another key are passed over."""
+    note = folder / AUDITS / "log" / log.SHOWN
+    audits = present(folder) if note.exists() else []
+    own = {key for key in {audit.key for audit in audits} if _is_by(note, key)}
+    return sorted((audit for audit in audits if audit.key in own), key=lambda audit: audit.index)
+
+
+def _is_by(note: Path, key: LogKey) -> bool:
+    """Whether a key signed the checkpoint in a file."""
+    try:
+        check.check_checkpoint(load(note, check.NOTE_BYTES, hint=""), [key])
+    except (CheckError, BadInput):
+        return False
+    return True
 
 
 def carried(folder: Path, receipt: str, inputs: bytes) -> dict[str, bytes]:
@@ -169,10 +212,37 @@ def carried(folder: Path, receipt: str, inputs: bytes) -> dict[str, bytes]:
 
     receipt: the digest of its payload. inputs: the inputs document.
     """
-    audits = [*kept(folder)]
-    marked = {row.get("failed_audit") for row in json.loads(inputs)["validators"]} if audits else set()
+    audits = present(folder)
+    marked = marks(inputs) if audits else frozenset[str]()
     return {
         audit.path.name: audit.path.read_bytes()
         for audit in audits
         if audit.predicate["receipt"] == receipt or audit.digest in marked
     }
+
+
+def marks(inputs: bytes) -> frozenset[str]:
+    """The digests of the audits that the validators of an inputs document are marked with."""
+    return frozenset(row["failed_audit"] for row in json.loads(inputs)["validators"] if "failed_audit" in row)
+
+
+def take_in(folder: Path, source: Path) -> list[SignedAudit]:
+    """Copy the audits in a verified bundle's audits/ to those of a folder, as far as they are not there; return the new ones.
+
+    They are not added to the folder's log, which is their auditor's. Raises Refused for a file that is no signed audit; BadInput.
+    """
+    audits, place = [_shaped(read_audit(path)) for path in sorted(source.glob("*.audit"))], folder / AUDITS
+    if not audits:
+        return []
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="check permissions") from None
+    new = list[SignedAudit]()
+    with alone(place):
+        for audit in audits:
+            path = place / _name(audit.payload)
+            if not path.exists():
+                write_bytes(path, audit.path.read_bytes())
+                new.append(replace(audit, path=path))
+    return new

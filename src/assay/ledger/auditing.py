@@ -127,8 +127,11 @@ class AuditedEpoch:
     def round(self) -> int:
         """The round of drand that decides the draw. Raises BadInput without witnesses: then nothing fixes it."""
         if self.witnessed is None:
-            hint = "give its witnesses with --policy; or --randomness, of which nobody can see that it was not chosen"
-            raise BadInput("nothing shows when the receipt was public, so no round of drand is fixed", hint=hint)
+            hint = (
+                "give the policy of the log's witnesses with --policy; or give 32 bytes with --randomness, but then "
+                "nobody can check that you did not choose them"
+            )
+            raise BadInput("no witness shows when the receipt was public, so no round of drand is fixed for the draw", hint=hint)
         return beacon.round_after(self.witnessed + self.rules.delay)
 
 
@@ -354,11 +357,11 @@ def _checked_randomness(epoch: AuditedEpoch, source: Json, tell: Callable[[str],
         raise CheckError(STAGE, "the draw depends on when the receipt was witnessed: give the policy of its witnesses")
     if source["round"] != epoch.round:
         raise CheckError(STAGE, "it is not the round of drand that the rule fixes", epoch.round, source["round"])
-    found = of_beacon(beacon.check_round(source["round"], bytes.fromhex(source["signature"])))
-    if found.source != source:
+    randomness = of_beacon(beacon.check_round(source["round"], bytes.fromhex(source["signature"])))
+    if randomness.source != source:
         raise CheckError(STAGE, "its randomness is of another chain", beacon.CHAIN, source["chain"])
     tell(f"the randomness is round {source['round']} of drand, fixed by when the receipt was witnessed")
-    return found
+    return randomness
 
 
 _COUNT = "-?(0|[1-9][0-9]{0,60})"

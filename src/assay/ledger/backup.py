@@ -101,8 +101,8 @@ def back_up(place: Path, file: Path, *, now: str, beside: MetaData = store.NO_TA
         _check_free(file, "a backup never replaces another file: give a new name")
         database.copy_to(copy, beside)
         with store.open(copy) as copied:
-            held = _held(copied)
-        about = About(database.meta.key, now, _digest(copy), held)
+            contents = _contents(copied)
+        about = About(database.meta.key, now, _digest(copy), contents)
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
             archive.writestr(_ABOUT, canonical(asdict(about)))
             archive.write(copy, _DATABASE)
@@ -164,13 +164,13 @@ def copy(
     *,
     now: str,
     beside: MetaData = store.NO_TABLES,
-    told: Callable[[str, int], None] = lambda *_: None,
+    progress: Callable[[str, int], None] = lambda *_: None,
 ) -> LedgerCopy:
     """Copy the ledger of a competition's folder or a subnet file to a new file, or to an empty PostgreSQL database.
 
-    The copy is one snapshot, appears whole or not at all, and must be adopted before it signs. told: called with a table and how
-    many of its rows are done. Raises BadInput, Elsewhere for a ledger that does not live where it is, Damaged, and StoreError if
-    somebody writes to the ledger meanwhile.
+    The copy is one snapshot, appears whole or not at all, and must be adopted before it signs. progress: called with a table and
+    how many of its rows are done. Raises BadInput, Elsewhere for a ledger that does not live where it is, Damaged, and StoreError
+    if somebody writes to the ledger meanwhile.
     """
     log = dict[str, int | str]()
 
@@ -179,13 +179,13 @@ def copy(
 
     with open_ledger(place, cache=_CACHE_KIB) as ledger:
         if "://" in target:
-            with ledger.store.copied_whole(target, now, beside, told, check) as tables:
+            with ledger.store.copied_whole(target, now, beside, progress, check) as tables:
                 pass
         else:
             with _beside(Path(target)) as unfinished:
                 for end in _ENDS:
                     _check_free(Path(target + end), "give a new name: a copy never replaces another file")
-                with ledger.store.copied_whole(unfinished, now, beside, told, check) as tables:
+                with ledger.store.copied_whole(unfinished, now, beside, progress, check) as tables:
                     _put(unfinished, Path(target))
         return LedgerCopy(ledger.store.name, store.shown(target), digest_of(tables), tables, log)
 
@@ -201,7 +201,7 @@ def _log_of(copied: View, ledger: Ledger) -> dict[str, int | str]:
     return {"size": size, "root": f"sha256:{root.hex()}"}
 
 
-def _held(database: Store) -> Held:
+def _contents(database: Store) -> Held:
     with database.reading() as view:
         last = view.last_receipt()
         checkpoint = None if last is None else last.checkpoint.decode(errors="replace")
@@ -246,15 +246,15 @@ def _read(data: bytes, file: Path) -> About:
 
 def _check_whole(database: Store, about: About, settings: Config, file: Path) -> None:
     """Raise Damaged for a backup whose database is another ledger's, or does not fit its description and checkpoint."""
-    held, key = _held(database), LogKey.parse(settings.key)
-    if (database.meta.origin, database.meta.key, held) != (settings.origin, settings.key, about.held):
+    contents, key = _contents(database), LogKey.parse(settings.key)
+    if (database.meta.origin, database.meta.key, contents) != (settings.origin, settings.key, about.held):
         raise Damaged("the database in this backup was changed, or belongs to another ledger", file=file, hint=_ANOTHER)
     try:
-        size = 0 if held.checkpoint is None else check.check_checkpoint(held.checkpoint.encode(), [key]).size
+        size = 0 if contents.checkpoint is None else check.check_checkpoint(contents.checkpoint.encode(), [key]).size
     except check.CheckError as refused:
         raise Damaged(f"its checkpoint is not one of the log ({refused})", file=file, hint=_ANOTHER) from None
-    if size != held.receipts:
-        raise Damaged(f"its checkpoint is of {size} receipts, but it has {held.receipts}", file=file, hint=_ANOTHER)
+    if size != contents.receipts:
+        raise Damaged(f"its checkpoint is of {size} receipts, but it has {contents.receipts}", file=file, hint=_ANOTHER)
 
 
 def _check_against_folder(database: Store, about: About, settings: Config, file: Path, *, older: bool) -> None:

@@ -33,14 +33,14 @@ MOST = 2**62
 
 
 def bind_parquet(
-    paths: Sequence[Path], inputs: Json, settlement: Mapping[str, Any], without: Numbers, held: BoundRecords
+    paths: Sequence[Path], inputs: Json, settlement: Mapping[str, Any], without: Numbers, bound_records: BoundRecords
 ) -> dict[str, Json]:
     """Participant → count and root of the records that its result rests on; the same as `eligible.bind_results` gives. SPEC 6.
 
-    paths: Parquet, all up to the settlement's epoch. without: the seqs that are left out. held: records of these files whose
-    digests are known, in order of acceptance. Raises BadInput for a wrong file.
+    paths: Parquet, all up to the settlement's epoch. without: the seqs that are left out. bound_records: records of these files
+    whose digests are known, in order of acceptance. Raises BadInput for a wrong file.
     """
-    results = _Results(inputs, settlement, without, held)
+    results = _Results(inputs, settlement, without, bound_records)
     for path in paths:
         for rows in evidence.parquet_parts(path):
             results.take(rows)
@@ -50,12 +50,12 @@ def bind_parquet(
 class _Results:
     """The records that bear on a settlement, as numbers: seq, participant, validator and parts of the slot; and their digests."""
 
-    def __init__(self, inputs: Json, settlement: Mapping[str, Any], without: Numbers, held: BoundRecords) -> None:
+    def __init__(self, inputs: Json, settlement: Mapping[str, Any], without: Numbers, bound_records: BoundRecords) -> None:
         scheme = inputs["scheme"]
         self.kind, age = scheme["score"]["kind"], scheme["consensus"].get("max_age_epochs")
         self.oldest = 0 if age is None else settlement["epoch"] - age
         self.model, self.without = find(self.kind).record, without
-        self.known_seqs, self.known = np.array(held.seqs, np.int64), held.digests
+        self.known_seqs, self.known = np.array(bound_records.seqs, np.int64), bound_records.digests
         rows = [row for row in settlement["agreed"] if row["duplicate_of"] is None]
         self.names = [row["participant"] for row in settlement["agreed"]]
         number = {name: at for at, name in enumerate(self.names)}
@@ -86,11 +86,11 @@ class _Results:
         at = np.flatnonzero(stays)
         if not len(at):
             return
-        found = {"seq": seqs, "about": about, "validator": validators}
+        fields = {"seq": seqs, "about": about, "validator": validators}
         for name, numbers in self.parts.items():
             codes, values = self._values(rows, name)
-            found[name] = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)[codes]
-        for name, array in found.items():
+            fields[name] = np.array([numbers.setdefault(value, len(numbers)) for value in values], np.int64)[codes]
+        for name, array in fields.items():
             self.columns[name].append(array[at])
         self.digests += self._digests(rows, seqs[at], at)
 
@@ -110,11 +110,11 @@ class _Results:
     def _values(self, rows: ParquetRows, name: str) -> tuple[NDArray[np.intp], list[Any]]:
         """A field as numbers of its values, with the default where a cell is empty."""
         default = self.defaults[name]
-        said = None if default is None else json.loads(default)
+        fallback = None if default is None else json.loads(default)
         if name not in rows.columns:
-            return np.zeros(len(rows.columns["seq"]), np.intp), [said]
+            return np.zeros(len(rows.columns["seq"]), np.intp), [fallback]
         codes, values = rows.encoded(name)
-        return codes, [said if value is None else value for value in values]
+        return codes, [fallback if value is None else value for value in values]
 
     def _digests(self, rows: ParquetRows, seqs: Numbers, at: NDArray[np.intp]) -> list[bytes]:
         """The digests of some rows: those that are known, or else made of the rows."""

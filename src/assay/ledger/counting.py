@@ -181,7 +181,7 @@ class CountedView(View):
         if self.looked < before.batches:
             what = f"{before.batches} batches were checked, but the last one there is {self.looked}"
             raise Damaged(what, hint=RESTORE)
-        for old in [kept for kept in list(judged) if kept[1:] != state]:
+        for old in [state_key for state_key in list(judged) if state_key[1:] != state]:
             judged.pop(old, None)  # the new receipt has the verdict on these batches
         self.aside = tuple(aside)
         self._numbers = frozenset(entry.batch.id for entry in aside)
@@ -207,7 +207,7 @@ class CountedView(View):
 
     def rows(self) -> Iterator[RecordRow]:
         """All records that count, with all that is stored of them, in order of acceptance."""
-        return (kept for part in self._only(([row] for row in super().rows()), 0, LATEST) for kept in part)
+        return (row for part in self._only(([row] for row in super().rows()), 0, LATEST) for row in part)
 
     def _pieces(
         self, first_epoch: int, last_epoch: int, query: Select[Any], at_once: int | None = None
@@ -229,9 +229,9 @@ class CountedView(View):
         ranges = self._ranges(first_epoch, last_epoch)
         firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
         for rows in parts:
-            kept = [row for row in rows if (at := bisect_right(firsts, row.seq)) and row.seq <= lasts[at - 1]]
-            if kept:
-                yield kept
+            counting_rows = [row for row in rows if (at := bisect_right(firsts, row.seq)) and row.seq <= lasts[at - 1]]
+            if counting_rows:
+                yield counting_rows
 
     def _ranges(self, first_epoch: int, last_epoch: int) -> list[tuple[int, int]]:
         """The seqs in the counting batches of these epochs, as ascending ranges that do not touch."""
@@ -294,8 +294,8 @@ def _unlike(view: View, stored: StoredBatch, statement: BatchStatement) -> str:
 
 def is_plain(words: str) -> str:
     """Words that a stranger may have written, as printable ASCII, cut to a length."""
-    kept = words if len(words) <= _WHY else f"{words[:_WHY]}…"
-    return "".join(character if " " <= character <= "~" else character.encode("unicode_escape").decode() for character in kept)
+    shown = words if len(words) <= _WHY else f"{words[:_WHY]}…"
+    return "".join(character if " " <= character <= "~" else character.encode("unicode_escape").decode() for character in shown)
 
 
 def check_row(stored: StoredBatch) -> BatchStatement:
@@ -319,10 +319,10 @@ def check_members(stored: StoredBatch, statement: BatchStatement, digests: list[
     expect(f"the root of batch {stored.id}", statement.root, batch.root_of(sorted(digests)))
 
 
-def expect(what: str, expected: object, found: object) -> None:
+def expect(what: str, expected: object, actual: object) -> None:
     """Raise Damaged, which names what was changed, unless the two are the same."""
-    if expected != found:
-        raise Damaged(f"{what} changed: {expected} was expected, {found} is there", hint=RESTORE)
+    if expected != actual:
+        raise Damaged(f"{what} changed: {expected} was expected, {actual} is there", hint=RESTORE)
 
 
 def _digest(before: str, stored: StoredBatch) -> str:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from assay.errors import BadInput
-from assay.exact import digest, text
+from assay.exact import canonical, digest, text
 from assay.folder.evidence import Gathered, Registry, gather
 from assay.folder.files import Place
 from assay.folder.previous import check_follows
@@ -151,9 +151,22 @@ def from_records(records: Iterable[tuple[int, bytes]], without: NDArray[np.int64
         yield lambda known: gathered(records, known, without)
         return
     with TemporaryDirectory(prefix="assay-ledger-") as place:
-        whole = Path(place) / "evidence.parquet"
-        evidence.write_parquet(whole, records)
-        yield lambda known: (_fitting(whole, without, known, Path(place)),)
+
+        def written(known: Registry) -> tuple[Path, ...]:
+            whole = Path(place) / "evidence.parquet"
+            evidence.write_parquet(whole, _of_kind(records, known.kind))
+            return (_fitting(whole, without, known, Path(place)),)
+
+        yield written
+
+
+def _of_kind(records: Iterable[tuple[int, bytes]], kind: str) -> Iterator[tuple[int, bytes]]:
+    """The records of a kind: the rules, and with them the kind, may have changed between two epochs."""
+    field = b'"kind":'
+    pattern = field + canonical(kind)
+    for seq, body in records:
+        if pattern in body and (body.count(field) == 1 or json.loads(body)["kind"] == kind):
+            yield seq, body
 
 
 @contextmanager
@@ -162,6 +175,7 @@ def from_files(
 ) -> Iterator[EvidenceSource]:
     """The evidence in files of a bundle; `records` reads them one by one, unless all of them are Parquet.
 
+    A Parquet file has one kind of records; those of another kind than the scheme's are not read.
     A stranger's Parquet is written again, with only the columns of which the digests were taken, each once, and with statistics
     (such as the lowest value of a row group) that are true.
     """
@@ -169,7 +183,16 @@ def from_files(
         yield lambda known: gathered(records(), known, without)
         return
     with TemporaryDirectory(prefix="assay-ledger-") as place:
-        yield lambda known: tuple(_fitting(_copied(path, Path(place)), without, known, Path(place)) for path in paths)
+        yield (
+            lambda known: (
+                tuple(
+                    _fitting(_copied(path, Path(place)), without, known, Path(place))
+                    for path in paths
+                    if evidence.parquet_kind(path) == known.kind
+                )
+                or Gathered()
+            )
+        )
 
 
 def gathered(records: Iterable[tuple[int, bytes]], known: Registry, without: NDArray[np.int64] | None = None) -> Gathered:

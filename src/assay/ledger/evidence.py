@@ -58,7 +58,7 @@ class RecordChunk(NamedTuple):
 
     seqs: list[int]
     bodies: list[bytes]
-    said: list[tuple[str, int, str]]
+    heads: list[tuple[str, int, str]]
 
 
 class ParquetField(NamedTuple):
@@ -77,7 +77,7 @@ def parquet_fields(kind: str) -> tuple[ParquetField, ...]:
     """The columns of a kind's records beside `seq` and `kind`, in the order of canonical JSON."""
     model = find(kind).record
     schema = model.model_json_schema(mode="serialization")["properties"]
-    found = []
+    fields = []
     for name in sorted(schema.keys() - {"seq", "kind"}):
         info, parts = model.model_fields[name], schema[name].get("anyOf", [schema[name]])
         types = {part.get("type") for part in parts} - {"null"}
@@ -86,8 +86,8 @@ def parquet_fields(kind: str) -> tuple[ParquetField, ...]:
         if not info.is_required() and info.default is not None:
             of_nanos = form == "string" and isinstance(info.default, int)
             default = canonical(text(info.default) if of_nanos else info.default).decode()
-        found.append(ParquetField(name, form, info.is_required(), default))
-    return tuple(found)
+        fields.append(ParquetField(name, form, info.is_required(), default))
+    return tuple(fields)
 
 
 def write_parquet(path: Path, records: Iterable[tuple[int, bytes]]) -> int:
@@ -103,24 +103,24 @@ def write_parquet(path: Path, records: Iterable[tuple[int, bytes]]) -> int:
     count = 0
     with path.open("xb") as file:
         with pq.ParquetWriter(file, _schema(kind), compression="zstd") as writer:
-            for held in itertools.chain([first], groups):
-                writer.write_table(_table(held, kind, path))
-                count += len(held)
+            for group in itertools.chain([first], groups):
+                writer.write_table(_table(group, kind, path))
+                count += len(group)
         _flush(file)
     return count
 
 
 def _groups(records: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
     """The records in groups of some rows and bytes; one empty group if there are none."""
-    held, size, first = list[tuple[int, bytes]](), 0, True
+    group, size, first = list[tuple[int, bytes]](), 0, True
     for pair in records:
-        held.append(pair)
+        group.append(pair)
         size += len(pair[1])
-        if len(held) == PARQUET_ROWS or size > ROOM:
-            yield held
-            held, size, first = [], 0, False
-    if held or first:
-        yield held
+        if len(group) == PARQUET_ROWS or size > ROOM:
+            yield group
+            group, size, first = [], 0, False
+    if group or first:
+        yield group
 
 
 def _flush(file: Any) -> None:
@@ -135,7 +135,7 @@ def _schema(kind: str) -> Any:
     import pyarrow as pa
 
     types = {"integer": pa.int64(), "boolean": pa.bool_()}
-    fields = [("seq", pa.int64()), *((one.name, types.get(one.form, pa.string())) for one in parquet_fields(kind))]
+    fields = [("seq", pa.int64()), *((column.name, types.get(column.form, pa.string())) for column in parquet_fields(kind))]
     return pa.schema(fields if kind == "tests" else [*fields, ("kind", pa.string())])
 
 
@@ -146,7 +146,7 @@ def _table(records: Sequence[tuple[int, bytes]], kind: str, path: Path) -> Any:
     schema = _schema(kind)
     if not records:
         return schema.empty_table()
-    if {one.name for one in parquet_fields(kind) if one.form == "json"}:
+    if {column.name for column in parquet_fields(kind) if column.form == "json"}:
         return pa.table(_written_apart([body for _, body in records], [seq for seq, _ in records], kind, path), schema=schema)
     lines = b"\n".join(body for _, body in records)
     inner = pa.schema([*(field for field in schema if field.name not in ("seq", "kind")), ("kind", pa.string())])
@@ -168,15 +168,15 @@ def _several_kinds(path: Path) -> BadInput:
 def _written_apart(bodies: Sequence[bytes], seqs: list[int], kind: str, path: Path) -> dict[str, list[Any]]:
     """The columns of records that hold JSON of others: each field of it is written by the encoder of canonical JSON."""
     fields = parquet_fields(kind)
-    columns: dict[str, list[Any]] = {one.name: [] for one in fields}
+    columns: dict[str, list[Any]] = {column.name: [] for column in fields}
     columns |= {"seq": [*seqs], "kind": [kind] * len(seqs)}
     for body in bodies:
         document = json.loads(body)
         if document["kind"] != kind:
             raise _several_kinds(path)
-        for one in fields:
-            value = document.get(one.name)
-            columns[one.name].append(canonical(value).decode() if one.form == "json" and value is not None else value)
+        for column in fields:
+            value = document.get(column.name)
+            columns[column.name].append(canonical(value).decode() if column.form == "json" and value is not None else value)
     return columns
 
 
@@ -196,11 +196,11 @@ class ParquetRows(NamedTuple):
 
     def encoded(self, name: str) -> tuple[NDArray[np.intp], list[Any]]:
         """A field as numbers of its different values; an empty cell is the last value, None. Raises BadInput."""
-        one = next(one for one in parquet_fields(self.kind) if one.name == name)
+        column = next(column for column in parquet_fields(self.kind) if column.name == name)
         with _readable(self.path):
-            found = _encoded(self.columns[name], one, self.path)
-            values = found.dictionary.to_pylist()
-            return found.indices.fill_null(len(values)).to_numpy().astype(np.intp), [*values, None]
+            cells = _encoded(self.columns[name], column, self.path)
+            values = cells.dictionary.to_pylist()
+            return cells.indices.fill_null(len(values)).to_numpy().astype(np.intp), [*values, None]
 
     def records(self) -> RecordChunk:
         """Their records; raises BadInput for a wrong column or value."""
@@ -220,10 +220,13 @@ def parquet_parts(path: Path) -> Iterator[ParquetRows]:
         names = file.schema_arrow.names
         kind = _kind_of(file, path)
         fields = parquet_fields(kind)
-        for name, needed in (("seq", True), *((one.name, one.needed and one.name != "observed_at") for one in fields)):
+        for name, needed in (
+            ("seq", True),
+            *((column.name, column.needed and column.name != "observed_at") for column in fields),
+        ):
             if names.count(name) != 1 and (needed or name in names):
                 raise BadInput("the column is missing, or occurs twice", file=path, field=name, hint="export the evidence again")
-        columns = ["seq", *(one.name for one in fields if one.name in names)]
+        columns = ["seq", *(column.name for column in fields if column.name in names)]
         batches = file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=columns)
         while True:
             with _readable(path):
@@ -244,11 +247,17 @@ def _readable(path: Path) -> Iterator[None]:
         raise _unreadable(path, error) from None
 
 
+def parquet_kind(path: Path) -> str:
+    """The kind of the records in a Parquet file; tests, if it has none. Raises BadInput for another file, or several kinds."""
+    with _opened(path) as file:
+        return _kind_of(file, path)
+
+
 def parquet_columns(path: Path) -> dict[str, bool]:
     """The columns of a file that records are made of, in its order: name → whether it has texts that repeat. Raises BadInput."""
     with _opened(path) as file:
         kind = _kind_of(file, path)
-        repeats = {one.name: one.form == "string" and one.name != "observed_at" for one in parquet_fields(kind)}
+        repeats = {column.name: column.form == "string" and column.name != "observed_at" for column in parquet_fields(kind)}
         repeats |= {"seq": False, "kind": True}
         return {name: repeats[name] for name in file.schema_arrow.names if name in repeats}
 
@@ -257,12 +266,12 @@ def _kind_of(file: Any, path: Path) -> str:
     """The kind of the records in an open file: that of its column `kind`; tests, if there is none. Raises BadInput."""
     if "kind" not in file.schema_arrow.names:
         return "tests"
-    found: set[object] = set()
+    kinds: set[object] = set()
     with _readable(path):
         for batch in file.iter_batches(batch_size=PARQUET_AT_ONCE, columns=["kind"]):
-            found |= set(batch.column("kind").unique().to_pylist())
-    names = [name for name in found if isinstance(name, str) and known(name)]
-    if len(found) > 1 or len(names) != len(found):
+            kinds |= set(batch.column("kind").unique().to_pylist())
+    names = [name for name in kinds if isinstance(name, str) and known(name)]
+    if len(kinds) > 1 or len(names) != len(kinds):
         raise BadInput("is not one kind of evidence that is known here", file=path, field="kind", hint="export it again")
     return names[0] if names else "tests"
 
@@ -296,22 +305,22 @@ def _part(columns: dict[str, Any], count: int, kind: str, path: Path) -> RecordC
     import pyarrow.compute as pc
 
     fields = parquet_fields(kind)
-    named = {one.name: one for one in fields}
+    named = {column.name: column for column in fields}
     encoded = {name: _encoded(columns[name], named[name], path) for name in columns if name not in ("seq", "observed_at")}
     pieces, before = list[Any](), "{"
     if not fields[0].needed:  # then the first comma is cut off below
         before = ","
-    for one in sorted([*fields, ParquetField("kind", "string", True, None)]):
-        if one.name == "kind":
+    for column in sorted([*fields, ParquetField("kind", "string", True, None)]):
+        if column.name == "kind":
             before += f'"kind":{canonical(kind).decode()},'
             continue
-        before += f'"{one.name}":'
-        if one.name == "observed_at":
-            pieces += _times(columns.get("observed_at"), one, before, path)
-        elif one.name in encoded:
-            pieces.append(_text(encoded[one.name], before, path, one))
-        elif one.default is not None:
-            pieces.append(pa.scalar(before + one.default, pa.large_string()))
+        before += f'"{column.name}":'
+        if column.name == "observed_at":
+            pieces += _times(columns.get("observed_at"), column, before, path)
+        elif column.name in encoded:
+            pieces.append(_text(encoded[column.name], before, path, column))
+        elif column.default is not None:
+            pieces.append(pa.scalar(before + column.default, pa.large_string()))
         before = ","
     joined = pc.binary_join_element_wise(*pieces, pa.scalar("}", pa.large_string()), pa.scalar("", pa.large_string()))
     seqs = columns["seq"]
@@ -336,43 +345,43 @@ def _split(texts: Any) -> list[bytes]:
     return [whole[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
-def _encoded(array: Any, one: ParquetField, path: Path) -> Any:
+def _encoded(array: Any, column: ParquetField, path: Path) -> Any:
     """The column, dictionary-encoded; raises BadInput for a column of another type."""
     import pyarrow as pa
 
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    wanted = {"integer": pa.types.is_integer, "boolean": pa.types.is_boolean}.get(one.form)
+    wanted = {"integer": pa.types.is_integer, "boolean": pa.types.is_boolean}.get(column.form)
     right = wanted(kind) if wanted is not None else pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not right:
-        raise BadInput(f"the column is of type {str(kind)[:80]}", file=path, field=one.name, hint="export the evidence again")
+        raise BadInput(f"the column is of type {str(kind)[:80]}", file=path, field=column.name, hint="export the evidence again")
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
-def _text(encoded: Any, before: str, path: Path, one: ParquetField) -> Any:
+def _text(encoded: Any, before: str, path: Path, column: ParquetField) -> Any:
     """The field of each record as canonical JSON. An empty cell says the default, or leaves the field out."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    values = [None if value is None else _json(value, path, one) for value in encoded.dictionary.to_pylist()]
+    values = [None if value is None else _json(value, path, column) for value in encoded.dictionary.to_pylist()]
     texts = pa.array([None if value is None else before + value for value in values], pa.large_string())
     taken = texts.take(encoded.indices)
     if taken.null_count:
-        if one.needed:
-            raise BadInput("is empty", file=path, field=one.name, hint="export the evidence again")
-        taken = pc.fill_null(taken, "" if one.default is None else before + one.default)
+        if column.needed:
+            raise BadInput("is empty", file=path, field=column.name, hint="export the evidence again")
+        taken = pc.fill_null(taken, "" if column.default is None else before + column.default)
     return taken
 
 
-def _json(value: str | int, path: Path, one: ParquetField) -> str:
-    most = LARGEST if isinstance(value, int) else LINE_BYTES if one.form == "json" else LONGEST
+def _json(value: str | int, path: Path, column: ParquetField) -> str:
+    most = LARGEST if isinstance(value, int) else LINE_BYTES if column.form == "json" else LONGEST
     if (len(value) if isinstance(value, str) else abs(value)) > most:
         raise BadInput(
-            f"has a value that is too large: {brief(value)}", file=path, field=one.name, hint="export the evidence again"
+            f"has a value that is too large: {brief(value)}", file=path, field=column.name, hint="export the evidence again"
         )
-    return str(value) if one.form == "json" else canonical(value).decode()
+    return str(value) if column.form == "json" else canonical(value).decode()
 
 
-def _times(array: Any, one: ParquetField, before: str, path: Path) -> list[Any]:
+def _times(array: Any, column: ParquetField, before: str, path: Path) -> list[Any]:
     """The time of each record as canonical JSON. Most times are different, so they are not dictionary-encoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -382,7 +391,7 @@ def _times(array: Any, one: ParquetField, before: str, path: Path) -> list[Any]:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise BadInput(f"the column is of type {str(array.type)[:80]}", file=path, field="observed_at", hint="export it again")
     if array.null_count or not pc.all(pc.match_substring_regex(array, _PLAIN), min_count=0).as_py():
-        return [_text(array.dictionary_encode(), before, path, one)]
+        return [_text(array.dictionary_encode(), before, path, column)]
     return [pa.scalar(f'{before}"', pa.large_string()), array.cast(pa.large_string()), pa.scalar('"', pa.large_string())]
 
 
@@ -398,7 +407,7 @@ class BoundRecords:
 
     seqs: list[int] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
-    said: list[tuple[str, int, str]] = field(default_factory=list)
+    heads: list[tuple[str, int, str]] = field(default_factory=list)
 
 
 def evidence_leaf(seq: int, digest: bytes) -> bytes:
@@ -444,7 +453,7 @@ def read_evidence(path: Path, most: int) -> BoundRecords:
     for seqs, bodies, claims in evidence_parts(path):
         bound.seqs.extend(seqs)
         bound.digests.extend([hashlib.sha256(body).digest() for body in bodies])
-        bound.said.extend(claims)
+        bound.heads.extend(claims)
         if len(bound.seqs) > most:
             raise BadInput(f"has more than {most} records", file=path, hint="export the evidence again")
     return bound
@@ -478,7 +487,7 @@ def _add_part(part: RecordChunk, line: bytes, place: Place) -> None:
         raise place.refuse("is missing", field="seq", hint="every record of a bundle has it")
     part.seqs.append(parsed.seq)
     part.bodies.append(canonical(parsed.document()))
-    part.said.append((parsed.kind, parsed.epoch, parsed.validator))
+    part.heads.append((parsed.kind, parsed.epoch, parsed.validator))
 
 
 def write_lines(path: Path, records: Iterable[tuple[int, bytes]]) -> None:

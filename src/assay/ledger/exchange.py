@@ -3,23 +3,24 @@
 A proof has the participant's result, the records that it rests on, and the proofs that both are under receipts in the log. Of
 other participants it has only hashes, so the participant can show it to anybody, and anybody can check it with `assay verify`.
 
-An imported epoch gives the same records and seqs, the same receipt and the same log. Its bundle is verified completely first.
-Epochs are imported in their order, because each receipt names the one before.
+An imported epoch gives the same records and seqs, the same receipt and the same log, and the audits that its bundle carries. Its
+bundle is verified completely first. Epochs are imported in their order, because each receipt names the one before.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from assay.errors import BadInput
 from assay.exact import canonical
 from assay.folder.files import Place, load
-from assay.ledger import batch, bundle, check, eligible, evidence, settling, standing
+from assay.ledger import audit_log, batch, bundle, check, eligible, evidence, settling, standing
 from assay.ledger.access import Ledger, receipt_version, stored_settlement
+from assay.ledger.audit_log import SignedAudit
 from assay.ledger.batch import Batch
 from assay.ledger.check import RECEIPT_BYTES
 from assay.ledger.merkle import Tree
@@ -44,8 +45,8 @@ def proof_for(ledger: Ledger, participant: str, epoch: int | None = None) -> Jso
         settlement, document = json.loads(settled.document), json.loads(inputs)
         bound = None
         if receipt_version(receipt) > 1:
-            held = standing.find(view, document, receipt.epoch)
-            bound = settling.rests(view, document, settlement, held)
+            standing_evidence = standing.find(view, document, receipt.epoch)
+            bound = settling.rests(view, document, settlement, standing_evidence)
         rows = results(settlement, bound)
         at = next((index for index, row in enumerate(rows) if row["participant"] == participant), None)
         if at is None:
@@ -91,15 +92,22 @@ class ImportedEpoch:
     records: int
     batches: int
     new: bool = True
+    audits: tuple[SignedAudit, ...] = ()
+    """Those that were not there before, whether the epoch is new or not."""
 
 
 def import_bundle(ledger: Ledger, source: Path) -> ImportedEpoch:
-    """Add the last epoch of a bundle to a ledger that has all epochs before it; an epoch that is there adds nothing.
+    """Add the last epoch of a bundle, and its audits, to a ledger that has all epochs before it; what is there adds nothing.
 
     Raises Refused if the bundle does not verify by the log's key, BadInput if it does not continue what the ledger has, and
     StoreError.
     """
     verify(source, key=str(ledger.key))
+    imported = _import_epoch(ledger, source)
+    return replace(imported, audits=tuple(audit_log.take_in(ledger.folder, source / bundle.AUDITS)))
+
+
+def _import_epoch(ledger: Ledger, source: Path) -> ImportedEpoch:
     paths = sorted((source / bundle.RECEIPTS).iterdir(), key=lambda path: int(path.name[6:-8]))
     receipts = [check.Receipt.parse(load(path, RECEIPT_BYTES, hint="")) for path in paths]
     stated = receipts[-1].predicate

@@ -86,8 +86,8 @@ def missing_batches(path: Path, batches: Container[str]) -> tuple[int, list[tupl
     Without a file, none were. Raises BadInput for a line that is not as it was written.
     """
     last = {row["batch"]: (number, row) for number, row in _read_rows(path)}
-    kept = [entry for entry in last.values() if "lost" not in entry[1]]
-    return len(kept), [(number, row) for number, row in kept if row["batch"] not in batches]
+    lasting = [entry for entry in last.values() if "lost" not in entry[1]]
+    return len(lasting), [(number, row) for number, row in lasting if row["batch"] not in batches]
 
 
 def check_acknowledged(
@@ -132,10 +132,10 @@ def _append_rows(path: Path, rows: Sequence[tuple[AcknowledgedRow, str]], what: 
     try:
         with path.open("a+b") as file:
             lock(file.fileno())
-            before, kept = _end_of_file(file, path, whole=any(known for _, known in rows))
+            before, lines_before = _end_of_file(file, path, whole=any(known for _, known in rows))
             lines = list[bytes]()
             for row, known in rows:
-                if known and known.encode() in kept:
+                if known and known.encode() in lines_before:
                     continue
                 before = _row_digest(before, row)
                 lines.append(canonical(row | {"digest": before}) + b"\n")
@@ -171,11 +171,11 @@ def _end_of_file(file: BinaryIO, path: Path, *, whole: bool) -> tuple[str, bytes
     begin = 0 if whole else max(0, size - 2**16)
     file.seek(begin)
     data = file.read()
-    kept = data[: data.rfind(b"\n") + 1]
-    if len(kept) < len(data):
-        file.truncate(begin + len(kept))
-    lines = kept.split(b"\n")[:-1]
-    return (str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""), kept
+    whole_lines = data[: data.rfind(b"\n") + 1]
+    if len(whole_lines) < len(data):
+        file.truncate(begin + len(whole_lines))
+    lines = whole_lines.split(b"\n")[:-1]
+    return (str(_read_row(lines[-1], Place(path), None)["digest"]) if lines else ""), whole_lines
 
 
 def _read_row(line: bytes, place: Place, before: str | None) -> AcknowledgedRow:
@@ -196,7 +196,8 @@ def _row_digest(before: str, row: AcknowledgedRow) -> str:
 class IntakeRules:
     """The rules that a ledger accepts evidence by: its competition, kind and task set (None: any), by whom, about whom.
 
-    answers: the file in which acknowledged batches are noted; None: they are not.
+    answers: the file in which acknowledged batches are noted; None: they are not. age: after so many epochs a record counts no
+    more, so a later one does not contradict it; None: it always does.
     """
 
     competition: str
@@ -205,6 +206,7 @@ class IntakeRules:
     participants: Set[str]
     task_set: str | None = None
     answers: Path | None = None
+    age: int | None = None
 
 
 def intake_rules(folder: Path, *, may_be_empty: bool = False) -> IntakeRules:
@@ -223,6 +225,7 @@ def intake_rules(folder: Path, *, may_be_empty: bool = False) -> IntakeRules:
         participants=frozenset(participant.key for participant in participants),
         task_set=None if trials is None else registry.read_tasks(folder / "tasks.txt", trials).digest,
         answers=folder / ACKNOWLEDGED if config.exists(folder) else None,
+        age=scheme.consensus.max_age_epochs,
     )
 
 
@@ -282,9 +285,9 @@ def accept_all(store: Store, sources: Iterable[Source], known: IntakeRules) -> I
             group.append((file, batch))
             size += sum(map(len, batch.bodies))
         if len(group) == GROUP or size > GROUP_BYTES:
-            yield from _accept_group(store, group, known.answers)
+            yield from _accept_group(store, group, known)
             group, size = [], 0
-    yield from _accept_group(store, group, known.answers)
+    yield from _accept_group(store, group, known)
 
 
 def _check_source(store: Store, batch: Batch, known: IntakeRules) -> None:
@@ -294,7 +297,7 @@ def _check_source(store: Store, batch: Batch, known: IntakeRules) -> None:
     check_batch(batch, known)
 
 
-def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], answers: Path | None) -> Sequence[Verdict]:
+def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], known: IntakeRules) -> Sequence[Verdict]:
     """The verdicts on checked batches, which are stored and acknowledged together; one that was refused keeps its verdict.
 
     If the database refuses the group, each is stored by itself, so that it refuses one of them only.
@@ -303,10 +306,10 @@ def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadIn
     if len(verdicts) == len(group):
         return verdicts
     try:
-        return _accept_together(store, group, answers)
+        return _accept_together(store, group, known)
     except (BadInput, StoreError) as error:
         if len(group) > 1:
-            return [verdict for entry in group for verdict in _accept_group(store, [entry], answers)]
+            return [verdict for entry in group for verdict in _accept_group(store, [entry], known)]
         if isinstance(error, StoreError):
             raise
         error.at(file=group[0][0])
@@ -314,7 +317,7 @@ def _accept_group(store: Store, group: Sequence[tuple[Path | None, Batch | BadIn
 
 
 def _accept_together(
-    store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], answers: Path | None
+    store: Store, group: Sequence[tuple[Path | None, Batch | BadInput]], known: IntakeRules
 ) -> Sequence[Verdict]:
     """The verdicts on a group, in one transaction. Raises BadInput, StoreError."""
     verdicts, taken = list[Verdict](), list[tuple[Batch, bool]]()
@@ -332,10 +335,10 @@ def _accept_together(
                 error.at(file=file)
                 verdicts.append(error)
                 continue
-            verdicts.append(tx.add_batch(batch, counts=judge.counts))
+            verdicts.append(tx.add_batch(batch, counts=judge.counts, age=known.age))
             taken.append((batch, new))
-    if answers is not None and taken:
-        acknowledge(answers, taken)
+    if known.answers is not None and taken:
+        acknowledge(known.answers, taken)
     return verdicts
 
 

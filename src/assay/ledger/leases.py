@@ -68,10 +68,13 @@ def patiently(ask: Callable[[], T], seconds: float = PATIENCE) -> T:
 class CellLeases:
     """A driver's `judge.stations.Leases`: a context manager. Raises StoreError."""
 
-    def __init__(self, settings: Config, validator: str, holder: str, *, lease: int = LEASE) -> None:
-        """settings: of the ledger. holder: this driver, by a name that it has again when it goes on in the same folder."""
+    def __init__(self, settings: Config, validator: str, holder: str, *, lease: int = LEASE, oldest: int = 0) -> None:
+        """settings: of the ledger. holder: this driver, by a name that it has again when it goes on in the same folder.
+
+        oldest: the first epoch whose records still count; a cell with older ones alone is not done.
+        """
         self._store = open_store(settings)
-        self._validator, self._holder, self._lease = validator, holder, lease
+        self._validator, self._holder, self._lease, self._oldest = validator, holder, lease, oldest
         place = str(settings.place)
         self._place = place if "://" in place else str(Path(f"{place}.leases"))
         self._engine = make_engine(self._place, create=True)
@@ -166,8 +169,8 @@ class CellLeases:
         with self._changing() as connection:
             now = _now(connection)
             connection.execute(update(leases_table).where(self._ours).values(until=now + self._lease))
-            kept = set(connection.scalars(select(leases_table.c.cell).where(self._ours)))
-        self._mine &= kept
+            ours = set(connection.scalars(select(leases_table.c.cell).where(self._ours)))
+        self._mine &= ours
         self._renewed = began
 
     def _look(self) -> None:
@@ -175,7 +178,8 @@ class CellLeases:
         with self._store.reading() as view:
             for batch in view.of_validator(self._validator, self._last_batch):
                 if batch.first_seq is not None and batch.last_seq is not None:
-                    for row in view.between(batch.first_seq, batch.last_seq):
+                    rows = view.between(batch.first_seq, batch.last_seq)
+                    for row in (row for row in rows if row.epoch >= self._oldest):
                         self._done.add(_text(read_record(strict.parse(row.body.decode())).key[2:]))
                 self._last_batch = batch.id
         self._forget(self._mine & self._done)

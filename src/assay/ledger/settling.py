@@ -224,8 +224,8 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
         _check_closed(view)
         check_answered(ledger, view)
         document = _inputs(ledger.folder, view, epoch)
-        held = standing.find(view, document, epoch)
-        settlement = compute(view, document, epoch, last, held)
+        standing_evidence = standing.find(view, document, epoch)
+        settlement = compute(view, document, epoch, last, standing_evidence)
         first = 0 if last is None else last.epoch + 1
         pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
         bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
@@ -234,12 +234,12 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
             settlement,
             inputs,
             bound,
-            rests(view, inputs, settlement.document, held),
+            rests(view, inputs, settlement.document, standing_evidence),
             last,
             _seen(view, epoch),
             view,
             _closing(ledger, view, settlement),
-            held,
+            standing_evidence,
         )
 
 
@@ -259,13 +259,15 @@ def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closi
     return Closing(settlement, passed, instead, silent(settlement, reported))
 
 
-def rests(view: CountedView, document: Json, settlement: Json, held: StandingEvidence | None = None) -> Mapping[str, Json]:
+def rests(
+    view: CountedView, document: Json, settlement: Json, standing_evidence: StandingEvidence | None = None
+) -> Mapping[str, Json]:
     """Participant → root and count of the records that its result in a settlement document rests on; document: of its inputs.
 
-    held: what counts in it; None: everything is found in the records.
+    standing_evidence: what counts in it; None: everything is found in the records.
     """
-    if held is not None:
-        return held.results()
+    if standing_evidence is not None:
+        return standing_evidence.results()
     oldest, epoch = _oldest(view, document, settlement["epoch"]), settlement["epoch"]
     without = frozenset(_left_out(view, oldest, epoch, settlement["task_set"]).tolist())
     return eligible.bind_results(view.records(oldest, epoch), document, settlement, without)
@@ -291,10 +293,10 @@ def rebuild(ledger: Ledger, signer: PrivateKey) -> int | None:
         last = view.last_receipt()
         if last is None or view.before.epoch != last.epoch:
             return None
-        held = standing.find(view, json.loads(stored_settlement(view, last.epoch)[1]), last.epoch)
-        if held is None:
+        standing_evidence = standing.find(view, json.loads(stored_settlement(view, last.epoch)[1]), last.epoch)
+        if standing_evidence is None:
             return None
-        held.store(tx, last.digest, view.before.batches, ledger.key, signer)
+        standing_evidence.store(tx, last.digest, view.before.batches, ledger.key, signer)
     return last.epoch
 
 
@@ -304,13 +306,13 @@ def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int
     last_seq: records that were accepted after this one are left out: they came after the settlement. Raises StoreError.
     """
     with ledger.counted() as view:
-        found: dict[str, list[StoredRecord]] = {}
+        by_participant: dict[str, list[StoredRecord]] = {}
         document, epoch = eligible.inputs_document(settlement.inputs), settlement.epoch
         without = frozenset(_left_out(view, 0, epoch, settlement.inputs.task_set).tolist())
         records = (row for row in view.records(0, epoch) if row.seq <= last_seq)
         for name, _, row in eligible.records_behind_results(records, document, settlement.document, without):
-            found.setdefault(name, []).append(row)
-        return found
+            by_participant.setdefault(name, []).append(row)
+        return by_participant
 
 
 def about(view: CountedView, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
@@ -361,15 +363,15 @@ def check_answered(ledger: Ledger, view: CountedView) -> int:
 
 
 def compute(
-    view: View, document: Json, epoch: int, before: StoredReceipt | None, held: StandingEvidence | None = None
+    view: View, document: Json, epoch: int, before: StoredReceipt | None, standing_evidence: StandingEvidence | None = None
 ) -> Settlement:
     """The settlement of an epoch by the ledger's evidence, after the settlement that `before` is the receipt of.
 
-    held: what counts in it; None: everything is found in the records.
+    standing_evidence: what counts in it; None: everything is found in the records.
     """
     earlier = None if before is None else previous_of(json.loads(stored_settlement(view, before.epoch)[0].document))
-    if held is not None:
-        source = held.source(view)
+    if standing_evidence is not None:
+        source = standing_evidence.source(view)
         return pipeline.settle(eligible.settled_from(document, epoch=epoch, evidence=source, previous=earlier))
     return _from_records(view, document, epoch, earlier)
 
@@ -397,8 +399,8 @@ def again(view: CountedView, receipt: StoredReceipt, *, whole: bool = False) -> 
     """
     settled, stored = stored_settlement(view, receipt.epoch)
     before, document = view.receipt_at(receipt.position - 1), json.loads(stored)
-    held = None if whole else standing.find(view, document, receipt.epoch)
-    settlement = compute(view, document, receipt.epoch, before, held)
+    standing_evidence = None if whole else standing.find(view, document, receipt.epoch)
+    settlement = compute(view, document, receipt.epoch, before, standing_evidence)
     if settlement.digest != settled.digest:
         raise CannotSettle(
             f"epoch {receipt.epoch} was settled as {settled.digest}, but the ledger now gives {settlement.digest}",

@@ -216,7 +216,11 @@ def validator_of(key: PublicKey, validators: Mapping[str, int | None], file: Pat
     """The key as the registry spells it. validators: spelling → line. Raises BadInput if it is missing, or occurs twice."""
     spelt = [text for text in validators if _is(key, text)]
     if not spelt:
-        raise BadInput(f"no validator has the key {key}", file=file, hint="its column `key` is the public key: assay keys show")
+        raise BadInput(
+            f"no validator has the key {key}",
+            file=file,
+            hint="enter it in the column `key`: `assay keys show NAME --public` prints it",
+        )
     if len(spelt) > 1:
         raise BadInput(
             f"{spelt[1]!r} is the same key as {spelt[0]!r}", file=file, line=validators[spelt[1]], hint="remove one of the two"

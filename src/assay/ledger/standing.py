@@ -279,7 +279,7 @@ class StandingEvidence:
         for row in self.rows.values():
             if not row.changed:
                 continue
-            before = ({**json.loads(kept.body), "seq": kept.seq} for kept in runs.of_seqs(view, row.kept))
+            before = ({**json.loads(record.body), "seq": record.seq} for record in runs.of_seqs(view, row.kept))
             values = [*(_head(value, self.scope) | {"seq": value["seq"]} for value in before), *row.new]
             values = list({value["seq"]: value for value in values}.values())
             lasting = kind.lasting(values, self.scope.inputs.scheme.score, self.spoilt)
@@ -290,8 +290,8 @@ class StandingEvidence:
         """The source that the settlement reads instead of all records."""
         if self.scope.tallied:
             return lambda _: self._scored()
-        kept = ((row.seq, row.body) for row in runs.of_seqs(view, self._ranges()))
-        return lambda known: eligible.gathered(kept, known)
+        remaining = ((row.seq, row.body) for row in runs.of_seqs(view, self._ranges()))
+        return lambda known: eligible.gathered(remaining, known)
 
     def _ranges(self) -> list[list[int]]:
         return sorted(pair for row in self.rows.values() for pair in row.kept)
@@ -400,16 +400,16 @@ def find(view: CountedView, document: Mapping[str, Any], epoch: int) -> Standing
     last = view.last_receipt()
     if last is not None and last.epoch > epoch:
         return None
-    found = _stored(view, scope) or StandingEvidence(scope, epoch, -1, {}, set())
-    found.bring_up(view)
-    return found
+    current = _stored(view, scope) or StandingEvidence(scope, epoch, -1, {}, set())
+    current.bring_up(view)
+    return current
 
 
 def fresh(view: CountedView, document: Mapping[str, Any], epoch: int) -> StandingEvidence:
     """The same from all records, whatever is stored."""
-    made = StandingEvidence(scope_of(view, document, epoch), epoch, -1, {}, set())
-    made.bring_up(view)
-    return made
+    recomputed = StandingEvidence(scope_of(view, document, epoch), epoch, -1, {}, set())
+    recomputed.bring_up(view)
+    return recomputed
 
 
 def _stored(view: CountedView, scope: Scope) -> StandingEvidence | None:
@@ -423,9 +423,9 @@ def _stored(view: CountedView, scope: Scope) -> StandingEvidence | None:
         return None
     rows = {about: AboutRow.parse(documents[about]) for about in documents.keys() & scope.abouts.keys()}
     spoilt = {tuple(parts) for parts in json.loads(documents[SPOILT])}
-    found = StandingEvidence(scope, scope.inputs.epoch, stated["epoch"], rows, spoilt)
-    found.stored = True
-    return found
+    last = StandingEvidence(scope, scope.inputs.epoch, stated["epoch"], rows, spoilt)
+    last.stored = True
+    return last
 
 
 def _current(view: CountedView) -> tuple[Json, dict[str, bytes]] | None:

@@ -140,9 +140,9 @@ def signed(ledger: Ledger, receipt: StoredReceipt) -> Split:
         raise Damaged(what, file=ledger.store.name, hint=RESTORE) from None
     predicate = split.predicate
     with ledger.store.reading() as view:
-        kept = view.settlement(receipt.epoch)
+        stored = view.settlement(receipt.epoch)
     stated = predicate["epoch"], f"sha256:{split.digest.hex()}", canonical(predicate["split"])
-    if kept is None or stated != (receipt.epoch, receipt.digest, kept.document):
+    if stored is None or stated != (receipt.epoch, receipt.digest, stored.document):
         what = f"the split that is stored for epoch {receipt.epoch} is not the one that was signed"
         raise Damaged(what, file=ledger.store.name, hint=RESTORE)
     return split

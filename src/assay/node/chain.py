@@ -87,8 +87,8 @@ class EpochRegistry:
         number = noted if noted is not None else end.at if end.unit == "block" else self._last_before(end.at, head)
         if head.number - number >= STATE_BLOCKS and not self._has_state(number):
             return head
-        found = self._node.block_hash(number)
-        return head if found is None else BlockId(number, found)
+        block_hash = self._node.block_hash(number)
+        return head if block_hash is None else BlockId(number, block_hash)
 
     def _last_before(self, seconds: int, head: BlockId) -> int:
         """The last final block that is not younger than a time, as far as the node has state."""
@@ -109,8 +109,8 @@ class EpochRegistry:
 
     def _seconds(self, number: int) -> float:
         """The time of a block, by the chain."""
-        found = self._node.block_hash(number)
-        then = None if found is None else self._node.query("Timestamp", "Now", (), found)
+        block_hash = self._node.block_hash(number)
+        then = None if block_hash is None else self._node.query("Timestamp", "Now", (), block_hash)
         if not isinstance(then, int):
             raise Unreachable(f"{self._node.host} does not say when block {number} was", hint="ask another node")
         return then / 1000

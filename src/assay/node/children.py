@@ -35,7 +35,7 @@ class Child:
     def __init__(self, work: Callable[[], int]) -> None:
         self._work = work
         self._pid: int | None = None
-        self._held = -1
+        self._write_end = -1
 
     @property
     def running(self) -> bool:
@@ -44,14 +44,14 @@ class Child:
 
     def begin(self) -> None:
         """Fork. The child ends, as by SIGTERM, when this process is gone."""
-        follows, held = os.pipe()
-        _PIPES.add(held)
+        follows, write_end = os.pipe()
+        _PIPES.add(write_end)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         child = os.fork()
         if not child:
             self._carry_out(follows)
-        self._pid, self._held = child, held
+        self._pid, self._write_end = child, write_end
         os.close(follows)
 
     def wait(self) -> int:
@@ -71,8 +71,8 @@ class Child:
         if not done:
             return None
         self._pid = None
-        _PIPES.discard(self._held)
-        os.close(self._held)
+        _PIPES.discard(self._write_end)
+        os.close(self._write_end)
         return os.waitstatus_to_exitcode(state)
 
     def send(self, number: int) -> None:
@@ -113,11 +113,11 @@ class Child:
 class Stopping:
     """SIGTERM and Ctrl-C: handed on to the children of a node, which ends when they have.
 
-    told: what is done with the children when one comes. asked: whether one came.
+    stop_children: called when one comes. asked: whether one came.
     """
 
-    def __init__(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def __init__(self, stop_children: Callable[[], None]) -> None:
+        self._stop_children = stop_children
         self._waiting = False
         self.asked = False
 
@@ -127,7 +127,7 @@ class Stopping:
 
         def hear(_number: int, _frame: FrameType | None) -> None:
             self.asked = True
-            self._told()
+            self._stop_children()
             if self._waiting:
                 raise StopWaiting
 

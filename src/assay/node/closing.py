@@ -224,8 +224,8 @@ class Closer:
             note = read_note(self.folders[0]).get("pulled")
             known = {int(epoch): int(block) for epoch, block in note.items()} if isinstance(note, dict) else {}
             known[end.epoch] = chain.pull(end, folders, known)
-            kept = sorted(known.items())[-_PULLED:]
-            write_note(self.folders[0], pulled={str(epoch): block for epoch, block in kept})
+            latest = sorted(known.items())[-_PULLED:]
+            write_note(self.folders[0], pulled={str(epoch): block for epoch, block in latest})
             self._pulled[end] = folders
 
     def _head(self) -> int:
@@ -354,8 +354,8 @@ class Closer:
         if why.what != season.waits:
             season.waits = why.what
             self._tell(season.folder, f"epoch {end.epoch}: {why.what}" + (f"; {why.hint}" if why.hint else ""))
-        held = {"epoch": end.epoch, "what": why.what, "hint": why.hint} if why.held else None
-        self._note(season, "waiting for validators", held=held, silent=drafted.closing.silent_names)
+        held_epoch = {"epoch": end.epoch, "what": why.what, "hint": why.hint} if why.held else None
+        self._note(season, "waiting for validators", held=held_epoch, silent=drafted.closing.silent_names)
 
     def _tell_closed(self, season: _Season, settled: settling.EpochResult, drafted: settling.Draft) -> None:
         scored, silent = len(settled.settlement.ranking), drafted.closing.silent_names

@@ -211,10 +211,10 @@ class Herald:
     def _keep(self, seen: NodeStatus) -> None:
         """Leave what stands, and what is still to be told, on the disk."""
         telling = {name: {"what": failure.what, "since": failure.since} for name, failure in self._failures.items()}
-        kept = {"alarms": status.rows_of(seen.alarms), "untold": self._untold, "telling": telling}
-        text = canonical(kept)
+        note = {"alarms": status.rows_of(seen.alarms), "untold": self._untold, "telling": telling}
+        text = canonical(note)
         if text != self._kept:
-            status.write(self.folder, kept)
+            status.write(self.folder, note)
             self._kept = text
 
     def _show(self, seen: NodeStatus, now: float, *, at_once: bool) -> None:
@@ -234,8 +234,8 @@ class Herald:
 
 def _let_go(folder: Path) -> None:
     """Close the node's lock, which this process has by its birth: a node that was killed can be begun again at once."""
-    held = os.path.realpath(folder / FOLDER / ".lock")
+    lock = os.path.realpath(folder / FOLDER / ".lock")
     for number in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{number}") == held:
+            if os.readlink(f"/proc/self/fd/{number}") == lock:
                 os.close(number)

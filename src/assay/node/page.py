@@ -70,9 +70,9 @@ def _validators(season: SeasonFacts) -> Iterator[tuple[str, str, str, str]]:
     for row in season.validators[:_ROWS]:
         silent = row.heard is None or now - row.heard > SILENT
         doing = "silent" if silent else "judging" if row.busy else "waiting"
-        told = f", tells {len(row.troubles)} wrong" if row.troubles else ""
+        troubles = f", tells {len(row.troubles)} wrong" if row.troubles else ""
         heard = "never" if row.heard is None else instant_text(row.heard)
-        yield row.name, percent(row.stake, total), heard, doing + told
+        yield row.name, percent(row.stake, total), heard, doing + troubles
     if len(season.validators) > _ROWS:
         yield f"and {len(season.validators) - _ROWS} more", "", "", ""
 

@@ -148,7 +148,8 @@ class NodeStatus:
         doing = str(content.get("state", "idle")) if self.working else doing
         if self.working and doing == "judging" and content.get("total"):
             doing = f"judging, {content.get('done', 0)} of {content['total']} done"
-        wrong = f"{len(self.alarms) or 'nothing'} wrong"
+        many = len(self.alarms)
+        wrong = f"{'nothing' if not many else '1 thing' if many == 1 else f'{many} things'} wrong"
         if self.role == "operator":
             closes = f"; it closes at {content['closes']}" if content.get("closes") else ""
             return f"{epoch}: {doing}{closes}; {wrong}"

@@ -33,7 +33,7 @@ RESULT_BYTES = 16 * 2**20
 """Bytes of one result."""
 SECONDS = 60.0
 """Seconds for the child to start: a machine may be busy."""
-_ERRORS: dict[str, type[Exception]] = {one.__name__: one for one in (ValueError, KeyError, TypeError, OverflowError)}
+_ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (ValueError, KeyError, TypeError, OverflowError)}
 _HEAD = 8
 
 

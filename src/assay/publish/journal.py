@@ -219,10 +219,10 @@ class LedgerLines:
     def _not_yet(self, database: Store, view: View) -> list[bytes]:
         """The file's lines, if the ledger has none. Raises BadInput if file and ledger have different lines."""
         lines = self._before.after(0)
-        kept = view.attempts(self._target) if lines else []
-        if kept[: len(lines)] == lines:
+        stored = view.attempts(self._target) if lines else []
+        if stored[: len(lines)] == lines:
             return []
-        if kept:
+        if stored:
             what = f"was written after the ledger {database.name} had taken over what is sent to {self._target!r}"
             hint = "find out what was sent by it, and move it away when nothing of that is under way"
             raise BadInput(what, file=self._before.name, hint=hint)

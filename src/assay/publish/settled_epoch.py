@@ -71,8 +71,8 @@ def read(ledger: Ledger, epoch: int | None = None) -> SettledEpoch:
         settlement: Json = json.loads(settled.document)
         statement = _checked(ledger, canonical(ledger.document(receipt)), settlement)
         inputs: Json = json.loads(document)
-        if (found := eligible.inputs_digest(inputs)) != statement["inputs"]:
-            raise Refused("inputs", "they are not those of the receipt", expected=statement["inputs"], found=found)
+        if (recomputed := eligible.inputs_digest(inputs)) != statement["inputs"]:
+            raise Refused("inputs", "they are not those of the receipt", expected=statement["inputs"], found=recomputed)
         addresses = {row["key"]: row["address"] for row in inputs["participants"] if row.get("address")}
         judged = issubclass(find(inputs["scheme"]["score"]["kind"]).record, Rubric)
         judgements = _judgements(view, inputs, settlement) if judged else {}
@@ -147,9 +147,9 @@ def _judgements(view: View, inputs: Json, settlement: Json) -> dict[str, tuple[R
         for vote in row["validators"]
         if not vote["excluded"]
     }
-    found: dict[str, tuple[Rubric, ...]] = {row["participant"]: () for row in settlement["agreed"]}
+    judgements: dict[str, tuple[Rubric, ...]] = {row["participant"]: () for row in settlement["agreed"]}
     for participant, _, stored in eligible.records_behind_results(view.records(0, settlement["epoch"]), inputs, settlement, ()):
         record = read_record(json.loads(stored.body))
         if isinstance(record, Rubric) and (participant, record.validator) in counted:
-            found[participant] += (record,)
-    return found
+            judgements[participant] += (record,)
+    return judgements

@@ -67,7 +67,7 @@ def policy_of(ledger: Ledger) -> Policy | None:
         raise BadInput(what, file=path, hint="add a line: log, and the key in ledger.toml; or leave out all logs")
     reachable = {name for name, witness in policy.witnesses.items() if witness.url}
     if not policy.reached(reachable):
-        what = f"only {len(reachable)} of its witnesses have a URL, and they are no quorum"
+        what = f"only {len(reachable)} of its {len(policy.witnesses)} witnesses have a URL, too few for the quorum"
         raise BadInput(what, file=path, hint="write where each witness takes checkpoints: witness NAME VKEY URL")
     for name in sorted(reachable):
         parts = urlsplit(policy.witnesses[name].url)
@@ -148,15 +148,15 @@ class _Asked:
         peers = {name: Peer(witness.url, seconds=seconds, proxies=True, keep=False) for name, witness in wanted.items()}
         try:
             for name, connection in peers.items():
-                threading.Thread(target=self._one, args=(name, wanted[name], connection), daemon=True).start()
+                threading.Thread(target=self._ask_witness, args=(name, wanted[name], connection), daemon=True).start()
             left = set(peers)
             while left and not policy.reached(set(self.names)):
                 try:
-                    name, said = self._answers.get(timeout=max(0.0, until - time.monotonic()))
+                    name, answer = self._answers.get(timeout=max(0.0, until - time.monotonic()))
                 except queue.Empty:
                     break
                 left.discard(name)
-                self._take(name, said)
+                self._take(name, answer)
             if reached := policy.reached(set(self.names)):
                 return reached
             self.failed |= dict.fromkeys(left, f"no answer within {self.witnesses.seconds:g} seconds")
@@ -166,15 +166,15 @@ class _Asked:
                 connection.hang_up()
                 connection.close()
 
-    def _take(self, name: str, said: list[str] | str) -> None:
-        if isinstance(said, str):
-            self.failed[name] = said
+    def _take(self, name: str, answer: list[str] | str) -> None:
+        if isinstance(answer, str):
+            self.failed[name] = answer
             return
-        self.note = cosigning.merged(self.note, said)
+        self.note = cosigning.merged(self.note, answer)
         self.names.append(name)
         self.witnesses.learn(name, self.size)
 
-    def _one(self, name: str, witness: PolicyWitness, connection: Peer) -> None:
+    def _ask_witness(self, name: str, witness: PolicyWitness, connection: Peer) -> None:
         """Ask one witness, in a thread of its own."""
         try:
             self._answers.put((name, self._lines(name, witness, connection)))
@@ -196,17 +196,17 @@ class _Asked:
             answer = connection.ask("POST", url, headers=headers, body=body, most=ANSWER_BYTES)
             if answer.status == 200:
                 return self._cosignature(witness, answer.body)
-            told = _size(answer.body) if answer.status == 409 and SIZE_TYPE in (answer.header("content-type") or "") else None
-            if told is None and answer.status in (409, 422):
+            size = _size(answer.body) if answer.status == 409 and SIZE_TYPE in (answer.header("content-type") or "") else None
+            if size is None and answer.status in (409, 422):
                 raise _Other(f"it has seen another history of this log (status {answer.status}){self._keep(witness, connection)}")
-            if told is None:
+            if size is None:
                 raise _Other(f"it answers with status {answer.status}: {Words()(answer.body.decode('utf-8', 'replace'))}")
-            if told > self.size:
-                self.ahead.append(told)
-                kept = self._keep(witness, connection) if told > self.log.size else ""
-                raise _Other(f"it has signed {told} {'entry' if told == 1 else 'entries'} of this log already{kept}")
-            self.witnesses.learn(name, told)
-            old = told
+            if size > self.size:
+                self.ahead.append(size)
+                fork_note = self._keep(witness, connection) if size > self.log.size else ""
+                raise _Other(f"it has signed {size} {'entry' if size == 1 else 'entries'} of this log already{fork_note}")
+            self.witnesses.learn(name, size)
+            old = size
         raise _Other(f"it names another size each time, now {old}")
 
     def _cosignature(self, witness: PolicyWitness, body: bytes) -> list[str]:

@@ -107,14 +107,14 @@ class Attack:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        found: dict[str, Any] = {"kind": self.kind}
+        document: dict[str, Any] = {"kind": self.kind}
         if self.kind in ("coalition", "sponsor"):
-            found |= {"members": list(self.members), "last": self.last, "lies": [list(lie) for lie in self.lies]}
+            document |= {"members": list(self.members), "last": self.last, "lies": [list(lie) for lie in self.lies]}
         if self.kind in ("sybils", "copy"):
-            found |= {"keys": self.keys}
+            document |= {"keys": self.keys}
         if self.kind == "release":
-            found |= {"steps": self.steps, "gap": self.gap, "again": self.again}
-        return found
+            document |= {"steps": self.steps, "gap": self.gap, "again": self.again}
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,8 @@ class Played:
 
 def play(field: Arena, attack: Attack) -> Played:
     """The attack, played by the kernel."""
-    held = sum(field.jury.stakes[row] for row in attack.members)
-    stake = half_even(held * NANO, sum(field.jury.stakes))
+    members_stake = sum(field.jury.stakes[row] for row in attack.members)
+    stake = half_even(members_stake * NANO, sum(field.jury.stakes))
     before, after = _PLAYS[attack.kind](field, attack)
     return Played(attack, before, after, stake, attack.keys)
 
@@ -153,16 +153,16 @@ def earned(scheme: Scheme, scores: Sequence[int], kept: Sequence[int] | None = N
     """
     order = sorted((at for at, score in enumerate(scores) if score != NO_SCORE), key=lambda at: (-scores[at], at))
     ranked = [scores[at] for at in order]
-    found = [0] * len(scores)
+    shares = [0] * len(scores)
     if scheme.payout is not None:
         for at, row in zip(order, reward.pay(ranked, scheme.payout).rows, strict=False):
-            found[at] = row.net * NANO // max(1, scheme.payout.deposit)
-        return found
+            shares[at] = row.net * NANO // max(1, scheme.payout.deposit)
+        return shares
     kept = (NANO,) * len(order) if kept is None else [kept[at] for at in order]
     share = reward.allot(ranked, scheme.reward, kept, (True,) * len(order)).share
     for at, part in zip(order, share.parts, strict=True):
-        found[at] = part * NANO // share.denominator
-    return found
+        shares[at] = part * NANO // share.denominator
+    return shares
 
 
 def lied(field: Arena, attack: Attack) -> Ints:
@@ -175,8 +175,8 @@ def lied(field: Arena, attack: Attack) -> Ints:
         raise BadInput(
             "a lie is out of range", field="attack.lies", hint=f"use −1 (the truth) to {field.jury.items + 1} (nothing)"
         )
-    told = np.take_along_axis(bench.lies, np.maximum(lies, 0)[:, None], axis=1)[:, 0]
-    return np.where(lies < 0, field.honest, told)
+    lied_scores = np.take_along_axis(bench.lies, np.maximum(lies, 0)[:, None], axis=1)[:, 0]
+    return np.where(lies < 0, field.honest, lied_scores)
 
 
 def _coalition(field: Arena, attack: Attack) -> tuple[int, int]:
@@ -220,13 +220,13 @@ def _season(field: Arena, attack: Attack) -> int:
         step = step if attack.again else min(step, attack.steps)
         scores[field.attacker] = min(NANO, own + NANO * GAIN * min(step, attack.steps) // (attack.steps * BPS))
         ranked = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
-        told = [AgreedScore(str(at), f"{at}.{step if at == field.attacker else 0}", scores[at]) for at in ranked]
+        agreed = [AgreedScore(str(at), f"{at}.{step if at == field.attacker else 0}", scores[at]) for at in ranked]
         clock = advance(
             before=Clock() if clock is None else clock,
             previous_task_set=None,
             task_set=None,
             epoch=epoch,
-            agreed=told,
+            agreed=agreed,
             history=(),
             rules=rules,
         )
@@ -293,34 +293,34 @@ def replayed(document: Any) -> tuple[Arena, Played]:
 
 
 def _field(content: Mapping[str, Any]) -> Arena:
-    said = _part(content["field"], "field", {"rates", "attacker", "stakes", "items", "same", "seed", "draws"})
-    rates = _numbers(said["rates"], "field.rates", 1, BPS)
-    stakes = said["stakes"]
+    fields = _part(content["field"], "field", {"rates", "attacker", "stakes", "items", "same", "seed", "draws"})
+    rates = _numbers(fields["rates"], "field.rates", 1, BPS)
+    stakes = fields["stakes"]
     if not isinstance(stakes, list) or not all(
         isinstance(stake, str) and stake.isdecimal() and len(stake) < 20 for stake in stakes
     ):
         raise BadInput("is no list of stakes", field="field.stakes", hint='write rao in quotes, ["100", "200"]')
-    (attacker,) = _numbers([said["attacker"]], "field.attacker", 0, len(rates) - 1)
-    (items,), (seed,) = _numbers([said["items"]], "field.items", 1, 1000), _numbers([said["seed"]], "field.seed", 0, 2**32)
-    (draws,) = _numbers([said["draws"]], "field.draws", 1, 1000)
+    (attacker,) = _numbers([fields["attacker"]], "field.attacker", 0, len(rates) - 1)
+    (items,), (seed,) = _numbers([fields["items"]], "field.items", 1, 1000), _numbers([fields["seed"]], "field.seed", 0, 2**32)
+    (draws,) = _numbers([fields["draws"]], "field.draws", 1, 1000)
     scheme = validate(Scheme, content["scheme"])
-    return Arena(Jury(scheme, tuple(map(int, stakes)), items, said["same"] is True, seed, draws), rates, attacker)
+    return Arena(Jury(scheme, tuple(map(int, stakes)), items, fields["same"] is True, seed, draws), rates, attacker)
 
 
-def _attack(said: Any) -> Attack:
-    kind = said.get("kind") if isinstance(said, dict) else None
+def _attack(fields: Any) -> Attack:
+    kind = fields.get("kind") if isinstance(fields, dict) else None
     if kind not in KINDS:
         raise BadInput("is no attack", field="attack.kind", hint=f"use {', '.join(KINDS)}")
-    said = _part(said, "attack", set(Attack(kind).document()))
-    found: dict[str, Any] = {"kind": kind}
-    if "members" in said:
-        found |= {"members": _numbers(said["members"], "attack.members", 0, 255), "last": said["last"] is True}
-        lies = said["lies"] if isinstance(said["lies"], list) else [None]
-        found["lies"] = tuple(_numbers(lie, "attack.lies", -1, 1001) for lie in lies)
+    fields = _part(fields, "attack", set(Attack(kind).document()))
+    arguments: dict[str, Any] = {"kind": kind}
+    if "members" in fields:
+        arguments |= {"members": _numbers(fields["members"], "attack.members", 0, 255), "last": fields["last"] is True}
+        lies = fields["lies"] if isinstance(fields["lies"], list) else [None]
+        arguments["lies"] = tuple(_numbers(lie, "attack.lies", -1, 1001) for lie in lies)
     for name in ("keys", "steps", "gap"):
-        if name in said:
-            (found[name],) = _numbers([said[name]], f"attack.{name}", 1, 256)
-    return Attack(**found, again=said.get("again") is True)
+        if name in fields:
+            (arguments[name],) = _numbers([fields[name]], f"attack.{name}", 1, 256)
+    return Attack(**arguments, again=fields.get("again") is True)
 
 
 def _part(value: Any, name: str, fields: set[str]) -> dict[str, Any]:

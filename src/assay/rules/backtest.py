@@ -90,10 +90,10 @@ class Backtest:
     def changes(self) -> list[ShareChange]:
         """Every participant that ever had an agreed score, the largest gain first, then by key."""
         keys = {key for pair in self.epochs for side in (pair.old, pair.new) for key in side.shares}
-        found = [
+        changes = [
             self._mean(key, *zip(*((pair.old.of(key), pair.new.of(key)) for pair in self.epochs), strict=True)) for key in keys
         ]
-        return sorted(found, key=lambda change: (-change.gain, change.participant.encode()))
+        return sorted(changes, key=lambda change: (-change.gain, change.participant.encode()))
 
     @property
     def rest(self) -> ShareChange:

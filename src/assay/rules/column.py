@@ -118,7 +118,7 @@ class ScoreColumn:
         """
         reached, low = self.exact(DOWN)
         _, high = self.exact(UP)
-        wanted = min(radius, self._affordable(radius, most))
+        wanted = min(radius, self.affordable(radius, most))
         for flips, states in self._shells(reached + 1, wanted):
             scores = self.judged(states)
             if len(scores):
@@ -148,7 +148,8 @@ class ScoreColumn:
             ]
         return counts
 
-    def _affordable(self, radius: int, most: int) -> int:
+    def affordable(self, radius: int, most: int) -> int:
+        """Up to so many flips, at most `radius` and 64, the states make up no more than `most` scores."""
         left = most
         for flips, count in enumerate(self.sizes(min(radius, 64))):
             left -= count * len(self.stakes)

@@ -140,14 +140,14 @@ class OpenSeason:
         reward, decay = self._rules.reward, self._rules.decay
         if reward.kind != "weights":
             return []
-        found = []
+        sentences = []
         if decay is not None and decay.curve != "none" and decay.clock == "participant":
             what = "a participant's clock of decay starts with its first score, so only a score that is certain is spared"
-            found.append(f'{what}; [decay] clock = "competition" or curve = "none" spares more')
+            sentences.append(f'{what}; [decay] clock = "competition" or curve = "none" spares more')
         if reward.strategy not in BY_PLACE and not reward.min_score:
             what = f"with {reward.strategy!r} every score has a part in every weight, so only a score that is certain is spared"
-            found.append(f"{what}; winner-takes-all or min_score spares more")
-        return found
+            sentences.append(f"{what}; winner-takes-all or min_score spares more")
+        return sentences
 
     def took(self, row: int, at: int, *, passed: bool) -> None:
         """Add the outcome of one of the missing trials of a validator and a participant."""
@@ -368,8 +368,8 @@ class DecidedSeason:
     @property
     def digest(self) -> str:
         """Of the document."""
-        found: str = self.document["digest"]
-        return found
+        stated: str = self.document["digest"]
+        return stated
 
 
 def decided(settlement: Settlement, until: Until) -> DecidedSeason:

@@ -51,6 +51,10 @@ class Boxes(NamedTuple):
     high_to: Floats
 
 
+OPEN = Boxes(*(np.array([value]) for value in (0.0, -FAR, -FAR, FAR, FAR)))
+"""The box without fences."""
+
+
 @dataclass(eq=False)
 class FlipBound:
     """The bound for one column and one way; downward it is the same with every score s as 1 − s."""
@@ -87,7 +91,7 @@ class FlipBound:
         return scores if self.way == UP else NANO - scores
 
     @cached_property
-    def _by(self) -> Floats:
+    def weights(self) -> Floats:
         """By how much each validator counts, together 1."""
         if self.column.rules.combine == "mean":
             return np.full(len(self._at), 1 / max(1, len(self._at)))
@@ -111,8 +115,7 @@ class FlipBound:
         if mark > NANO or not len(self._at):
             return self.flips + 1
         uneven = 0.0 if NANO % self.column.trials == 0 else 1.0
-        open_box = Boxes(*(np.array([value]) for value in (0.0, -FAR, -FAR, FAR, FAR)))
-        least = min(self.flips + 1, self._cheapest(open_box, mark, uneven))
+        least = min(self.flips + 1, self._cheapest(OPEN, mark, uneven))
         if self._fenced and least > 0 and len(self._boxes.costs) and self._cheapest(self._around, mark, uneven) < least:
             least = min(least, self._cheapest(self._boxes, mark, uneven))
         return int(least)
@@ -153,7 +156,7 @@ class FlipBound:
         costs = np.maximum(middle_costs[:, None], self._spread_costs(middles, middles, spreads, width))
         here, there = np.nonzero(costs <= self.flips)
         m, s, costs = middles[here], spreads[there], costs[here, there]
-        least, most = (self._reach(m, spread, rules.threshold) for spread in (np.maximum(0, s - SLACK), s + width + SLACK))
+        least, most = (self.reach(m, spread, rules.threshold) for spread in (np.maximum(0, s - SLACK), s + width + SLACK))
         if rules.mad_floor == 0 and rules.scale is None:
             least = np.where(s <= SLACK, 0, least)
         return Boxes(costs, m - most - SLACK, m - least + SLACK, m + least - SLACK, m + most + SLACK)
@@ -168,7 +171,8 @@ class FlipBound:
         pulled = np.ceil(np.maximum(0, inward) / self._step).sum(axis=2)
         return np.asarray(np.maximum(pulled, np.ceil(np.maximum(0, outward) / self._step).sum(axis=2)), np.float64)
 
-    def _reach(self, m: Floats, s: Floats, threshold: int) -> Floats:
+    def reach(self, m: Floats, s: Floats, threshold: int) -> Floats:
+        """How far the fences are from medians m with MADs s, nanos."""
         reach = threshold * 2 * np.maximum(s, self.column.rules.outliers.mad_floor) / UNIT
         if self.column.rules.outliers.scale is not None:
             noise = threshold / NANO * np.sqrt(np.maximum(0, m * (NANO - m)) / self.column.trials)
@@ -189,9 +193,9 @@ class FlipBound:
         )
         costs = np.maximum(0, np.ceil(away - 1e-6))
         least, most = threshold * np.maximum(0, s_from), threshold * np.maximum(0, s_to)
-        kept = (costs <= self.flips) & (s_to >= 0)
+        within = (costs <= self.flips) & (s_to >= 0)
         boxes = Boxes(costs, m_from - most - SLACK, m_to - least + SLACK, m_from + least - SLACK, m_to + most + SLACK)
-        return Boxes(*(values[kept] for values in boxes))
+        return Boxes(*(values[within] for values in boxes))
 
     def _cheapest(self, boxes: Boxes, mark: int, uneven: float) -> float:
         """The least over the boxes."""
@@ -223,7 +227,7 @@ class FlipBound:
 
     def _meanlike(self, boxes: Boxes, mark: int, uneven: float) -> tuple[Floats, tuple[Floats, ...]]:
         """Each validator's part of the mean less the mark, [B, V]; and the ends of its best lines: flips, and what it adds."""
-        at, by, step = self._at[None], self._by[None], self._step
+        at, by, step = self._at[None], self.weights[None], self._step
         target = mark - MARK - uneven
         low_from, low_to, high_from, high_to = (edge[:, None] for edge in boxes[1:])
         can_stay, can_go = (at >= low_from) & (at <= high_to), (at < low_to) | (at > high_from)
@@ -243,7 +247,7 @@ class FlipBound:
 
     def _medianlike(self, boxes: Boxes, mark: int) -> tuple[Floats, tuple[Floats, ...]]:
         """As `_meanlike`: a validator adds its stake at or above the mark, and takes it away below."""
-        at, by, step = self._at[None], self._by[None], self._step
+        at, by, step = self._at[None], self.weights[None], self._step
         target = mark - (MARK - 0.5)
         low_from, low_to, high_from, high_to = (edge[:, None] for edge in boxes[1:])
         can_stay, can_go = (at >= low_from) & (at <= high_to), (at < low_to) | (at > high_from)

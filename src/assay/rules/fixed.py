@@ -17,7 +17,7 @@ MOST, LEAST = (1 << 63) - 1, -(1 << 63)
 Row = list[int]
 
 
-def _held(value: int) -> int:
+def _clamped(value: int) -> int:
     return min(MOST, max(LEAST, value))
 
 
@@ -26,12 +26,12 @@ def of_ratio(above: int, below: int) -> int:
     if below == 0:
         return 0
     sign = -1 if (above < 0) != (below < 0) else 1
-    return _held(sign * (abs(above) << BITS) // abs(below)) if sign > 0 else _held(-((abs(above) << BITS) // abs(below)))
+    return _clamped(sign * (abs(above) << BITS) // abs(below)) if sign > 0 else _clamped(-((abs(above) << BITS) // abs(below)))
 
 
 def times(first: int, second: int) -> int:
     """A product, rounded down."""
-    return _held(first * second >> BITS)
+    return _clamped(first * second >> BITS)
 
 
 def divided(above: int, below: int) -> int:
@@ -68,4 +68,4 @@ def exp(value: int) -> int:
         total += term
     for _ in range(halvings):
         total = total * total >> wide
-    return _held(total >> (wide - BITS))
+    return _clamped(total >> (wide - BITS))

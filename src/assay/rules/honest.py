@@ -49,12 +49,12 @@ def exclusions(
     rules: Consensus, trials: int, validators: int, *, seed: int = 0, rates: Sequence[float] = RATES, samples: int = SAMPLES
 ) -> list[Exclusions]:
     """The participant-epochs in which an honest validator is left out, at each pass rate. trials: tasks × trials of each."""
-    found = []
+    rows = []
     for number, rate in enumerate(rates):
         passed = _passed(trials, rate, (validators, samples), seed + number)
         lost = _excluded(rules, passed, trials).any(axis=0)
-        found.append(Exclusions(rate, samples, int(lost.sum())))
-    return found
+        rows.append(Exclusions(rate, samples, int(lost.sum())))
+    return rows
 
 
 def power(
@@ -64,14 +64,14 @@ def power(
 
     All others are honest, and all have the same stake.
     """
-    found = {}
+    shares = {}
     for validators in VALIDATORS:
         honest = _passed(trials, rate, (validators, samples), seed + validators)
         for lie in LIES:
             passed = honest.copy()
             passed[0] = np.minimum(trials, passed[0] + round(lie * sqrt(rate * (1 - rate) * trials)))
-            found[validators, lie] = float(_excluded(rules, passed, trials)[0].mean())
-    return found
+            shares[validators, lie] = float(_excluded(rules, passed, trials)[0].mean())
+    return shares
 
 
 def noisy(rules: Consensus, scale: bool) -> Consensus:

@@ -61,11 +61,11 @@ class Jury:
         shape = (len(self.stakes), len(rates), self.draws)
         if self.same:
             return np.broadcast_to(np.array([rate * self.items // BPS for rate in rates])[None, :, None], shape)
-        found = np.empty(shape, np.int64)
+        counts = np.empty(shape, np.int64)
         for at, rate in enumerate(rates):
             drawn = Draws(self.seed * 1_000_003 + rate).whole(32, shape[0], shape[2], self.items)
-            found[:, at] = (drawn * BPS < rate << 32).sum(axis=2)
-        return found
+            counts[:, at] = (drawn * BPS < rate << 32).sum(axis=2)
+        return counts
 
     def agreed(self, counts: Ints, silent: Bools | None = None) -> Ints:
         """The agreed scores, nanos, [C], of counts [V, C]; NO_SCORE without a quorum. silent: those who say nothing, [V, C]."""
@@ -73,9 +73,9 @@ class Jury:
         trials = self.items if self.scheme.kind.trials(self.scheme.score) is not None else None
         counting = np.ones(counts.shape, np.bool_) if silent is None else ~silent
         votes = Votes(self.nanos[counts], counting, self.stakes, sum(self.stakes), trials=trials)
-        found = agree(votes, rules, bps=self.scheme.kind.in_bps)
-        score = found.score if found.bps is None else found.bps * (NANO // BPS)
-        return np.where(found.status == Status.AGREED, score, NO_SCORE)
+        agreement = agree(votes, rules, bps=self.scheme.kind.in_bps)
+        score = agreement.score if agreement.bps is None else agreement.bps * (NANO // BPS)
+        return np.where(agreement.status == Status.AGREED, score, NO_SCORE)
 
 
 @dataclass(frozen=True)
@@ -127,21 +127,21 @@ class Coalition:
         """The lie of each member that makes the agreed score highest on average (blind), and the score's rise, nanos."""
         at, n, D = self.rates.index(rate), self.jury.items, self.jury.draws
         seen = self.jury.seen(self.rates)[:, at]
-        said = [min(int(self.chosen(True, False)[0][at, 0]), n)] * len(self.members)
+        claimed = [min(int(self.chosen(True, False)[0][at, 0]), n)] * len(self.members)
         best = None
         for _ in range(rounds):
-            before = list(said)
+            before = list(claimed)
             for place, member in enumerate(self.members):
                 counts = np.repeat(seen[:, None], n + 1, axis=1)
-                counts[list(self.members)] = np.array(said)[:, None, None]
+                counts[list(self.members)] = np.array(claimed)[:, None, None]
                 counts[member] = np.arange(n + 1)[:, None]
                 sums = self.jury.agreed(counts.reshape(len(seen), -1)).reshape(n + 1, D).sum(axis=1)
                 if best is None or sums.max() > best:
-                    said[place], best = int(sums.argmax()), int(sums.max())
-            if said == before:
+                    claimed[place], best = int(sums.argmax()), int(sums.max())
+            if claimed == before:
                 break
         assert best is not None
-        return tuple(said), (best - int(self.honest[at].sum())) // D
+        return tuple(claimed), (best - int(self.honest[at].sum())) // D
 
 
 def coalitions(stakes: Sequence[int], most: Sequence[int]) -> list[tuple[int, ...]]:
@@ -149,14 +149,14 @@ def coalitions(stakes: Sequence[int], most: Sequence[int]) -> list[tuple[int, ..
 
     Ascending by their stake, none twice; those without a member are left out.
     """
-    total, found = sum(stakes), set()
+    total, members = sum(stakes), set()
     for bound in most:
         for sign in (1, -1):
-            rows, held = [], 0
+            rows, stake = [], 0
             for row in sorted(range(len(stakes)), key=lambda row: (-sign * stakes[row], row)):
-                if (held + stakes[row]) * BPS <= bound * total:
+                if (stake + stakes[row]) * BPS <= bound * total:
                     rows.append(row)
-                    held += stakes[row]
+                    stake += stakes[row]
             if rows:
-                found.add(tuple(sorted(rows)))
-    return sorted(found, key=lambda rows: (sum(stakes[row] for row in rows), rows))
+                members.add(tuple(sorted(rows)))
+    return sorted(members, key=lambda rows: (sum(stakes[row] for row in rows), rows))

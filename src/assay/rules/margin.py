@@ -130,9 +130,7 @@ class Margins:
         """A sentence for each verdict: how little would change it."""
         by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
         return [
-            f"{_subject(self.settlement, name)} holds {_unless(self.settlement, rows)}."
-            for name, rows in by_verdict.items()
-            if rows
+            f"{_subject(self.settlement, name)} {_unless(self.settlement, rows)}." for name, rows in by_verdict.items() if rows
         ]
 
     @property
@@ -168,17 +166,17 @@ class Margins:
 def _subject(settlement: Settlement, verdict: VerdictName) -> str:
     if verdict == "winner":
         winner = next(iter(settlement.ranking), None)
-        return "That nobody has won" if winner is None else f"That {winner} is first"
+        return "Nobody wins" if winner is None else f"{winner} stays first"
     if verdict == "tier":
         tier = settlement.payouts.tier_bps if settlement.payouts is not None else 0
-        return f"That {part(tier, BPS)} of the deposit is released"
-    return f"The order of the {plural(len(settlement.order), 'participant')} with a score"
+        return f"The released part of the deposit stays {part(tier, BPS)}"
+    return f"The order of the {plural(len(settlement.order), 'participant')} with a score stays the same"
 
 
 def _unless(settlement: Settlement, rows: Sequence[LeastChange]) -> str:
     """ "unless 7 trials are wrong, or validators with 12 % of the stake lie"."""
-    told = [text for row in rows if (text := _condition(settlement, row))]
-    return f"unless {', or '.join(told)}" if told else "whatever any trial says"
+    conditions = [text for row in rows if (text := _condition(settlement, row))]
+    return f"unless {', or '.join(conditions)}" if conditions else "whatever any trial says"
 
 
 def _condition(settlement: Settlement, row: LeastChange) -> str:
@@ -193,7 +191,7 @@ def _condition(settlement: Settlement, row: LeastChange) -> str:
     is_one = row.at_least == 1
     if row.way == "flips":
         return f"{many}{plural(row.at_least, 'trial')} {'is' if is_one else 'are'} wrong{enough}"
-    return f"{many}{plural(row.at_least, 'missing trial')} {'is' if is_one else 'are'} decided{enough}"
+    return f"{many}{plural(row.at_least, 'missing trial')} {'is' if is_one else 'are'} judged{enough}"
 
 
 def _runs(settlement: Settlement, row: LeastChange, many: str) -> str:
@@ -235,16 +233,16 @@ def margins(
     """
     board, effort = trial_board(settlement), effort or Effort()
     asked = [name for name in VERDICTS if name in verdicts and (name != "tier" or settlement.payouts is not None)]
-    found = []
+    least_changes = []
     for way in (way for way in WAYS if way in ways):
         search: _Flips | MissingSearch | LyingSearch
         if way == "flips":
             search = _Flips(board, effort)
         else:
             search = MissingSearch(board, effort) if way == "missing" else LyingSearch(board, effort)
-        found += [_told(board, name, way, search.least(name)) for name in asked]
+        least_changes += [_least_change(board, name, way, search.least(name)) for name in asked]
     ranges = tuple(_range(board, column, effort) for column in _listed(settlement)) if "missing" in ways else ()
-    return Margins(settlement, tuple(found), ranges)
+    return Margins(settlement, tuple(least_changes), ranges)
 
 
 def _listed(settlement: Settlement) -> Iterable[int]:
@@ -312,10 +310,10 @@ class _Flips:
         agreed = self.board.columns
         limit: int | None = None
         for above, below in sorted(pairs, key=lambda pair: agreed[pair[0]].agreed - agreed[pair[1]].agreed):
-            found = self.search.pair(above, below, self.board.tied(above, below), limit)
-            if found.at_most is not None:
-                limit = found.at_most
-            yield found
+            fewest = self.search.pair(above, below, self.board.tied(above, below), limit)
+            if fewest.at_most is not None:
+                limit = fewest.at_most
+            yield fewest
 
     def _tier(self) -> FewestFlips | None:
         reached, above = marks(self.board.settlement)
@@ -329,9 +327,9 @@ class _Flips:
         return _fewest([*ups, _together(parts)])
 
 
-def _fewest(found: Iterable[FewestFlips]) -> FewestFlips | None:
+def _fewest(fewest: Iterable[FewestFlips]) -> FewestFlips | None:
     """The least of several: proved of all, done by one."""
-    rows = list(found)
+    rows = list(fewest)
     open_ = [row for row in rows if not row.never]
     if not open_:
         return None
@@ -354,9 +352,9 @@ def _together(parts: Sequence[FewestFlips]) -> FewestFlips:
     return FewestFlips(sum(part.at_least for part in parts), total, states, proof, never=any(part.never for part in parts))
 
 
-def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips | None) -> LeastChange:
+def _least_change(board: TrialBoard, verdict: VerdictName, way: Way, fewest: FewestFlips | None) -> LeastChange:
     """With names, and with the verdict of the settlement that the changes make."""
-    if found is None:
+    if fewest is None:
         return LeastChange(verdict, way, None, None)
     keys, settlement = board.settlement.frame, board.settlement
     changes = [
@@ -367,7 +365,7 @@ def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips 
             after,
             _trials(board, way, at, row, before, after),
         )
-        for at, state in sorted(found.states.items())
+        for at, state in sorted(fewest.states.items())
         for row, before, after in zip(board.rows[at], board.columns[at].passed.tolist(), state.tolist(), strict=True)
         if before != after
     ]
@@ -379,13 +377,13 @@ def _told(board: TrialBoard, verdict: VerdictName, way: Way, found: FewestFlips 
             "score": _edge(row.score),
             "by": row.by,
         }
-        for row in found.proof
+        for row in fewest.proof
     ]
     then = None
-    if found.at_most is not None:
-        then = verdict_of(resettled(board, found.states), verdict)
+    if fewest.at_most is not None:
+        then = verdict_of(resettled(board, fewest.states), verdict)
         assert then != verdict_of(settlement, verdict)
-    return LeastChange(verdict, way, found.at_least, found.at_most, tuple(changes), then, tuple(proof))
+    return LeastChange(verdict, way, fewest.at_least, fewest.at_most, tuple(changes), then, tuple(proof))
 
 
 def _trials(board: TrialBoard, way: Way, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:

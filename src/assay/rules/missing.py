@@ -104,5 +104,5 @@ def _turned(falls: Reach, rises: Reach, above: int, below: int, tied: int) -> It
                 break
 
 
-def _least(found: Iterable[tuple[int, dict[int, Ints]] | None]) -> tuple[int, dict[int, Ints]] | None:
-    return min((entry for entry in found if entry is not None), key=lambda entry: entry[0], default=None)
+def _least(entries: Iterable[tuple[int, dict[int, Ints]] | None]) -> tuple[int, dict[int, Ints]] | None:
+    return min((entry for entry in entries if entry is not None), key=lambda entry: entry[0], default=None)

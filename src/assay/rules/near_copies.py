@@ -120,19 +120,19 @@ def words_of(text: str) -> Iterator[tuple[str, int]]:
     The time is linear in the text, whatever a stranger wrote: nothing is looked for again where it was not found.
     """
     line, at, counted, ends = 1, 0, 0, _Ends(text)
-    while (found := _WORD.search(text, at)) is not None:
-        line += text.count("\n", counted, found.start())
-        counted = found.start()
-        kind, word, at = found.lastgroup, found[0], found.end()
+    while (match := _WORD.search(text, at)) is not None:
+        line += text.count("\n", counted, match.start())
+        counted = match.start()
+        kind, word, at = match.lastgroup, match[0], match.end()
         if kind in ("block", "quote"):
-            quote = found["quote"] or ""
+            quote = match["quote"] or ""
             end = ends.of(quote or "*/", at)
             if end is not None:
                 at, kind = end, kind if quote else "comment"
             elif len(quote) > 1:  # two of them are an empty text
                 at -= 1
             else:  # it begins nothing
-                plain = _UNQUOTED.match(text, found.start())
+                plain = _UNQUOTED.match(text, match.start())
                 assert plain is not None
                 kind, word, at = "name" if plain[0].isidentifier() else "sign", plain[0], plain.end()
         if kind == "sign" or (kind == "name" and word in _KEYWORDS):
@@ -154,10 +154,10 @@ class _Ends:
         if at < self.none[ending]:
             return None
         if len(ending) > 1:
-            found = self.text.find(ending, at)
-            if found < 0:
+            place = self.text.find(ending, at)
+            if place < 0:
                 self.none[ending] = len(self.text) + 1
-            return None if found < 0 else found + len(ending)
+            return None if place < 0 else place + len(ending)
         inside = _INSIDE[ending].match(self.text, at)
         assert inside is not None
         end = inside.end()
@@ -185,10 +185,10 @@ def grams(file: str, text: str) -> list[Print]:
 
 def fingerprints(files: Mapping[str, str], baseline: frozenset[bytes] = frozenset()) -> list[Print]:
     """The fingerprints of a submission. files: path → text. baseline: the hashes of `grams` that are left out."""
-    found = []
+    prints = []
     for file, text in files.items():
-        found += [chosen for chosen in _winnowed(grams(file, text)) if chosen.hash not in baseline]
-    return found
+        prints += [chosen for chosen in _winnowed(grams(file, text)) if chosen.hash not in baseline]
+    return prints
 
 
 def _winnowed(runs: Sequence[Print]) -> Iterator[Print]:
@@ -217,7 +217,7 @@ def compare(mine: Sequence[Print], theirs: Sequence[Print]) -> CopyPair:
         first.setdefault(their.hash, their)
     own = {gram.hash for gram in mine}
     pairs = [(gram, first[gram.hash]) for gram in mine if gram.hash in first]
-    passages = sorted(_passages(pairs), key=lambda one: (-one.prints, one.file, one.lines))
+    passages = sorted(_passages(pairs), key=lambda passage: (-passage.prints, passage.file, passage.lines))
     return CopyPair(len(own), len(first), len(own & first.keys()), tuple(passages))
 
 
@@ -235,7 +235,7 @@ def _passages(pairs: Iterable[tuple[Print, Print]]) -> Iterator[Passage]:
 
 def _follows(before: tuple[Print, Print], after: tuple[Print, Print]) -> bool:
     step = after[0].word - before[0].word
-    same = all(one.file == other.file for one, other in zip(before, after, strict=True))
+    same = all(mine.file == other.file for mine, other in zip(before, after, strict=True))
     return same and 0 < step <= GRAM + WINDOW and step == after[1].word - before[1].word
 
 
@@ -255,10 +255,10 @@ def equal_outcomes(outcomes: Mapping[str, Mapping[str, bool]]) -> dict[tuple[str
     tried = Counter(task for row in outcomes.values() for task in row)
     passed = Counter(task for row in outcomes.values() for task, won in row.items() if won)
     pairs = len(names) * (len(names) - 1) // 2
-    found = {}
-    for at, one in enumerate(names):
+    alike = {}
+    for at, first in enumerate(names):
         for other in names[at + 1 :]:
-            mine, theirs = outcomes[one], outcomes[other]
+            mine, theirs = outcomes[first], outcomes[other]
             both = mine.keys() & theirs.keys()
             if not both or any(mine[task] != theirs[task] for task in both):
                 continue
@@ -269,5 +269,5 @@ def equal_outcomes(outcomes: Mapping[str, Mapping[str, bool]]) -> dict[tuple[str
                 sizes[group] += 1
                 wins[group] += mine[task]
             ways = prod(comb(size, wins[group]) for group, size in sizes.items())
-            found[one, other] = Alike(len(both), sum(wins.values()), ways, pairs)
-    return found
+            alike[first, other] = Alike(len(both), sum(wins.values()), ways, pairs)
+    return alike

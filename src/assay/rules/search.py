@@ -20,7 +20,7 @@ from assay.rules.seasons import DrawnSeason
 from assay.rules.simulate import knobs, simulate
 from assay.scheme.model import Scheme
 
-__all__ = ["Found", "KnobCost", "costs", "field_of", "search"]
+__all__ = ["KnobCost", "SearchResult", "costs", "field_of", "search"]
 
 STAKES = tuple(range(500, 8001, 500))
 """Bounds of the coalitions' stake that are tried, BPS."""
@@ -44,9 +44,9 @@ def field_of(scheme: Scheme, *, validators: int = 0, stakes: Sequence[int] = (),
     Points are counted, so that honest validators see the same; a scheme that needs one judge has one.
     """
     count = validators or (1 if scheme.consensus.min_validators == 1 else 20)
-    held = tuple(stakes) or (max(10**9, scheme.consensus.min_validator_stake),) * count
+    holdings = tuple(stakes) or (max(10**9, scheme.consensus.min_validator_stake),) * count
     usual, counted = ITEMS.get(scheme.score.kind, OTHER_ITEMS)
-    jury = Jury(scheme, held, items or usual, counted, seed)
+    jury = Jury(scheme, holdings, items or usual, counted, seed)
     return Arena(jury, RATES, ATTACKER)
 
 
@@ -64,7 +64,7 @@ class ByStake:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The result of the search."""
 
     field: Arena
@@ -109,7 +109,7 @@ class Found:
         return content | {"digest": digest(content)}
 
 
-def search(field: Arena) -> Found:
+def search(field: Arena) -> SearchResult:
     """The attacks on a scheme that pay, or come closest to it."""
     rows, takeover = [], None
     for members in coalitions(field.jury.stakes, _bounds(field, STAKES)):
@@ -118,7 +118,7 @@ def search(field: Arena) -> Found:
         if takeover is None and raised >= TAKEN:
             takeover = row.stake
         rows.append(row)
-    return Found(field, tuple(rows), tuple(_others(field)), takeover, _denial(field.jury))
+    return SearchResult(field, tuple(rows), tuple(_others(field)), takeover, _denial(field.jury))
 
 
 def _bounds(field: Arena, bounds: Sequence[int]) -> tuple[int, ...]:
@@ -128,21 +128,21 @@ def _bounds(field: Arena, bounds: Sequence[int]) -> tuple[int, ...]:
 
 def _denial(jury: Jury) -> int | None:
     """The least stake whose silence leaves no quorum, nanos, of the largest first and of the smallest first; None: none."""
-    found = []
+    stakes = []
     for rows in (sorted(range(len(jury.stakes)), key=lambda row: sign * jury.stakes[row]) for sign in (1, -1)):
         silent = np.tril(np.ones((len(rows), len(rows)), np.bool_))[:, np.argsort(rows)].T
         gone = np.flatnonzero(jury.agreed(np.zeros(silent.shape, np.int64), silent) == NO_SCORE)
         if len(gone):
-            held = sum(jury.stakes[row] for row in rows[: int(gone[0]) + 1])
-            found.append(half_even(held * NANO, sum(jury.stakes)))
-    return min(found, default=None)
+            stake = sum(jury.stakes[row] for row in rows[: int(gone[0]) + 1])
+            stakes.append(half_even(stake * NANO, sum(jury.stakes)))
+    return min(stakes, default=None)
 
 
 def _by_stake(field: Arena, members: tuple[int, ...]) -> ByStake:
     """The most profitable of: lies for the attacker, about the rivals, or both; told early, or after the others."""
     bench, rate = field.bench(members), field.rates[field.attacker]
-    found = [play(field, attack) for attack in _coalition_attacks(field, bench)]
-    best = max(found, key=lambda played: (played.profit, not played.attack.last))
+    plays = [play(field, attack) for attack in _coalition_attacks(field, bench)]
+    best = max(plays, key=lambda played: (played.profit, not played.attack.last))
     return ByStake(best.stake, len(members), bench.shift(rate), bench.shift(rate, last=True), best)
 
 
@@ -153,8 +153,8 @@ def _coalition_attacks(field: Arena, bench: Coalition) -> Iterator[Attack]:
             lies = []
             for at in range(len(field.rates)):
                 mine = at == field.attacker
-                said = up[at] if mine and own else down[at] if not mine and rivals else [-1]
-                lies.append(tuple(said if last else said[:1]))
+                column_lies = up[at] if mine and own else down[at] if not mine and rivals else [-1]
+                lies.append(tuple(column_lies if last else column_lies[:1]))
             yield Attack("coalition", bench.members, last, tuple(lies))
 
 
@@ -189,8 +189,8 @@ def _sponsors(field: Arena) -> Iterator[Attack]:
 
 def _best(field: Arena, attacks: Iterator[Attack]) -> Played:
     """The most profitable; of equals the one with the least stake, the fewest keys and steps."""
-    found = [play(field, attack) for attack in attacks]
-    return max(found, key=lambda played: (played.profit, -played.stake, -played.keys, -played.attack.steps, -played.attack.gap))
+    plays = [play(field, attack) for attack in attacks]
+    return max(plays, key=lambda played: (played.profit, -played.stake, -played.keys, -played.attack.steps, -played.attack.gap))
 
 
 @dataclass(frozen=True)
@@ -215,12 +215,12 @@ def costs(field: Arena, season: DrawnSeason) -> list[KnobCost]:
     """The costs of the scheme, and of each that differs from it in one field; the first is the scheme itself."""
     schemes = [("as it is", "", field.scheme), *((knob.field, knob.value, knob.scheme) for knob in knobs(field.scheme))]
     members = coalitions(field.jury.stakes, _bounds(field, (THIRD,)))[-1:]
-    found = []
+    knob_costs = []
     for name, value, scheme in schemes:
         other = Arena(replace(field.jury, scheme=scheme), field.rates, field.attacker)
         rows = [_by_stake(other, coalition) for coalition in members]
         keys = _best(other, (Attack("sybils", keys=keys) for keys in (2, 4, 8)))
         outcome = simulate(scheme, season)
         shift, profit = (rows[0].shift_blind, max(0, rows[0].best.profit)) if rows else (0, 0)
-        found.append(KnobCost(name, value, shift, profit, keys.profit, outcome.panels_hurt, outcome.to_skill))
-    return found
+        knob_costs.append(KnobCost(name, value, shift, profit, keys.profit, outcome.panels_hurt, outcome.to_skill))
+    return knob_costs

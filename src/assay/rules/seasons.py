@@ -128,12 +128,12 @@ class DrawnSeason:
     @cached_property
     def columns(self) -> tuple[Ints, Ints]:
         """The submission of each column, and how many epochs after its start the column begins, [C]."""
-        found = [
+        pairs = [
             np.stack([at, np.full(len(at), wait)])
             for wait in range(PATIENCE + 1)
             if len(at := np.flatnonzero((self.after == wait).any(axis=0) & (self.start + wait < self.end)))
         ]
-        submission, wait = np.concatenate(found, axis=1)
+        submission, wait = np.concatenate(pairs, axis=1)
         return submission, wait
 
     @cached_property
@@ -145,20 +145,20 @@ class DrawnSeason:
     @cached_property
     def current(self) -> Ints:
         """The column of each place, [E, N]; −1 while nobody has judged what is there."""
-        found = np.full((self.world.epochs, self.world.participants), -1)
+        columns = np.full((self.world.epochs, self.world.participants), -1)
         submission, wait = self.columns
         rows = zip(self.place[submission], (self.start[submission] + wait), self.end[submission], strict=True)
         for column, (place, start, end) in enumerate(rows):
-            found[start:end, place] = column
-        return found
+            columns[start:end, place] = column
+        return columns
 
     @cached_property
     def there(self) -> Ints:
         """The submission in each place, [E, N]."""
-        found = np.zeros((self.world.epochs, self.world.participants), np.int64)
+        submissions = np.zeros((self.world.epochs, self.world.participants), np.int64)
         for submission, (place, start, end) in enumerate(zip(self.place, self.start, self.end, strict=True)):
-            found[start:end, place] = submission
-        return found
+            submissions[start:end, place] = submission
+        return submissions
 
 
 def season(world: World) -> DrawnSeason:
@@ -214,15 +214,15 @@ def _chances(difficulty: Floats, abilities: Floats, world: World) -> Floats:
 
 def _counts(draws: Draws, chances: Floats, ability: Ints, world: World) -> Ints:
     """The number of trials that each validator sees pass, [V, S]: a draw from the exact distribution for ability and noise."""
-    found = np.zeros((world.validators, len(ability)), np.int64)
+    counts = np.zeros((world.validators, len(ability)), np.int64)
     points = (np.arange(2**FINE) + 0.5) / 2**FINE
     for kind in range(min(3, world.validators)):
         flips = kind * world.noise
         sums = _distribution(chances * (1 - flips) + (1 - chances) * flips, world.trials)
         table = np.stack([np.searchsorted(row, points) for row in sums])
         rows = np.arange(kind, world.validators, 3)
-        found[rows] = table[ability[None], draws.whole(FINE, len(rows), len(ability))]
-    return np.minimum(found, world.tasks * world.trials)
+        counts[rows] = table[ability[None], draws.whole(FINE, len(rows), len(ability))]
+    return np.minimum(counts, world.tasks * world.trials)
 
 
 def _distribution(chances: Floats, trials: int) -> Floats:

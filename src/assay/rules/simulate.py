@@ -140,10 +140,10 @@ class _Clocks:
         """1 − B of each in nanos, in ranking order."""
         if self.clock is None:
             return (NANO,) * len(submissions)
-        told = changed if self.clock.record is not None else np.ones(len(changed), np.bool_)
+        clocked = changed if self.clock.record is not None else np.ones(len(changed), np.bool_)
         ranked = [
             AgreedScore(self.keys[submission], str(submission), score)
-            for submission, score in zip(submissions[told].tolist(), scores[told].tolist(), strict=True)
+            for submission, score in zip(submissions[clocked].tolist(), scores[clocked].tolist(), strict=True)
         ]
         self.clock = advance(
             before=self.clock, previous_task_set=None, task_set=None, epoch=epoch, agreed=ranked, history=(), rules=self.rules
@@ -182,14 +182,14 @@ def _outcome(season: DrawnSeason, agreement: Agreement, shares: Floats, ideal: F
 
 def _correlation(skills: Ints, shares: Floats, judged: Bools) -> float:
     """The mean over epochs of the rank correlation; ties have the mean of their ranks."""
-    found = []
+    correlations = []
     for skill, share, mask in zip(skills, shares, judged, strict=True):
         if mask.sum() > 2:
-            one, other = _ranks(skill[mask]), _ranks(share[mask])
-            spread = one.std() * other.std()
+            skill_ranks, other = _ranks(skill[mask]), _ranks(share[mask])
+            spread = skill_ranks.std() * other.std()
             if spread:
-                found.append(float(((one - one.mean()) * (other - other.mean())).mean() / spread))
-    return float(np.mean(found)) if found else 0.0
+                correlations.append(float(((skill_ranks - skill_ranks.mean()) * (other - other.mean())).mean() / spread))
+    return float(np.mean(correlations)) if correlations else 0.0
 
 
 def _ranks(values: NDArray[Any]) -> Floats:
@@ -200,7 +200,7 @@ def _ranks(values: NDArray[Any]) -> Floats:
 
 def _waits(season: DrawnSeason, shares: Floats, skills: Ints) -> tuple[tuple[int, ...], int]:
     """Epochs until nobody who is clearly less skilled has more than a newcomer; how many newcomers never got there."""
-    found, never = [], 0
+    waits, never = [], 0
     for submission in np.flatnonzero(season.newcomer).tolist():
         place, start, end = (int(array[submission]) for array in (season.place, season.start, season.end))
         less = skills[start:end] <= skills[start, place] - CLEARLY
@@ -209,10 +209,10 @@ def _waits(season: DrawnSeason, shares: Floats, skills: Ints) -> tuple[tuple[int
         mine = shares[start:end, place]
         there = np.flatnonzero((mine > 0) & (mine >= np.where(less, shares[start:end], 0).max(axis=1)))
         if len(there):
-            found.append(int(there[0]))
+            waits.append(int(there[0]))
         else:
             never += 1
-    return tuple(found), never
+    return tuple(waits), never
 
 
 def _by_skill(skills: Ints, shares: Floats, ideal: Floats) -> Floats:

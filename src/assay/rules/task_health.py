@@ -134,11 +134,11 @@ def _rests(rows: Sequence[Sequence[TrialCount]]) -> list[list[Fraction | None]]:
         for at, count in enumerate(row):
             totals[at] += share[at]
             tried[at] += count.trials > 0
-    found: list[list[Fraction | None]] = []
+    table: list[list[Fraction | None]] = []
     for row, share in zip(rows, shares, strict=True):
         line: list[Fraction | None] = []
         for at, count in enumerate(row):
             others = tried[at] - (count.trials > 0)
             line.append(Fraction(totals[at] - share[at], unit * others) if others else None)
-        found.append(line)
-    return found
+        table.append(line)
+    return table

@@ -56,14 +56,14 @@ class TrialBoard:
 
     def named(self, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:
         """Trials that a change from so many to so many passed flips: the first ones, task and number; empty if not known."""
-        found = self._outcomes
-        if found is None or before == after:
+        table = self._outcomes
+        if table is None or before == after:
             return ()
         per, tasks = (
             self.settlement.inputs.scheme.kind.trials(self.settlement.inputs.scheme.score) or 1,
             self.settlement.frame.tasks,
         )
-        places = np.flatnonzero(found[row, at] == int(after < before))[: abs(after - before)]
+        places = np.flatnonzero(table[row, at] == int(after < before))[: abs(after - before)]
         return tuple((tasks[place // per], place % per + 1) for place in places.tolist())
 
 
@@ -121,9 +121,9 @@ def outcomes(settlement: Settlement) -> NDArray[np.int8] | None:
     trials = kind.trials(inputs.scheme.score) or 1
     task = columns.lookup("task", {name: at for at, name in enumerate(axes.tasks)})
     ran = (task >= 0) & (columns["trial"] <= trials) & (columns["outcome"] != ERROR)
-    found = np.full((*axes.shape, len(axes.tasks) * trials), -1, np.int8)
-    found[rows[ran], cols[ran], task[ran] * trials + columns["trial"][ran] - 1] = (columns["outcome"] == PASS)[ran]
-    return found
+    table = np.full((*axes.shape, len(axes.tasks) * trials), -1, np.int8)
+    table[rows[ran], cols[ran], task[ran] * trials + columns["trial"][ran] - 1] = (columns["outcome"] == PASS)[ran]
+    return table
 
 
 def marks(settlement: Settlement) -> tuple[int | None, int | None]:
@@ -137,6 +137,6 @@ def marks(settlement: Settlement) -> tuple[int | None, int | None]:
         if mark <= NANO:
             tiers[mark] = tier.release_bps
     now = settlement.payouts.tier_bps if settlement.payouts is not None else 0
-    held = [mark for mark, release in tiers.items() if mark <= best and release == now > 0]
+    reached = [mark for mark, release in tiers.items() if mark <= best and release == now > 0]
     missed = [mark for mark, release in tiers.items() if mark > best and release > now]
-    return min(held, default=None), min(missed, default=None)
+    return min(reached, default=None), min(missed, default=None)

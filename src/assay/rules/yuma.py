@@ -211,11 +211,11 @@ def _absolute(
 
 def _rates(weights: Row, bonds: Row, consensus: Row, rules: YumaRules) -> Row:
     """The rate at which each bond of a validator moves: a sigmoid of how far it buys ahead of the consensus, or sells."""
-    found = []
+    rates = []
     for weight, bond, agreed in zip(weights, bonds, consensus, strict=True):
         ahead = weight - agreed if weight >= bond else bond - weight
         ahead = min(ONE, max(0, ahead))
         power = times(of_ratio(rules.steepness, -100), ahead - ONE // 2)
         rate = rules.alpha_low + times(divided(ONE, ONE + exp(power)), rules.alpha_high - rules.alpha_low)
-        found.append(min(rules.alpha_high, max(rules.alpha_low, rate)))
-    return found
+        rates.append(min(rules.alpha_high, max(rules.alpha_low, rate)))
+    return rates

@@ -136,7 +136,7 @@ class Problem(Section):
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        if sum(one is not None for one in (self.text, self.file, self.sealed)) != 1:
+        if sum(source is not None for source in (self.text, self.file, self.sealed)) != 1:
             raise PydanticCustomError("assay", "has not exactly one of text, file and sealed; keep one of them")
         if (self.sealed is None) != (self.digest is None):
             raise PydanticCustomError("assay", "sealed and digest go together; `assay seal --problem` prints both")
@@ -206,12 +206,12 @@ class BountyJudge(Section):
 
     def document(self) -> dict[str, Any]:
         """As the bounty's digest has it: without a panel, as it was before there were any."""
-        said = {
+        document = {
             "model": self.model.document(),
             "fallback": self.fallback.document(),
             "solution_tokens": self.solution_tokens,
         }
-        return said | ({"panel": [model.document() for model in self.panel]} if self.panel else {})
+        return document | ({"panel": [model.document() for model in self.panel]} if self.panel else {})
 
 
 class _Contents(Section):
@@ -301,8 +301,8 @@ def read_bounty(folder: Path) -> Bounty:
     contents = validate(_Contents, own, file=file, source=source)
     _check_times(contents.bounty, scheme, file, source)
     _check_panel(contents.judge, scheme.score, file, source)
-    text, found = _problem(contents.problem, file, source)
-    return Bounty(scheme, contents, text, found, file)
+    text, problem_digest = _problem(contents.problem, file, source)
+    return Bounty(scheme, contents, text, problem_digest, file)
 
 
 def _check_panel(judge: BountyJudge, rules: RubricScore, file: Path, source: str) -> None:

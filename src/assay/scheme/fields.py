@@ -160,10 +160,10 @@ def instant(value: object) -> datetime:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC)
     hint = 'write it as in "2026-11-02T09:00:00Z"'
-    found = _RFC3339.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise BadInput(f"{brief(value)} is not a time with a time zone", hint=hint)
-    year, month, day, clock, second, digits, sign, offset = found.groups()
+    year, month, day, clock, second, digits, sign, offset = match.groups()
     if (digits or "")[6:].strip("0"):
         raise BadInput(f"{value!r} is finer than microseconds", hint="use at most six digits after the seconds")
     try:
@@ -204,11 +204,11 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
 
 
 def _duration(value: object) -> int:
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         hint = 'write a whole number with its unit, such as "90s", "72m", "24h" or "7d"'
         raise BadInput(f"{brief(value)} is not a duration", hint=hint)
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 Duration = Annotated[

@@ -70,12 +70,12 @@ def parse(source: str, *, file: Path | str | None = None) -> Scheme:
 def presets() -> dict[str, str]:
     """The schemes that ship with the package: name → text of the file."""
     folder = resources.files("assay.scheme") / "presets"
-    found = {
+    texts = {
         item.name.removesuffix(".toml"): item.read_text(encoding="utf-8")
         for item in folder.iterdir()
         if item.name.endswith(".toml")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(texts.items()))
 
 
 def warnings(scheme: Scheme) -> list[str]:

@@ -228,6 +228,10 @@ class Consensus(Section):
                 )
         return value
 
+    def oldest(self, epoch: int) -> int:
+        """The first epoch whose evidence counts when this one is settled. SPEC 3.0."""
+        return 0 if self.max_age_epochs is None else max(0, epoch - self.max_age_epochs)
+
 
 class Reward(Section):
     """`[reward]`: agreed scores into shares and weights (SPEC 4), into payouts (SPEC 5), or a ranking and nothing more."""
@@ -251,11 +255,10 @@ class Reward(Section):
             raise PydanticCustomError("assay", 'excess = "drop" goes only with encoding = "round"; change one of them')
         if not NANO // 100 <= self.temperature <= 10**6 * NANO:
             raise PydanticCustomError("assay", "temperature must be from 0.01 to 1000000")
-        said = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) != _default(name)]
-        if self.kind == "ranking" and said:
-            raise PydanticCustomError(
-                "assay", 'a ranking pays nobody, so {field} does nothing; remove it, or use kind = "weights"', {"field": said[0]}
-            )
+        changed = [name for name in type(self).model_fields if name != "kind" and getattr(self, name) != _default(name)]
+        if self.kind == "ranking" and changed:
+            what = 'a ranking pays nobody, so {field} does nothing; remove it, or use kind = "weights"'
+            raise PydanticCustomError("assay", what, {"field": changed[0]})
         if self.cap == 0:
             raise PydanticCustomError("assay", 'cap is 0, so nobody could be paid; use "100%" for no cap')
         return self

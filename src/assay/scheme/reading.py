@@ -73,7 +73,9 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise BadInput("is not UTF-8", file=path, line=line, hint="save the file as UTF-8") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadInput(f"cannot be read ({why})", file=path, hint="check its permissions and that it is a file") from None
+        raise BadInput(
+            f"cannot be read ({why})", file=path, hint="check the path, its permissions, and that it is a file"
+        ) from None
     return parse_toml(source, path), source
 
 
@@ -82,9 +84,9 @@ def parse_toml(source: str, file: Path | str | None) -> dict[str, Any]:
     try:
         return tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
+        match = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
         what = re.sub(r" \(at .*\)$", "", str(error))
-        line = int(found[1]) if found else source.count("\n") + 1
+        line = int(match[1]) if match else source.count("\n") + 1
         raise BadInput(
             f"is not TOML: {what}", file=file, line=line, hint="fix the line; https://toml.io shows how it is written"
         ) from None
@@ -167,10 +169,10 @@ def line_of(source: str, path: Sequence[int | str]) -> int | None:
             repeated = repeated + 1 if head[1] == "[[" and section == wanted[: len(section)] else 0
             here = section
         else:
-            found = re.match(r"\s*([A-Za-z0-9_\-]+|\"[^\"]*\"|'[^']*')\s*=", row)
-            if not found:
+            match = re.match(r"\s*([A-Za-z0-9_\-]+|\"[^\"]*\"|'[^']*')\s*=", row)
+            if not match:
                 continue
-            here = [*section, found[1].strip("\"'")]
+            here = [*section, match[1].strip("\"'")]
         if here == wanted[: len(here)] and len(here) > depth and (not repeated or repeated == index + 1):
             best, depth = number, len(here)
     return best
@@ -191,8 +193,8 @@ def _fields(model: type[BaseModel], loc: Sequence[int | str], content: Any) -> l
             here = kinds.find(content["kind"]).rules
         if isinstance(here, list) and len(here) == 1:
             here = here[0]
-    one = here[0] if isinstance(here, list) and here else here
-    return list(one.model_fields) if isinstance(one, type) and issubclass(one, BaseModel) else []
+    section_model = here[0] if isinstance(here, list) and here else here
+    return list(section_model.model_fields) if isinstance(section_model, type) and issubclass(section_model, BaseModel) else []
 
 
 def _models(annotation: Any) -> list[Any]:

@@ -154,8 +154,8 @@ class Check(Section):
             if "skippable" in value:
                 raise PydanticCustomError("assay", "has both skippable and unskippable; keep one of them")
             value = dict(value)
-            said = value.pop("unskippable")
-            value["skippable"] = not said if isinstance(said, bool) else said
+            unskippable = value.pop("unskippable")
+            value["skippable"] = not unskippable if isinstance(unskippable, bool) else unskippable
         return value
 
 

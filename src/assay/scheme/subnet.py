@@ -63,15 +63,15 @@ class SubnetFile(Section):
 def read(path: Path) -> SubnetFile:
     """The subnet in a TOML file; raises BadInput with the field and its line, or for a folder that is listed by two paths."""
     content, source = read_toml(path)
-    found = validate(SubnetFile, content, file=path, source=source)
+    subnet = validate(SubnetFile, content, file=path, source=source)
     seen: dict[str, str] = {}
-    for number, member in enumerate(found.competitions):
+    for number, member in enumerate(subnet.competitions):
         folder = os.path.realpath(path.parent / member.path)
         if folder in seen:
             what = f"{member.path!r} is the same folder as {seen[folder]!r}"
             raise BadInput(what, file=path, field=f"competitions[{number}].path", hint="keep one of the two entries")
         seen[folder] = member.path
-    return found
+    return subnet
 
 
 def places(place: Path) -> tuple[list[Path], Path | None, Path]:

@@ -35,8 +35,8 @@ def described(example: Any, *, strict: bool = False) -> ConfigDict:
 class JudgedAlready(BaseModel):
     """The records that the ledger has from this validator about a submission: their number, and the trials of each task.
 
-    Only trials that the rules ask for are listed, if they need not be judged again: they were judged on the task set of now, and
-    in the open epoch if records are about an epoch.
+    Records that are too old to count (`max_age_epochs`) are left out. Only trials that the rules ask for are listed, if they need
+    not be judged again: they were judged on the task set of now, and in the open epoch if records are about an epoch.
     """
 
     records: int

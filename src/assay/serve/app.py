@@ -146,9 +146,9 @@ def _pages(app: FastAPI, site: Site) -> None:
         query = dict(request.query_params)
         if name in CURRENT and epoch is None:
             return answer(request, await look(request, current_page, served, name, query), media)
-        data = served.kept_page(name, epoch, query, at_once=True)
+        data = served.cached_page(name, epoch, query, at_once=True)
         if data is None:
-            data = await run_in_threadpool(served.kept_page, name, epoch, query)
+            data = await run_in_threadpool(served.cached_page, name, epoch, query)
         if data is None:
             data = await look(request, served.page, name, epoch, query)
         return answer(request, data, media)
@@ -172,7 +172,7 @@ def _problems(app: FastAPI, site: Site, tell: Callable[[str], None]) -> None:
         if error.field.startswith("body"):  # it could not be read
             error.hint = _with_version(request, error.hint)
         answered = problem(error, folder=None if served is None else served.folder)
-        return answered if served is None or not _reads_pages(request) else await look(request, _told, answered, served)
+        return answered if served is None or not _reads_pages(request) else await look(request, _problem_page, answered, served)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -267,11 +267,11 @@ def _reads_pages(request: Request) -> bool:
     )
 
 
-def _told(answered: Response, served: ServedCompetition) -> Response:
+def _problem_page(answered: Response, served: ServedCompetition) -> Response:
     """A problem of a competition as a page; before the first evidence it shows who handed in."""
     document = json.loads(bytes(answered.body))
     empty = document["type"].endswith(":cannot-settle")
-    found = [*_waiting(served)] if empty else []
+    rows = [*_waiting(served)] if empty else []
     page = {
         "title": "No board yet" if empty else document["title"],
         "where": served.name,
@@ -279,7 +279,7 @@ def _told(answered: Response, served: ServedCompetition) -> Response:
         "root": f"/{served.segment}/",
         "what": _sentence(document["detail"]),
         "hint": _sentence(document.get("hint", "")),
-        "waiting": found,
+        "waiting": rows,
         "links": [("start.html", "Start here", "take part, validate")] if empty else [],
     }
     headers = {name: value for name, value in answered.headers.items() if name in ("retry-after", "cache-control")}

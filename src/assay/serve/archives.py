@@ -58,7 +58,7 @@ def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, com
     The same files give the same bytes; as a plain tar (compressed=False) on every machine, whatever its zlib. Raises BadInput for
     links and devices, for too many files, and for files that change meanwhile.
     """
-    found = EntryNames(bounds, PATTERN)
+    entries = EntryNames(bounds, PATTERN)
     try:
         gz = (
             gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0, compresslevel=6) if compressed else nullcontext(target)
@@ -68,7 +68,7 @@ def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, com
             closing(tarfile.open(fileobj=packed, mode="w:", format=tarfile.PAX_FORMAT, encoding="utf-8")) as tar,
             holding(source, "") as (parent, name),
         ):
-            _pack_entry(tar, parent, name, "" if source.is_dir() else source.name, found, source)
+            _pack_entry(tar, parent, name, "" if source.is_dir() else source.name, entries, source)
     except RefusedEntry as error:
         raise BadInput(error.what, file=source, hint=error.hint) from None
     except tree.TreeError as error:
@@ -79,12 +79,12 @@ def pack(source: Path, target: IO[bytes], *, bounds: ArchiveBounds = BOUNDS, com
         ) from None
 
 
-def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, found: EntryNames, source: Path) -> None:
+def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, entries: EntryNames, source: Path) -> None:
     """Adds one entry and everything below it. path: its name in the archive; empty for the top."""
     info = os.stat(name, dir_fd=parent, follow_symlinks=False)
     entry = tarfile.TarInfo(path)
     if stat.S_ISREG(info.st_mode):
-        found.add(path, folder=False, size=info.st_size)
+        entries.add(path, folder=False, size=info.st_size)
         with opened(name, PLAIN, parent) as number, open(number, "rb", closefd=False) as file:
             entry.size, entry.mode = os.fstat(number).st_size, 0o755 if info.st_mode & 0o100 else 0o644
             tar.addfile(entry, file)
@@ -92,10 +92,10 @@ def _pack_entry(tar: tarfile.TarFile, parent: int, name: str, path: str, found: 
     if not stat.S_ISDIR(info.st_mode):
         raise BadInput("is a link or a device", file=source / path, hint="hand in plain files and folders only")
     if path:
-        found.add(path, folder=True)
+        entries.add(path, folder=True)
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
         tar.addfile(entry)
     with opened(name, FOLDER, parent) as folder:
-        most = tree.WalkUsage(tree.Bounds(bytes=found.bounds.bytes, files=found.bounds.files))
+        most = tree.WalkUsage(tree.Bounds(bytes=entries.bounds.bytes, files=entries.bounds.files))
         for last, _status in names(folder, most):
-            _pack_entry(tar, folder, last, f"{path}/{last}" if path else last, found, source)
+            _pack_entry(tar, folder, last, f"{path}/{last}" if path else last, entries, source)

@@ -114,13 +114,13 @@ def _end(process: subprocess.Popen[bytes]) -> str:
     timer.daemon = True
     timer.start()
     try:
-        said = process.stderr.read()
+        printed = process.stderr.read()
         code = process.wait()
     finally:
         timer.cancel()
         process.stdin.close()
         process.stderr.close()
-    lines = said.decode("utf-8", "replace").strip().splitlines()
+    lines = printed.decode("utf-8", "replace").strip().splitlines()
     return "" if not code else brief(lines[-1] if lines else f"it ended with {code}", 300)
 
 

@@ -191,8 +191,8 @@ def _judged(season: Season, agreed: Json) -> Json:
     votes = [vote["work"] for vote in agreed["validators"] if not vote["excluded"]]
     if not has_bounty(season) or not votes:
         return {"note": "", "bars": []}
-    said = named([*dict.fromkeys(map(verdict, votes))])
-    return {"note": said, "bars": verdict_bars(votes[0]) if len(votes) == 1 else []}
+    verdicts = named([*dict.fromkeys(map(verdict, votes))])
+    return {"note": verdicts, "bars": verdict_bars(votes[0]) if len(votes) == 1 else []}
 
 
 def _words(season: Season, key: str) -> str:
@@ -386,7 +386,7 @@ def _notes(season: Season, rows: list[Json], few_cuts: bool) -> Iterator[str]:
             yield f"≈ joins two neighbours that the tasks do not separate. {never}"
         tasks = plural(len(season.settlement.inputs.tasks), "task")
         yield (
-            f"The band is the 95{NARROW}% interval: pass rates that {tasks} are compatible with. More tasks make it narrower; "
+            f"The band is the 95{NARROW}% interval: the pass rates that fit the results of {tasks}. More tasks make it narrower; "
             "more validators do not."
         )
     elif has_bounty(season):
@@ -467,6 +467,6 @@ def csv_rows(season: Season) -> list[list[str]]:
     rows = [[*names]]
     for row in season.once("board", lambda: [*_rows(season)]):
         exact = {name: weights.get(row["key"], {}).get(name) for name in ("kept", "share", "u16")}
-        said = row | exact | {"participant": row["key"], "tied_with_next": str(row["tied"]).lower()}
-        rows.append(["" if said.get(name) is None else str(said[name]) for name in names])
+        cells = row | exact | {"participant": row["key"], "tied_with_next": str(row["tied"]).lower()}
+        rows.append(["" if cells.get(name) is None else str(cells[name]) for name in names])
     return rows

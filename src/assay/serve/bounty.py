@@ -234,8 +234,8 @@ def _judgements(season: Season, key: str) -> dict[str, Rubric]:
     frame = season.settlement.frame
     records: list[Evidence] = [record for record in season.records(key) if isinstance(record, Rubric)]
     column, column_of = frame.column[key], holding(frame)
-    found = [record for record in accepted(records, frame) if column_of(record) == column]
-    return {record.validator: record for record in found if isinstance(record, Rubric)}
+    judgements = [record for record in accepted(records, frame) if column_of(record) == column]
+    return {record.validator: record for record in judgements if isinstance(record, Rubric)}
 
 
 def _released(season: Season, judged: Mapping[str, Mapping[str, Rubric]]) -> dict[tuple[str, str], str]:
@@ -345,9 +345,9 @@ def payout_heading(season: Season, payout: Payout, money: Money) -> str:
         return "Nothing is paid: the whole deposit goes back to the sponsor."
     verb = "takes" if len(paid) == 1 else "share"
     what = "the whole deposit" if not refund and not fees else money(sum(int(row["net"]) for row in document["payouts"]))
-    kept = f"{money(fees)} is kept as a fee" if fees else "nothing is kept as a fee"
+    fee_part = f"{money(fees)} is kept as a fee" if fees else "nothing is kept as a fee"
     back = f"{money(refund)} goes back to the sponsor" if refund else "nothing goes back"
-    return f"{named(paid)} {verb} {what}; {kept}, and {back}."
+    return f"{named(paid)} {verb} {what}; {fee_part}, and {back}."
 
 
 def _tiers(season: Season, payout: Payout, money: Money) -> Iterator[Json]:

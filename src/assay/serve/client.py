@@ -69,7 +69,7 @@ class Client:
         self.base, self.segment = f"{parts.scheme}://{parts.netloc}", re.sub("^v1(/|$)", "", path).partition("/")[0]
         self.key = key
         self.ahead = 0.0
-        """Seconds by which this machine's clock is ahead of the service's at least (below 0: behind); 0: as far as is known."""
+        """The least seconds by which this machine's clock is ahead of the service's (below 0: behind); 0 if nothing is known."""
         self._peer = Peer(self.base, seconds=seconds, rate=RATE, proxies=True)
 
     def __enter__(self) -> Self:

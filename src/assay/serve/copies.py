@@ -37,8 +37,8 @@ def copy_standings(season: Season, people: Iterable[Participant]) -> dict[str, C
     keys = [(person.key, person.submission) for person in people]
     if season.scheme.kind.record.by_participant:
         return {}
-    found = standings(season.folder, season.scheme, keys, comparing=season.address is not None and season.past is not None)
-    return {key: stands for (key, _), stands in found.items()}
+    standing_of = standings(season.folder, season.scheme, keys, comparing=season.address is not None and season.past is not None)
+    return {key: stands for (key, _), stands in standing_of.items()}
 
 
 def short_word(stands: CopyStanding | None) -> str:
@@ -46,12 +46,12 @@ def short_word(stands: CopyStanding | None) -> str:
     return "" if stands is None or stands.state == "clear" else _WORDS[stands.state]
 
 
-def copy_rows(season: Season, found: dict[str, CopyStanding], people: Iterable[Participant]) -> list[Json]:
+def copy_rows(season: Season, standing_of: dict[str, CopyStanding], people: Iterable[Participant]) -> list[Json]:
     """The near-copies that a board lists, those that are held first: who, of whom, the passages, and the dates."""
     named = {person.key: person for person in people}
     rows = [
         _view(season, named[key], stands, PASSAGES)
-        for key, stands in found.items()
+        for key, stands in standing_of.items()
         if stands.near or stands.state in ("held", "confirmed", "not-compared")
     ]
     order = ("held", "confirmed", "flagged", "released", "not-compared")
@@ -61,12 +61,12 @@ def copy_rows(season: Season, found: dict[str, CopyStanding], people: Iterable[P
 def copies_of(season: Season, key: str) -> list[Json]:
     """The copies that a participant's page shows: of the submission that was settled, and of one that it handed in since."""
     person = season.participants[key]
-    since = [one for one in season.waiting if one.key == key]
+    since = [person_since for person_since in season.waiting if person_since.key == key]
     views = []
-    for one in (person, *since):
-        stands = copy_standings(season, [one]).get(key)
+    for handed_in in (person, *since):
+        stands = copy_standings(season, [handed_in]).get(key)
         if stands is not None and (stands.near or stands.state not in ("clear", "pending")):
-            views.append(_view(season, one, stands, None))
+            views.append(_view(season, handed_in, stands, None))
     return views
 
 
@@ -91,12 +91,12 @@ def _pair(season: Season, near: Json, most: int | None) -> Json:
     key = earlier["participant"]
     passages = [
         {
-            "mine": _place(one["file"], one["lines"]),
-            "theirs": _place(one["earlier_file"], one["earlier_lines"]),
+            "mine": _place(passage["file"], passage["lines"]),
+            "theirs": _place(passage["earlier_file"], passage["earlier_lines"]),
         }
-        for one in near["passages"]
+        for passage in near["passages"]
     ]
-    same = [{"mine": f"{one['file']}, all bytes", "theirs": one["earlier_file"]} for one in near["same_files"]]
+    same = [{"mine": f"{file['file']}, all bytes", "theirs": file["earlier_file"]} for file in near["same_files"]]
     return {
         "name": season.name(key) if key in season.participants else key,
         "href": participant_page(key) if key in season.participants else "",
@@ -117,8 +117,8 @@ def alike(season: Season, key: str | None = None) -> Iterator[str]:
     """A sentence for each pair with equal outcomes; key: only those of one participant. None where that is not known yet."""
     for pair in (margins.of(season) or {"equal_outcomes": ()})["equal_outcomes"]:
         if key is None or key in pair["participants"]:
-            one, other = (season.name(name) for name in pair["participants"])
+            first, other = (season.name(name) for name in pair["participants"])
             yield (
-                f"{one} and {other} passed exactly the same {pair['passed']} of {pair['tasks']} tasks: by chance at most once in "
-                f"{pair['ways']}, and {pair['pairs']} pairs were compared. It is a reason to look, and holds nobody."
+                f"{first} and {other} passed exactly the same {pair['passed']} of {pair['tasks']} tasks: by chance at most once "
+                f"in {pair['ways']}, and {pair['pairs']} pairs were compared. It is a reason to look, and holds nobody."
             )

@@ -72,14 +72,14 @@ class Workshop:
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="writing")
         self._under_way: dict[object, Future[Any]] = {}
 
-    async def made(self, name: object, make: Callable[[], T]) -> T:
+    async def once(self, name: object, make: Callable[[], T]) -> T:
         """Return what `make` returns, or raise what it raises. Callers that ask for the same name meanwhile get the same.
 
         Raises HttpProblem (503) if it takes long, or if too much is waiting: it goes on, and can be asked for again.
         """
-        return await self._made(self._drawing, name, make)
+        return await self._once(self._drawing, name, make)
 
-    async def _made(self, thread: ThreadPoolExecutor, name: object, make: Callable[[], T]) -> T:
+    async def _once(self, thread: ThreadPoolExecutor, name: object, make: Callable[[], T]) -> T:
         future = self._under_way.get(name)
         if future is None:
             if len(self._under_way) >= WAITING:
@@ -104,9 +104,9 @@ class Workshop:
         name: `epoch-12.tar`; it must name the content, since what was made once stays. Raises as `made` does, and BadInput.
         """
         place = folder / ".served"
-        if (there := await run_in_threadpool(_kept, place, name)) is not None:
+        if (there := await run_in_threadpool(_cached, place, name)) is not None:
             return there
-        return await self._made(self._writing, (place, name), lambda: _make(place, name, make))
+        return await self._once(self._writing, (place, name), lambda: _make(place, name, make))
 
 
 def _later(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *words: object) -> None:
@@ -115,7 +115,7 @@ def _later(loop: asyncio.AbstractEventLoop, act: Callable[..., None], *words: ob
         loop.call_soon_threadsafe(act, *words)
 
 
-def _kept(place: Path, name: str) -> MadeFile | None:
+def _cached(place: Path, name: str) -> MadeFile | None:
     """A file that was made before, marked as asked for now."""
     stem, dot, ending = name.rpartition(".")
     for path in place.glob(f"{stem}~*{dot}{ending}"):
@@ -126,7 +126,7 @@ def _kept(place: Path, name: str) -> MadeFile | None:
 
 
 def _make(place: Path, name: str, make: Callable[[Path], None]) -> MadeFile:
-    if (there := _kept(place, name)) is not None:
+    if (there := _cached(place, name)) is not None:
         return there
     stem, dot, ending = name.rpartition(".")
     beside = place / f".{secrets.token_hex(8)}.tmp"
@@ -151,11 +151,11 @@ def _make(place: Path, name: str, make: Callable[[Path], None]) -> MadeFile:
 
 def _forget(place: Path) -> None:
     """Remove the files that were asked for longest ago, above KEPT."""
-    found = []
+    dated = []
     for path in place.glob("*~*"):
         with suppress(OSError):
-            found.append((path.stat().st_mtime_ns, path))
-    for _, path in sorted(found, reverse=True)[KEPT:]:
+            dated.append((path.stat().st_mtime_ns, path))
+    for _, path in sorted(dated, reverse=True)[KEPT:]:
         path.unlink(missing_ok=True)
 
 
@@ -191,10 +191,10 @@ def _add(archive: tarfile.TarFile, name: str, entry: tree.Entry, source: Path) -
         raise BadInput(f"is a {entry.kind}", file=source / entry.path, hint="only files, folders and links are handed out")
 
 
-def open_made(made: MadeFile) -> BinaryIO:
+def open_made(file: MadeFile) -> BinaryIO:
     """Open a file to stream it; raises HttpProblem (503) if it was removed from the cache just now."""
     try:
-        return made.path.open("rb")
+        return file.path.open("rb")
     except FileNotFoundError:
         raise HttpProblem(503, "the file was replaced just now", hint="ask again", retry=1) from None
 

@@ -105,10 +105,10 @@ def spark(values: Sequence[int | None], label: str) -> Json | None:
 
 def _steady(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points without those that change nothing: a season of hundreds of epochs is a line of a few steps."""
-    kept: list[tuple[float, float]] = []
+    corners: list[tuple[float, float]] = []
     for point in points:
-        if len(kept) >= 2 and kept[-1][1] == point[1] == kept[-2][1]:
-            kept[-1] = point
+        if len(corners) >= 2 and corners[-1][1] == point[1] == corners[-2][1]:
+            corners[-1] = point
         else:
-            kept.append(point)
-    return kept
+            corners.append(point)
+    return corners

@@ -216,8 +216,8 @@ def _example(season: Season) -> Json | None:
         row, where, expected = payouts[0], "payouts[0].net", int(payouts[0]["net"])
     else:
         return None
-    found = expected + 1 if expected != 65_535 else expected - 1
-    old, new = str(expected), str(found)
+    changed = expected + 1 if expected != 65_535 else expected - 1
+    old, new = str(expected), str(changed)
     same = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
     return {
         "where": where,

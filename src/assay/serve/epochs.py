@@ -121,8 +121,8 @@ class EpochReader:
         listed = []
         for key, validator in self.people().validators.items():
             beat = beats.get(key)
-            said = None if beat is None else {"at": instant_text(beat.at), "judging": list(beat.judging)}
-            listed.append({"key": key, "name": validator.name, "stake": str(validator.stake), "heartbeat": said})
+            heartbeat = None if beat is None else {"at": instant_text(beat.at), "judging": list(beat.judging)}
+            listed.append({"key": key, "name": validator.name, "stake": str(validator.stake), "heartbeat": heartbeat})
         return listed
 
     # Its epochs
@@ -162,9 +162,9 @@ class EpochReader:
 
     def board(self, epoch: int) -> list[Json]:
         """The rows of the board: rank, participant, name, uid, score, interval, tie, kept, share, u16, payout; null without."""
-        heading, *found = csv_rows(self.season(epoch))
+        heading, *rows = csv_rows(self.season(epoch))
         listed: list[Json] = []
-        for place, cells in enumerate(found, start=1):
+        for place, cells in enumerate(rows, start=1):
             row: Json = {name: cell or None for name, cell in zip(heading, cells, strict=True)}
             row |= {name: None if row[name] is None else int(row[name]) for name in ("uid", "u16")}
             row |= {name: None if row[name] is None else float(row[name]) for name in ("low", "high")}
@@ -203,8 +203,8 @@ class EpochReader:
         """The records of a settled epoch that count, from a seq on: (seq, a line of JSON with the seq), at most so many."""
         with self._ledgered().reading() as view:
             _receipt(view, epoch)
-            found = self.counted(view, epoch).page(epoch, after, most)
-        return [(row.seq, b'%b,"seq":%d}' % (row.body[:-1], row.seq)) for row in found]
+            page = self.counted(view, epoch).page(epoch, after, most)
+        return [(row.seq, b'%b,"seq":%d}' % (row.body[:-1], row.seq)) for row in page]
 
     def counted(self, view: View, epoch: int) -> View:
         """The evidence of an epoch that counts: every batch in it was signed by its validator."""

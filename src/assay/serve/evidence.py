@@ -180,7 +180,7 @@ def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[
     for batch in read:
         verdict = next(verdicts) if isinstance(batch, Batch) else batch
         if isinstance(batch, Batch) and isinstance(verdict, Accepted):
-            outcomes.append(_outcome(store, batch, verdict))
+            outcomes.append(_outcome(store, batch, verdict, served.scheme.consensus.max_age_epochs))
         elif isinstance(verdict, BadInput | HttpProblem):
             if of_operator(verdict):  # nothing follows from it about the batch
                 raise verdict
@@ -201,9 +201,9 @@ def _read(data: bytes, validator: str) -> Batch | BadInput | HttpProblem:
     return batch
 
 
-def _outcome(store: Store, batch: Batch, stored: Accepted) -> dict[str, Any]:
-    """The answer about a batch that is on the disk. Raises StoreError."""
-    count, conflicting = _conflicts(store, batch.digest) if stored.conflicting or not stored.new else (0, [])
+def _outcome(store: Store, batch: Batch, stored: Accepted, age: int | None) -> dict[str, Any]:
+    """The answer about a batch that is on the disk. age: the scheme's `max_age_epochs`. Raises StoreError."""
+    count, conflicting = _conflicts(store, batch.digest, age) if stored.conflicting or not stored.new else (0, [])
     return {
         "batch": batch.digest,
         "outcome": "accepted" if stored.new else "known",
@@ -215,12 +215,12 @@ def _outcome(store: Store, batch: Batch, stored: Accepted) -> dict[str, Any]:
     }
 
 
-def _conflicts(store: Store, digest: str) -> tuple[int, list[dict[str, Any]]]:
+def _conflicts(store: Store, digest: str, age: int | None) -> tuple[int, list[dict[str, Any]]]:
     """The number of records in a batch that contradict earlier ones of its validator, and the first of these pairs."""
     with store.reading() as view:
         seqs = [(batch.first_seq, batch.last_seq) for batch in view.named(digest)]
         first, last = next(((first, last) for first, last in seqs if first and last), (0, -1))
-        count, pairs = view.conflicts_among(first, last, CONFLICTS_SHOWN)
+        count, pairs = view.conflicts_among(first, last, CONFLICTS_SHOWN, age=age)
     return count, [{"first": _document(pair.first), "later": _document(pair.record)} for pair in pairs]
 
 

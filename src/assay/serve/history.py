@@ -67,12 +67,12 @@ class Past:
     def rows(self, last: int | None = None) -> list[tuple[int, dict[str, EpochRow]]]:
         """The rows of these epochs, or of so many of the last, ascending. Raises StoreError."""
         wanted = self.receipts if last is None else self.receipts[max(0, len(self.receipts) - last) :]
-        found = {digest: rows for _, digest in wanted if (rows := _KEPT.get(digest)) is not None}
-        missing = {epoch: digest for epoch, digest in wanted if digest not in found}
+        by_digest = {digest: rows for _, digest in wanted if (rows := _KEPT.get(digest)) is not None}
+        missing = {epoch: digest for epoch, digest in wanted if digest not in by_digest}
         for document in self.documents([*missing]):
             digest = missing[document["epoch"]]
-            found[digest] = _KEPT.put(digest, rows_of(document))
-        return [(epoch, found[digest]) for epoch, digest in wanted if digest in found]
+            by_digest[digest] = _KEPT.put(digest, rows_of(document))
+        return [(epoch, by_digest[digest]) for epoch, digest in wanted if digest in by_digest]
 
     def documents(self, epochs: Sequence[int]) -> Iterator[Json]:
         """The settlement documents of epochs, one at a time. Raises StoreError."""
@@ -83,8 +83,8 @@ class Past:
             return
         with open_ledger(self.folder, cache=CACHE_KIB) as ledger, ledger.store.reading() as view:
             for epoch in epochs:
-                if (kept := view.settlement(epoch)) is not None:
-                    yield json.loads(kept.document)
+                if (stored := view.settlement(epoch)) is not None:
+                    yield json.loads(stored.document)
 
     def records(self, settlement: Settlement) -> dict[str, list[StoredRecord]]:
         """Participant → the records that its result rests on, read in one pass. Raises StoreError."""

@@ -54,9 +54,9 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 _TEXT = re.compile("text/|application/(json|xml|problem|atom|x-ndjson)|image/svg")
 PACKED_FROM = 1024
-"""Bytes of an answer from which on it is compressed."""
+"""Answers of at least so many bytes are compressed."""
 PACKED_HERE = 65_536
-"""Bytes of an answer above which a thread compresses it."""
+"""Answers of more bytes than this are compressed in a thread."""
 PACKED_BYTES = 32 * 2**20
 """Bytes of compressed answers that stay in memory."""
 READERS = 8

@@ -8,8 +8,8 @@ A worker process keeps it, and reads each batch of evidence once:
   50 MB; sets of numbers took 6 GB.
 - A validator waits only for its own evidence to be read: there is a lock for each.
 
-A trial is listed if it need not be judged again: it was judged on the task set of now, and in the open epoch where a kind's
-records are about an epoch.
+A trial is listed if it need not be judged again: it was judged on the task set of now, in an epoch that still counts
+(`max_age_epochs`), and in the open epoch where a kind's records are about an epoch. Records that are too old are not counted.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ class TrialBits:
 
 
 class JudgedSoFar(NamedTuple):
-    """A validator's records about a submission: the number of them, the trials as bits, and the lowest epoch."""
+    """A validator's records about a submission: how many still count, their trials as bits, and the lowest epoch of all."""
 
     records: int = 0
     trials: int = 0
     epoch: int | None = None
 
-    def with_record(self, epoch: int, trial: int) -> JudgedSoFar:
-        """The same with one record more. trial: its bit."""
-        return JudgedSoFar(self.records + 1, self.trials | trial, epoch if self.epoch is None else min(epoch, self.epoch))
+    def with_record(self, epoch: int, trial: int, *, counts: bool) -> JudgedSoFar:
+        """The same with one record more. trial: its bit. counts: whether it still counts."""
+        lowest = epoch if self.epoch is None else min(epoch, self.epoch)
+        return JudgedSoFar(self.records + counts, self.trials | trial, lowest)
 
 
 NOT_JUDGED = JudgedSoFar()
@@ -89,7 +90,7 @@ class JudgedEvidence:
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock, self._states = store, Lock(), dict[str, _ValidatorState]()
-        self._rules = _TrialRules((), None, None, None)
+        self._rules = _TrialRules((), None, None, None, 0)
 
     def of(
         self, people: People, scheme: Scheme, validator: str, counting: Mapping[str, str], wanted: Iterable[str], epoch: int
@@ -99,7 +100,8 @@ class JudgedEvidence:
         counting: submission → participant, of all that count now. epoch: the open one. Raises StoreError.
         """
         about_epoch = epoch if "epoch" in scheme.kind.record.parts else None
-        rules = _TrialRules(people.tasks, scheme.kind.trials(scheme.score), people.task_set, about_epoch)
+        oldest = scheme.consensus.oldest(epoch)
+        rules = _TrialRules(people.tasks, scheme.kind.trials(scheme.score), people.task_set, about_epoch, oldest)
         with self._lock:
             if rules.state != self._rules.state:
                 self._rules, self._states = rules, {}
@@ -111,9 +113,9 @@ class JudgedEvidence:
             verdicts = _Verdicts(view, self._store.meta.key)
             last = view.last_batch()
             if about:
-                for submission, epoch, trial in _since(view, validator, state.last, rules, verdicts):
+                for submission, judged_in, trial in _since(view, validator, state.last, rules, verdicts):
                     if (known := about.get(submission)) is not None:
-                        about[submission] = known.with_record(epoch, trial)
+                        about[submission] = known.with_record(judged_in, trial, counts=judged_in >= oldest)
             for submission in wanted:
                 if submission not in about:
                     whose = submission if scheme.kind.record.shared_key else counting[submission]
@@ -123,17 +125,19 @@ class JudgedEvidence:
 
 
 class _TrialRules:
-    """The trials to be listed, each with its bit. task_set: of now; epoch: the only one that counts, None for all of them."""
+    """The trials to be listed, each with its bit. task_set: of now; epoch: the only one that counts, None: all from `oldest`."""
 
-    def __init__(self, tasks: Sequence[str], trials: int | None, task_set: str | None, epoch: int | None) -> None:
-        self.state = (tuple(tasks), trials, task_set, epoch)
-        self.bits, self._task_set, self._epoch = TrialBits(tasks, trials), task_set, epoch
+    def __init__(self, tasks: Sequence[str], trials: int | None, task_set: str | None, epoch: int | None, oldest: int) -> None:
+        self.state = (tuple(tasks), trials, task_set, epoch, oldest)
+        self.bits, self._task_set, self._epoch, self.oldest = TrialBits(tasks, trials), task_set, epoch, oldest
         self._same = dict[int, bool]()
         """Number of a batch → whether it was judged on the task set of now."""
 
     def bit(self, trial: Json, stored: RecordRow, view: View) -> int:
         """The bit of a record's trial; 0 if it is judged again, or the record has no task."""
-        if "task" not in trial or self._epoch not in (None, stored.epoch) or not self._same_tasks(stored.batch, view):
+        if "task" not in trial or self._epoch not in (None, stored.epoch) or stored.epoch < self.oldest:
+            return 0
+        if not self._same_tasks(stored.batch, view):
             return 0
         return self.bits.bit(trial["task"], trial.get("trial", 1))
 
@@ -185,7 +189,7 @@ def _looked_up(view: View, run: tuple[str, str, str], submission: str, rules: _T
         parsed = json.loads(row.body)
         if parsed["submission"] == submission and row.digest not in seen and verdicts.counts(row.batch):
             seen.add(row.digest)
-            judged = judged.with_record(row.epoch, rules.bit(parsed, row, view))
+            judged = judged.with_record(row.epoch, rules.bit(parsed, row, view), counts=row.epoch >= rules.oldest)
     return judged
 
 

@@ -51,10 +51,10 @@ def verifier_link(root: str, address: str | None, epoch: int, what: str) -> str:
     page, so that it leads to the same host by whatever name the reader reached it.
     """
     if address is None:
-        found = f"../epoch-{epoch}/epoch.receipt" if root else "../epoch.receipt"
+        file = f"../epoch-{epoch}/epoch.receipt" if root else "../epoch.receipt"
     else:
-        found = f"../../v1/{address.rpartition('/')[2]}/epochs/{epoch}/{what}"
-    return f"{root}verifier/index.html#{quote(found, safe='/')}"
+        file = f"../../v1/{address.rpartition('/')[2]}/epochs/{epoch}/{what}"
+    return f"{root}verifier/index.html#{quote(file, safe='/')}"
 
 
 def logs_page(submission: str, task: str | None = None) -> str:

@@ -65,7 +65,7 @@ def addresses(options: ServeOptions, port: int) -> list[str]:
     if options.host in ("0.0.0.0", "::"):
         if not known:
             what = "the service listens on all addresses, and does not know its own"
-            raise BadInput(what, field="--address", hint="name the one that others use: --address https://assay.example.org")
+            raise BadInput(what, field="--address", hint="name the address that others use: --address https://assay.example.org")
     elif not options.is_loopback:
         known.append(f"{scheme}://{_bracketed(options.host)}:{port}")
     if options.is_loopback or options.host in ("0.0.0.0", "::"):

@@ -140,10 +140,10 @@ def _runs(season: Season | None, state: LiveState, now: datetime) -> Iterator[Js
     for judging in state.judging:
         groups.setdefault((judging.validator, judging.participant, judging.submission), []).append(judging)
     order = sorted(groups.items(), key=lambda item: (_is_silent(item[1], now), item[0]))
-    for (validator, participant, submission), found in order:
-        done, total = max(each.done for each in found), max(each.total for each in found)
-        since, seen = min(each.since for each in found), max(each.seen for each in found)
-        tasks = list(dict.fromkeys(each.task for each in found if each.task))
+    for (validator, participant, submission), group in order:
+        done, total = max(each.done for each in group), max(each.total for each in group)
+        since, seen = min(each.since for each in group), max(each.seen for each in group)
+        tasks = list(dict.fromkeys(each.task for each in group if each.task))
         known = () if season is None else season.tasks.names
         yield {
             "validator": validator,
@@ -155,7 +155,7 @@ def _runs(season: Season | None, state: LiveState, now: datetime) -> Iterator[Js
             "done": done,
             "total": total,
             "share": min(1.0, done / total) if total else 0.0,
-            "silent": _is_silent(found, now),
+            "silent": _is_silent(group, now),
             "seen": when(seen.astimezone(UTC)),
             "ago": seconds(max(0.0, (now - seen).total_seconds())),
             "since": when(since.astimezone(UTC)),
@@ -163,8 +163,8 @@ def _runs(season: Season | None, state: LiveState, now: datetime) -> Iterator[Js
         }
 
 
-def _is_silent(found: Sequence[Judging], now: datetime) -> bool:
-    return now - max(each.seen for each in found) > SILENT
+def _is_silent(group: Sequence[Judging], now: datetime) -> bool:
+    return now - max(each.seen for each in group) > SILENT
 
 
 def _eta(done: int, total: int, since: datetime, seen: datetime, now: datetime) -> str:
@@ -192,8 +192,8 @@ def _judge(season: Season | None, key: str) -> str:
 
 
 def _finished(season: Season | None, state: LiveState, now: datetime) -> Iterator[Json]:
-    found = state.finished or _last_records(season)
-    for result in sorted(found, key=lambda result: result.at, reverse=True)[:LAST]:
+    results = state.finished or _last_records(season)
+    for result in sorted(results, key=lambda result: result.at, reverse=True)[:LAST]:
         ago = (now - result.at).total_seconds()
         known = () if season is None else season.tasks.names
         yield {

@@ -140,8 +140,8 @@ def hand_over(served: ServedCompetition, validator: str, entries: Sequence[tuple
                 outcomes.append({"record": about.digest, "outcome": "missing", "missing": missing})
                 continue
             logs = TrialLogs(about.digest, about.submission, canonical(about.document()), files)
-            kept = before or notebook.log(logs)
-            if kept.files != files:
+            noted = before or notebook.log(logs)
+            if noted.files != files:
                 hint = "the first ones count: --no-logs sends the evidence alone"
                 outcomes.append(_refused(about.digest, "other logs of this record were handed over before", hint))
             else:
@@ -298,10 +298,10 @@ def open_released(
     sent = notebook.logs(submission)
     named = [logs for logs in sent if sha256 in logs.files.values()]
     with suppress(HttpProblem):  # what was handed over names its digests: no other trial has to be looked at
-        if found := _open_among(_allowed(served, _handed_over(served.folder, named), participant)[0], sha256):
-            return found
-    if found := _open_among(_allowed(served, _trials(served.folder, sent, submission), participant)[0], sha256):
-        return found
+        if opened := _open_among(_allowed(served, _handed_over(served.folder, named), participant)[0], sha256):
+            return opened
+    if opened := _open_among(_allowed(served, _trials(served.folder, sent, submission), participant)[0], sha256):
+        return opened
     raise HttpProblem(404, f"no released log has the SHA-256 {sha256}", hint="the list of logs names them", stage="logs")
 
 
@@ -318,12 +318,12 @@ def _open_among(trials: Iterable[ReleasedTrial], sha256: str) -> tuple[BufferedR
 # Showing
 
 
-def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | None) -> Json:
+def log_view(released_logs: ReleasedLogs, season: Season, submission: str, task: str | None) -> Json:
     """The page of the released logs of a submission: which tasks have some, or what the trials of a task printed."""
     address = season.address or ""
     api = f"../v1/{address.rpartition('/')[2]}/submissions/{quote(submission)}/logs"
     command = f"assay logs --url {address} --submission {submission}"
-    keys = dict.fromkeys(trial.about.participant for trial in found.trials)
+    keys = dict.fromkeys(trial.about.participant for trial in released_logs.trials)
     view: Json = {
         "submission": submission,
         "task": task or "",
@@ -331,20 +331,20 @@ def log_view(found: ReleasedLogs, season: Season, submission: str, task: str | N
         "json": api if task is None else f"{api}?task={quote(task, safe='')}",
         "who": [(season.name(key), participant_page(key)) if key in season.participants else (key, "") for key in keys],
         "command": f"{command} --json" if task is None else f"{command} --task {shlex.quote(task)} --json",
-        "hidden": plural(found.hidden, "more trial") if found.hidden else "",
-        "left_out": plural(found.left_out, "more trial") if found.left_out else "",
+        "hidden": plural(released_logs.hidden, "more trial") if released_logs.hidden else "",
+        "left_out": plural(released_logs.left_out, "more trial") if released_logs.left_out else "",
         "trials": [],
         "tasks": [],
     }
     if task is None:
-        view["tasks"] = [*_tasks(found, submission)]
+        view["tasks"] = [*_tasks(released_logs, submission)]
     else:
-        view["trials"] = [_shown(trial, season, api) for trial in found.trials]
+        view["trials"] = [_shown(trial, season, api) for trial in released_logs.trials]
     return view
 
 
-def _tasks(found: ReleasedLogs, submission: str) -> Iterator[Json]:
-    for name, group in groupby(found.trials, key=lambda trial: trial.about.task):
+def _tasks(released_logs: ReleasedLogs, submission: str) -> Iterator[Json]:
+    for name, group in groupby(released_logs.trials, key=lambda trial: trial.about.task):
         trials = [*group]
         outcomes = Counter(trial.about.outcome for trial in trials)
         yield {

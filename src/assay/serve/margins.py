@@ -55,22 +55,22 @@ def compute(settlement: Settlement) -> Json:
     """Sentences about how firmly the verdicts hold, and the range of each score with missing trials. Shape as in `SCHEMA`."""
     from assay.rules.margin import margins
 
-    found: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "sentences": [], "scores": []}
+    document: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "sentences": [], "scores": []}
     if has_margins(settlement):
         margin = margins(settlement)
-        found["sentences"] = margin.sentences
-        found["scores"] = [
+        document["sentences"] = margin.sentences
+        document["scores"] = [
             {
-                "participant": one.participant,
-                "lowest": None if one.lowest is None else text(one.lowest),
-                "highest": None if one.highest is None else text(one.highest),
-                "missing": one.missing,
-                "exact": one.exact,
+                "participant": interval.participant,
+                "lowest": None if interval.lowest is None else text(interval.lowest),
+                "highest": None if interval.highest is None else text(interval.highest),
+                "missing": interval.missing,
+                "exact": interval.exact,
             }
-            for one in margin.ranges
-            if one.missing
+            for interval in margin.ranges
+            if interval.missing
         ]
-    return found
+    return document
 
 
 def _whole(season: Season) -> Json:
@@ -90,9 +90,9 @@ def _equal(season: Season) -> list[Json]:
             if runs:
                 outcomes.setdefault(key, {})[name] = 2 * passed > runs
     return [
-        {"participants": [*pair], "tasks": one.tasks, "passed": one.passed, "ways": str(one.ways), "pairs": one.pairs}
-        for pair, one in equal_outcomes(outcomes).items()
-        if one.notable
+        {"participants": [*pair], "tasks": alike.tasks, "passed": alike.passed, "ways": str(alike.ways), "pairs": alike.pairs}
+        for pair, alike in equal_outcomes(outcomes).items()
+        if alike.notable
     ]
 
 
@@ -113,38 +113,38 @@ def keep(season: Season) -> bool:
 
 def known(season: Season) -> Json | None:
     """The margins kept of this settlement; None if there are none."""
-    return _kept(season.folder, season.settlement.digest)
+    return _stored(season.folder, season.settlement.digest)
 
 
 def is_kept(folder: Path, settlement: str) -> bool:
     """Whether the margins of a settlement are kept, or were begun in vain too often. settlement: its digest."""
-    return _kept(folder, settlement) is not None or _begun(_file(folder, settlement)) >= TRIES
+    return _stored(folder, settlement) is not None or _begun(_file(folder, settlement)) >= TRIES
 
 
-def _kept(folder: Path, settlement: str) -> Json | None:
+def _stored(folder: Path, settlement: str) -> Json | None:
     file = _file(folder, settlement)
-    found = _read(file, stamp(file)) if file.exists() else {}
-    return found if found.get("settlement") == settlement else None
+    document = _read(file, stamp(file)) if file.exists() else {}
+    return document if document.get("settlement") == settlement else None
 
 
 def of(season: Season) -> Json | None:
     """The margins of an epoch: kept, or computed now where no service waits and the board is small; else None."""
-    found = known(season)
-    if found is None and season.address is None and _is_small(season.settlement):
-        found = season.once("margins", lambda: _whole(season))
-    return found
+    document = known(season)
+    if document is None and season.address is None and _is_small(season.settlement):
+        document = season.once("margins", lambda: _whole(season))
+    return document
 
 
 def of_settlement(folder: Path, settlement: Settlement) -> Json | None:
     """The same for a terminal: without equal outcomes where it is computed now."""
-    found = _kept(folder, settlement.digest)
-    return compute(settlement) if found is None and _is_small(settlement) else found
+    document = _stored(folder, settlement.digest)
+    return compute(settlement) if document is None and _is_small(settlement) else document
 
 
-def sentences(found: Json | None, settlement: Settlement, otherwise: str) -> Iterator[str]:
+def sentences(document: Json | None, settlement: Settlement, otherwise: str) -> Iterator[str]:
     """Sentences about how firmly the verdicts hold; `otherwise` if that is not known; empty where no margin is defined."""
     if has_margins(settlement) and settlement.ranking:
-        yield from [otherwise] if found is None else found["sentences"]
+        yield from [otherwise] if document is None else document["sentences"]
 
 
 def _is_small(settlement: Settlement) -> bool:
@@ -156,7 +156,7 @@ def shown_range(row: Json) -> str:
     """ "between 0.622 and 0.64": the scores to which its missing trials can lead."""
     lowest, highest = row["lowest"], row["highest"]
     if highest is None:
-        return "none, whatever they come to"
+        return "none"
     if lowest is None:
         return f"at most {highest}, or none"
     return f"between {lowest} and {highest}" if lowest != highest else f"{lowest} in any case"
@@ -176,7 +176,7 @@ def _begun(file: Path) -> int:
 @lru_cache(maxsize=32)
 def _read(file: Path, _state: tuple[object, ...]) -> Json:
     try:
-        found = json.loads(file.read_bytes())
+        document = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and found.get("schema") == SCHEMA else {}
+    return document if isinstance(document, dict) and document.get("schema") == SCHEMA else {}

@@ -36,11 +36,11 @@ def _outcomes(season: Season, key: str) -> Outcomes:
     column, column_of = frame.column[key], holding(frame)
     about: list[Evidence] = [record for record in accepted(records, frame) if column_of(record) == column]
     standing = [record for record in about if isinstance(record, Tests)]
-    found: Outcomes = {}
+    seen: Outcomes = {}
     for record in sorted(standing, key=lambda record: record.trial):
         if record.trial <= trials:
-            found.setdefault((record.task, record.validator), []).append(record.outcome)
-    return found
+            seen.setdefault((record.task, record.validator), []).append(record.outcome)
+    return seen
 
 
 def pass_rates(season: Season, key: str) -> list[float]:

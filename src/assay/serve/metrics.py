@@ -100,7 +100,7 @@ class Metrics:
         yield f"assay_event_listeners {sums[('listening',)]}"
 
     def _of_ledgers(self) -> Iterator[str]:
-        found = [*self._counts()]
+        counts = [*self._counts()]
         for name, kind, about in (
             ("assay_evidence_records_total", "counter", "Records of evidence that were accepted."),
             ("assay_evidence_batches_total", "counter", "Batches of evidence that were accepted."),
@@ -109,7 +109,7 @@ class Metrics:
             ("assay_ledger_up", "gauge", "Whether the database answers: 1 or 0."),
         ):
             yield from _head(name, kind, about)
-            for segment, counted, value in found:
+            for segment, counted, value in counts:
                 if counted == name:
                     yield f'{name}{{competition="{segment}"}} {value}'
 

@@ -263,8 +263,8 @@ class Notebook:
     def participant_of(self, key: str) -> str | None:
         """The participant that registered with a key (as `PublicKey.id` spells it); None if there is none."""
         with self._reading() as connection:
-            found = connection.execute(select(_keys.c.participant).where(_keys.c.key == key)).scalar()
-        return None if found is None else str(found)
+            participant = connection.execute(select(_keys.c.participant).where(_keys.c.key == key)).scalar()
+        return None if participant is None else str(participant)
 
     def register(self, participant: str, key: str, at: datetime) -> None:
         """Note the key of a participant; raises BadInput if the participant has another, or the key is another's."""
@@ -404,8 +404,8 @@ class Notebook:
         return [_trial_logs(row) for row in rows]
 
 
-def _parted(said: list[Json]) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
-    return tuple(row for row in said if "code" not in row), tuple(row for row in said if "code" in row)
+def _parted(rows: list[Json]) -> tuple[tuple[Json, ...], tuple[Json, ...]]:
+    return tuple(row for row in rows if "code" not in row), tuple(row for row in rows if "code" in row)
 
 
 def _trial_logs(row: Any) -> TrialLogs:

@@ -115,7 +115,7 @@ def pages(season: Season) -> Iterator[tuple[str, bytes]]:
 
 
 def _single(season: Season) -> dict[str, Callable[[Season, Query | None], bytes]]:
-    """The files of which a season has one: name → what draws it."""
+    """The files that a season has once: name → the function that draws it."""
     files: dict[str, Callable[[Season, Query | None], bytes]] = {
         "index.html": _board,
         "board.json": lambda season, query: canonical(season.document),
@@ -229,7 +229,7 @@ def _titled(page: str, title: str, **view: object) -> Json:
 
 
 def _bare(scheme: Scheme) -> Json:
-    """Return what the head and the foot print of a competition of which nothing can be settled yet."""
+    """Return the content of the head and the foot for a competition that cannot be settled yet."""
     return {
         "policy": POLICY,
         "root": "",

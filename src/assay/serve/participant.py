@@ -70,7 +70,7 @@ def participant(season: Season, key: str) -> Json:
     above = chapters["next-place"]
     first = above.facts.get("above") is None
     view["next"] = {
-        "title": "First place" if first else f"To pass {season.name(above.facts['above'])}",
+        "title": "First place" if first else f"To overtake {season.name(above.facts['above'])}",
         "text": [*above.text],
         "href": None if first else participant_page(above.facts["above"]),
         "after": [] if first else [*_after(above.facts, money_of(season))],
@@ -108,7 +108,7 @@ def _reach(season: Season, key: str) -> str:
     if row is None:
         return ""
     many = plural(row["missing"], "trial is", "trials are")
-    return f"{many} missing. Decided or not, the agreed score is {shown_range(row)}."
+    return f"{many} missing. Whatever the outcome, the agreed score is {shown_range(row)}."
 
 
 def _place(season: Season, key: str, story: Explanation) -> Json:

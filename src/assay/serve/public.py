@@ -122,8 +122,8 @@ def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
     async def settlement(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The settlement: everything that was computed for the epoch, as `assay settle --json` prints it."""
         epochs = epochs_of(segment)
-        found = await _drawn(workshop, epochs, ("/v1", "settlement", epoch), lambda: epochs.document(epoch))
-        return answer(request, found, JSON, seconds=KEEP)
+        data = await _drawn(workshop, epochs, ("/v1", "settlement", epoch), lambda: epochs.document(epoch))
+        return answer(request, data, JSON, seconds=KEEP)
 
     @router.get("/v1/{segment}/epochs/{epoch}/board", response_model=shapes.Board)
     async def board(
@@ -140,9 +140,9 @@ def _epochs(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         request: Request, segment: Segment, epoch: EpochNumber, after: AfterNumber = 0, limit: Limit = 100
     ) -> Response:
         """The records of evidence that count, in the order of their acceptance, each with its seq."""
-        found = await look(request, epochs_of(segment).records, epoch, after, limit + 1)
-        following = next_page(request, str(found[limit - 1][0])) if len(found) > limit else None
-        listed = b",".join(line for _, line in found[:limit])
+        lines = await look(request, epochs_of(segment).records, epoch, after, limit + 1)
+        following = next_page(request, str(lines[limit - 1][0])) if len(lines) > limit else None
+        listed = b",".join(line for _, line in lines[:limit])
         body = b'{"epoch":%d,"next":%b,"records":[%b]}' % (epoch, canonical(following), listed)
         return answer(request, body, JSON, seconds=KEEP, headers=_link(following))
 
@@ -166,8 +166,8 @@ def _of_one_epoch(router: APIRouter, epochs_of: Find, workshop: Workshop) -> Non
     async def explanation(request: Request, segment: Segment, epoch: EpochNumber, key: ParticipantKey) -> Response:
         """The reasons for a participant's numbers, or for having none, step by step: as `assay explain --json` prints them."""
         epochs = epochs_of(segment)
-        said = await _drawn(workshop, epochs, ("/v1", "explanation", epoch, key), lambda: epochs.explanation(epoch, key))
-        return answer(request, said, JSON, seconds=KEEP)
+        data = await _drawn(workshop, epochs, ("/v1", "explanation", epoch, key), lambda: epochs.explanation(epoch, key))
+        return answer(request, data, JSON, seconds=KEEP)
 
 
 def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
@@ -178,18 +178,18 @@ def _downloads(router: APIRouter, epochs_of: Find, workshop: Workshop) -> None:
         """The bundle, as a tar of what `assay export epoch` writes: unpack it, and `assay verify` checks everything in it."""
         epochs = epochs_of(segment)
         name = await look(request, epochs.bundle_name, epoch)
-        made = await workshop.file(epochs.served.folder, name, lambda path: epochs.write_bundle(epoch, path))
-        return await _send(request, made, TAR, f"{segment}-epoch-{epoch}.tar")
+        file = await workshop.file(epochs.served.folder, name, lambda path: epochs.write_bundle(epoch, path))
+        return await _send(request, file, TAR, f"{segment}-epoch-{epoch}.tar")
 
     @router.get("/v1/{segment}/epochs/{epoch}/evidence.parquet", responses=download(PARQUET), response_class=Response)
     async def parquet(request: Request, segment: Segment, epoch: EpochNumber) -> Response:
         """The evidence of the epoch as Parquet, for DuckDB, polars and pandas. Only where records can be in bulk."""
         epochs = epochs_of(segment)
         position = await look(request, epochs.position, epoch)
-        made = await workshop.file(
+        file = await workshop.file(
             epochs.served.folder, f"evidence-{epoch}-{position}.parquet", lambda path: epochs.write_parquet(epoch, path)
         )
-        return await _send(request, made, PARQUET, f"{segment}-evidence-{epoch}.parquet")
+        return await _send(request, file, PARQUET, f"{segment}-evidence-{epoch}.parquet")
 
     @router.get(
         "/v1/{segment}/epochs/{epoch}/{table}.csv", responses=download(CSV, example("weights.csv")), response_class=Response
@@ -230,9 +230,9 @@ def _log(router: APIRouter, site: Site) -> None:
 async def _drawn(workshop: Workshop, epochs: EpochReader, name: tuple[object, ...], draw: Callable[[], bytes]) -> bytes:
     """Return what `draw` gives: as it was drawn since the competition last changed, or drawn now."""
     served = epochs.served
-    if (kept := await run_in_threadpool(served.kept, name)) is not None:
-        return kept
-    return await workshop.made((served.segment, *name), lambda: served.drawn(name, draw))
+    if (drawn := await run_in_threadpool(served.cached, name)) is not None:
+        return drawn
+    return await workshop.once((served.segment, *name), lambda: served.drawn(name, draw))
 
 
 def _tile(path: str) -> tuple[str, bool]:
@@ -301,7 +301,7 @@ def _named(name: str) -> dict[str, str]:
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
-async def _send(request: Request, made: MadeFile, media: str, name: str) -> Response:
-    file = await run_in_threadpool(open_made, made)
+async def _send(request: Request, cached: MadeFile, media: str, name: str) -> Response:
+    file = await run_in_threadpool(open_made, cached)
     headers = _named(name) | {"Cache-Control": f"public, max-age={KEEP}"}
-    return file_answer(request, file, made.size, media, made.sha256, headers)
+    return file_answer(request, file, cached.size, media, cached.sha256, headers)

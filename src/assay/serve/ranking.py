@@ -104,14 +104,14 @@ def matches(row: Json, words: str) -> bool:
 
 def select(rows: Sequence[Json], asked: Asked) -> tuple[list[Json], Json]:
     """The rows of the page that was asked for, and its pager: what it shows of how many, and the links to other pages."""
-    found = [row for row in rows if matches(row, asked.find)] if asked.find else [*rows]
+    matching = [row for row in rows if matches(row, asked.find)] if asked.find else [*rows]
     if asked.sort != "rank" or asked.down:
-        found.sort(key=SORTS[asked.sort][0], reverse=asked.down)
-    at_once = max(1, len(found)) if asked.whole else AT_ONCE
-    first = 1 + (min(asked.start, max(1, len(found))) - 1) // at_once * at_once
-    shown = found[first - 1 : first - 1 + at_once]
+        matching.sort(key=SORTS[asked.sort][0], reverse=asked.down)
+    at_once = max(1, len(matching)) if asked.whole else AT_ONCE
+    first = 1 + (min(asked.start, max(1, len(matching))) - 1) // at_once * at_once
+    shown = matching[first - 1 : first - 1 + at_once]
     pages = []
-    for number in page_numbers(len(found)) if not asked.whole else (1,):
+    for number in page_numbers(len(matching)) if not asked.whole else (1,):
         begin = 1 + AT_ONCE * (number - 1)
         href = asked.link(**{"from": str(begin) if number > 1 else ""}) if asked.served else board_page(number)
         pages.append({"number": number, "href": href, "now": begin <= first < begin + at_once})
@@ -119,7 +119,7 @@ def select(rows: Sequence[Json], asked: Asked) -> tuple[list[Json], Json]:
     return shown, {
         "first": first if shown else 0,
         "last": first - 1 + len(shown),
-        "found": len(found),
+        "found": len(matching),
         "whole": len(shown) == len(rows),
         "pages": pages if len(pages) > 1 else [],
         "before": pages[now - 1]["href"] if now else "",

@@ -45,20 +45,20 @@ def write_folder(
     target = target.resolve()  # `new/../competition` is there as soon as `new` is
     _check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        made.chmod(0o755)
+        staging.chmod(0o755)
         count = 0
         mark = (MARK, b"written by `assay report`, which replaces it whole\n")
         for name, content in chain(assets(), verifier_files(), _every(season, earlier), (mark,)):
-            place = made / name
+            place = staging / name
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             progress(name)
             count += 1
-        _replace(made, target)
+        _replace(staging, target)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return count - 1
 
 
@@ -76,20 +76,20 @@ def _every(season: Season, earlier: Callable[[int], Season] | None) -> Iterator[
 
 
 def _check_target(target: Path) -> None:
-    """Raise BadInput if something is there that is no report."""
+    """Raise BadInput if the target exists, and is neither a report nor an empty folder."""
     if target.exists() and not (target / MARK).is_file() and not (target.is_dir() and not any(target.iterdir())):
-        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one that has a report")
+        raise BadInput("exists, and is not a report", file=target, hint="name a new folder, or one with an earlier report")
 
 
-def _replace(made: Path, target: Path) -> None:
+def _replace(staging: Path, target: Path) -> None:
     """Put a finished folder where the target is. Raises BadInput if something else has come there meanwhile."""
     _check_target(target)
     if not target.exists():
-        os.replace(made, target)
+        os.replace(staging, target)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
     os.replace(target, old / "report")
-    os.replace(made, target)
+    os.replace(staging, target)
     shutil.rmtree(old)
 
 

@@ -18,7 +18,7 @@ from assay.serve.pages import assets, render
 
 if TYPE_CHECKING:
     from assay.rules.backtest import Backtest, ShareChange
-    from assay.rules.search import Found
+    from assay.rules.search import SearchResult
     from assay.rules.seasons import World
     from assay.rules.simulate import SeasonOutcome
     from assay.scheme.model import Scheme
@@ -59,7 +59,7 @@ class Simulated:
     knobs: Sequence[tuple[str, SeasonOutcome]] = ()
 
 
-def alone(simulated: Sequence[Simulated], attacks: Sequence[Found] = (), backtest: Backtest | None = None) -> bytes:
+def alone(simulated: Sequence[Simulated], attacks: Sequence[SearchResult] = (), backtest: Backtest | None = None) -> bytes:
     """The page of one scheme, or of two side by side, as one file. Raises CannotSettle without the extra `serve`."""
     files = dict(assets())
     names = [f"{run.scheme.name} {run.scheme.scheme.version}" for run in simulated]
@@ -164,7 +164,7 @@ def _knob(name: str, outcome: SeasonOutcome) -> Json:
     }
 
 
-def _profit(names: Sequence[str], attacks: Sequence[Found]) -> Json | None:
+def _profit(names: Sequence[str], attacks: Sequence[SearchResult]) -> Json | None:
     """Profit of the best lies by the coalition's stake."""
     rows = [[max(0.0, row.best.profit / NANO) for row in attack.by_stake] for attack in attacks]
     if not rows or min(map(len, rows)) < 2:
@@ -174,7 +174,7 @@ def _profit(names: Sequence[str], attacks: Sequence[Found]) -> Json | None:
     return _plot("Profit of a coalition, by its stake", list(zip(names, rows, strict=True)), *ends)
 
 
-def _attacks(attacks: Sequence[Found]) -> Iterator[Json]:
+def _attacks(attacks: Sequence[SearchResult]) -> Iterator[Json]:
     """The attacks of each kind, side by side."""
     yield {
         "label": "how far 30 % of the stake raises a score, one lie told blind",
@@ -193,19 +193,19 @@ def _attacks(attacks: Sequence[Found]) -> Iterator[Json]:
         yield {"label": label, "values": ["none found" if stake is None else percent(stake) for stake in stakes]}
 
 
-def _at(found: Found, name: str) -> str:
-    row = found.at(3000)
+def _at(attacks: SearchResult, name: str) -> str:
+    row = attacks.at(3000)
     return "–" if row is None else percent(getattr(row, name))
 
 
-def _backtest(found: Backtest) -> Json:
-    rows = [_row(change.participant, change) for change in found.changes]
+def _backtest(comparison: Backtest) -> Json:
+    rows = [_row(change.participant, change) for change in comparison.changes]
     return {
-        "epochs": len(found.epochs),
-        "first": found.epochs[0].epoch,
-        "last": found.epochs[-1].epoch,
-        "rows": [*rows, _row("nobody (burns, fees, refund)", found.rest)],
-        "digest": found.document["digest"],
+        "epochs": len(comparison.epochs),
+        "first": comparison.epochs[0].epoch,
+        "last": comparison.epochs[-1].epoch,
+        "rows": [*rows, _row("nobody (burns, fees, refund)", comparison.rest)],
+        "digest": comparison.document["digest"],
     }
 
 

@@ -95,14 +95,14 @@ class Season:
     """The address of these pages at a service, `https://assay.example.org/term-challenge`; None in a report."""
     root: str = ""
     """The folder of style, script and fonts, seen from the pages: "" or a folder ("../")."""
-    _made: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _views: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Return what `make` gives, made once for this season: views of several pages share it, and none of them changes it."""
-        if name not in self._made:
-            self._made[name] = make()
-        made: T = self._made[name]
-        return made
+        if name not in self._views:
+            self._views[name] = make()
+        view: T = self._views[name]
+        return view
 
     def with_waiting(self) -> Season:
         """The same epoch, with who handed in something since as participants.csv has it now. Raises BadInput."""
@@ -257,12 +257,12 @@ class Season:
     def _records(self) -> dict[str, list[Evidence]]:
         evidence, frame = self.settlement.inputs.evidence, self.settlement.frame
         column_of = holding(frame)
-        found: dict[str, list[Evidence]] = {}
+        records: dict[str, list[Evidence]] = {}
         for about in () if isinstance(evidence, Scored) else evidence:
             column = frame.column.get(about.participant) if about.by_participant else column_of(about)
             if column is not None:
-                found.setdefault(frame.participants[column], []).append(about)
-        return found
+                records.setdefault(frame.participants[column], []).append(about)
+        return records
 
 
 def handed_in(folder: Path, settlement: Settlement | None = None) -> tuple[Participant, ...]:

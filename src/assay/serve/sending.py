@@ -59,7 +59,8 @@ def _sent(
             answered = []
         if len(answered) != len(data):
             what = f"the service did not say what became of {plural(len(data), 'batch', 'batches')}"
-            raise Unreachable(what, final=True, hint="is it a service of this version? what it has it accepts again")
+            hint = "check that the service runs this version, then send again: nothing is stored twice"
+            raise Unreachable(what, final=True, hint=hint)
     rows = iter(answered)
     for file, entry in group:
         yield file, next(rows) if isinstance(entry, bytes) else entry

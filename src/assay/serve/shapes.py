@@ -203,8 +203,8 @@ class Records(Page):
 
 @cache
 def _published() -> dict[str, Json]:
-    found = {name.removesuffix(".schema.json"): schema for name, schema in schemas().items()}
-    return {name: {key: value for key, value in schema.items() if key != "$schema"} for name, schema in found.items()}
+    by_name = {name.removesuffix(".schema.json"): schema for name, schema in schemas().items()}
+    return {name: {key: value for key, value in schema.items() if key != "$schema"} for name, schema in by_name.items()}
 
 
 _EXPLANATION: Json = {
@@ -256,10 +256,10 @@ def _inlined(schema: Json) -> Json:
             if isinstance(ref := value.get("$ref"), str):
                 file, _, pointer = ref.partition("#")
                 place = whole if not file else _published()[file.removesuffix(".schema.json")]
-                found: Any = place
+                target: Any = place
                 for part in pointer.split("/")[1:]:
-                    found = found[part]
-                return plain(found, place)
+                    target = target[part]
+                return plain(target, place)
             return {key: plain(part, whole) for key, part in value.items() if key != "$defs"}
         return [plain(part, whole) for part in value] if isinstance(value, list) else value
 

@@ -54,7 +54,7 @@ PAGE_BYTES = 64 * 2**20
 FAILED_SECONDS = 5.0
 """For so long the answer that nothing can be settled counts."""
 KEPT_PAGES = 300
-"""The number of a board's page above which it is drawn each time, as what was searched for is."""
+"""Pages of a board above this number are drawn each time, and so are results of a search."""
 _PARTICIPANTS, _MARGINS = "participants.csv", "margins"
 _BESIDE = (_PARTICIPANTS, FOUND, DECISIONS, _MARGINS)
 """Files that no settled epoch depends on, but its pages do."""
@@ -86,14 +86,14 @@ class _Shelf:
     seen: tuple[object, ...] | None = None
     """The folder's files and the database's commits when the state was last asked for; None where commits cannot be seen."""
     until: datetime | None = None
-    """The moment when the open epoch closes, which boards say."""
+    """The moment when the open epoch closes. Boards show it."""
     seasons: OrderedDict[int | None, Season] = field(default_factory=OrderedDict)
     pages: OrderedDict[tuple[object, ...], Hashed] = field(default_factory=OrderedDict)
     size: int = 0
     failed: dict[int | None, tuple[float, CannotSettle]] = field(default_factory=dict)
     """Epoch → when a settlement was tried in vain, and why."""
     last: Season | None = None
-    """The last epoch; who handed in something since is not up to date in it."""
+    """The last epoch. A participant who handed in something since is not up to date in it."""
     before: Season | None = None
     """The epoch that was last until a newer one was settled; shown while the newer one is read. Its pages are not kept."""
 
@@ -374,15 +374,15 @@ class ServedCompetition:
         with self.store.reading() as view:
             return season.with_receipt(receipt_now(view, season.settlement.epoch))
 
-    def kept_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
+    def cached_page(self, name: str, epoch: int | None, query: Mapping[str, str], *, at_once: bool = False) -> bytes | None:
         """A page that was drawn since the competition last changed; None if it must be drawn.
 
         at_once: no query is made, so an event loop may call this; None also if only a query can tell.
         """
         key = _page_key(name, epoch, query)
-        return None if key is None else self.kept(key, at_once=at_once)
+        return None if key is None else self.cached(key, at_once=at_once)
 
-    def kept(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
+    def cached(self, name: tuple[object, ...], *, at_once: bool = False) -> bytes | None:
         """Return what was drawn for this name since the competition last changed; None if nothing was. at_once: as above."""
         seen, shelf = (self._seen_now(), self._shelf) if at_once else (None, self._current())
         if at_once and (seen is None or shelf.seen != seen):

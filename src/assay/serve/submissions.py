@@ -247,8 +247,8 @@ def _registration(router: APIRouter, site: Site) -> None:
         served = site.competition(segment)
         key, asked = await signed(request, served, lambda key: key, spend=False)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(RegistrationRequest, body.read() or b"{}")
-        done = await run_in_threadpool(register, served, key, said.code, name=said.name, address=said.address, asked=asked)
+            fields = _read(RegistrationRequest, body.read() or b"{}")
+        done = await run_in_threadpool(register, served, key, fields.code, name=fields.name, address=fields.address, asked=asked)
         row = {"participant": done.participant, "new": done.new, "renamed": done.renamed}
         return _json(row, 201 if done.new else 200)
 
@@ -263,11 +263,11 @@ def _registration(router: APIRouter, site: Site) -> None:
         served = site.competition(segment)
         participant, asked = await signed(request, served, served.participant_of)
         with await receive(request, SMALL_BYTES, asked.body_sha256) as body:
-            said = _read(CommitmentRequest, body.read())
-        made = await run_in_threadpool(uploads.commit, served, participant, said.digest)
+            fields = _read(CommitmentRequest, body.read())
+        commitment = await run_in_threadpool(uploads.commit, served, participant, fields.digest)
         rules = served.scheme.submission
-        first = made.epoch + ((rules.reveal if rules else None) or 0)
-        return _json({"digest": made.digest, "epoch": made.epoch, "at": made.at, "from_epoch": first}, 201)
+        first = commitment.epoch + ((rules.reveal if rules else None) or 0)
+        return _json({"digest": commitment.digest, "epoch": commitment.epoch, "at": commitment.at, "from_epoch": first}, 201)
 
 
 def _handing_in(router: APIRouter, site: Site) -> None:
@@ -351,9 +351,9 @@ def _looking(router: APIRouter, site: Site) -> None:
         """The trials of a submission, as far as the scheme releases them. Its participant signs, unless logs are public."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        found = await look(request, _log_list, served, digest, participant, task, after)
-        following = next_page(request, str(after + len(found["trials"]))) if found["left_out"] else None
-        return answer(request, canonical(found | {"next": following}), JSON, headers=OWN)
+        listed = await look(request, _log_list, served, digest, participant, task, after)
+        following = next_page(request, str(after + len(listed["trials"]))) if listed["left_out"] else None
+        return answer(request, canonical(listed | {"next": following}), JSON, headers=OWN)
 
     @router.get("/{segment}/submissions/{digest}/logs/{sha256}", responses=download(TEXT), response_class=Response)
     async def log_file(
@@ -365,8 +365,8 @@ def _looking(router: APIRouter, site: Site) -> None:
         """A released file of a trial, whole. Browsers show it as text and run nothing in it. `Range` resumes a download."""
         served = site.competition(segment)
         participant = await reader(request, served)
-        file, kept = await look(request, logs.open_released, served, digest, participant, sha256)
-        return file_answer(request, file, kept.size, OCTETS if kept.name.endswith(".tar") else TEXT, sha256, _UNTRUSTED)
+        file, log = await look(request, logs.open_released, served, digest, participant, sha256)
+        return file_answer(request, file, log.size, OCTETS if log.name.endswith(".tar") else TEXT, sha256, _UNTRUSTED)
 
     async def reader(request: Request, served: ServedCompetition) -> str | None:
         """The participant who signed the request; None if nobody did."""

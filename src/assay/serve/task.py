@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["TaskGrid", "task", "task_document", "tasks"]
 
 COLUMNS = 12
-"""Validators up to which each has a column of its own."""
+"""With at most so many validators each has a column of its own."""
 ROWS = 100
 """Participants that a task's page lists; the JSON beside it has all."""
 NAMED = 12
@@ -39,9 +39,9 @@ NAMED = 12
 KEPT = 10_000
 """Kept trials that are read for durations. If there are more, none are shown."""
 LONG = 20
-"""Tasks above which the overview is dense."""
+"""With more tasks than this the overview is dense."""
 FEW = 20
-"""Participants below which a correlation is a hint at most."""
+"""With fewer participants than this a correlation is only a hint."""
 _NOBODY: Mapping[str, Sequence[Mapping[str, object]]] = {"validators": []}
 SEPARATES, NOTHING = 0.3, 0.1
 """The correlation from which a task separates, and the one below which it says nothing: the usual limits of test theory."""
@@ -90,23 +90,23 @@ class TaskGrid:
     @cached_property
     def images(self) -> dict[str, set[str]]:
         """Task → the digests of what its boxes started from, where the evidence says it."""
-        found: dict[str, set[str]] = {}
+        images: dict[str, set[str]] = {}
         for key in self.seen:
             for record in self._season.records(key):
                 if isinstance(record, Tests) and record.image:
-                    found.setdefault(record.task, set()).add(record.image)
-        return found
+                    images.setdefault(record.task, set()).add(record.image)
+        return images
 
     @cached_property
     def counted(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Task → ranked participant → how many of the trials passed that its score counts, and how many there are."""
-        found: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in self.names}
+        counts: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in self.names}
         for key in self.ranked:
             counting = [vote["validator"] for vote in self._season.agreed[key]["validators"] if not vote["excluded"]]
             for name in self.names:
                 runs = [outcome for validator in counting for outcome in self.seen[key].get((name, validator), ())]
-                found[name][key] = runs.count("pass"), len(runs) - runs.count("error")
-        return found
+                counts[name][key] = runs.count("pass"), len(runs) - runs.count("error")
+        return counts
 
     @cached_property
     def health(self) -> dict[str, TaskHealth]:
@@ -135,12 +135,12 @@ class TaskGrid:
 
     def votes(self, name: str, key: str) -> dict[str, bool]:
         """Validator → whether most of its trials of a task passed, for one participant; without those that only had errors."""
-        found = {}
+        votes = {}
         for validator in self._season.validators:
             real = [outcome for outcome in self.seen[key].get((name, validator), ()) if outcome != "error"]
             if real:
-                found[validator] = 2 * real.count("pass") > len(real)
-        return found
+                votes[validator] = 2 * real.count("pass") > len(real)
+        return votes
 
     def pairs(self, name: str) -> tuple[int, int]:
         """Of all pairs of validators that both tried a participant on a task, how many saw the same; and how many there are."""
@@ -160,14 +160,14 @@ class TaskGrid:
         folder = self._season.folder
         if len([*islice((folder / "trials").glob(f"[!.]*/[!.]*/*/*/{FILE}"), KEPT + 1)]) > KEPT:
             return None
-        found: dict[str, list[Duration]] = {}
+        durations: dict[str, list[Duration]] = {}
         for _, record in stored_trials(folder):
             person = self._season.participants.get(record.participant)
             if record.epoch > self._season.settlement.epoch:  # an open epoch is shown to nobody
                 continue
             if person is not None and person.submission == record.submission and (took := _duration(record)) is not None:
-                found.setdefault(record.task, []).append(took)
-        return found
+                durations.setdefault(record.task, []).append(took)
+        return durations
 
 
 def _duration(record: TrialRecord) -> Duration | None:
@@ -197,13 +197,13 @@ def tasks(season: Season) -> Json:
 
 
 def _overview(count: int, everybody: int, nobody: int) -> str:
-    said = [f"{plural(number, 'task')} {'is' if number == 1 else 'are'} passed by {whom}" for number, whom in
+    sentences = [f"{plural(number, 'task')} {'is' if number == 1 else 'are'} passed by {whom}" for number, whom in
             ((everybody, "everybody"), (nobody, "nobody")) if number]  # fmt: skip
-    if not said:
+    if not sentences:
         return f"Each of the {plural(count, 'task')} is passed by some participants and not by others."
     rest = count - everybody - nobody
     verb = "decides" if rest == 1 else "decide"
-    return f"{', and '.join(said)}. The other {rest} {verb} the order." if rest else f"{', and '.join(said)}."
+    return f"{', and '.join(sentences)}. The other {rest} {verb} the order." if rest else f"{', and '.join(sentences)}."
 
 
 def _row(season: Season, name: str) -> Json:
@@ -364,7 +364,7 @@ def _why(word: str, health: TaskHealth) -> Json:
     """A word about a task's health, with the counts that it follows from."""
     dead = "nobody ever passed it" if health.passed + health.failed else f"all {health.errors} trials were errors"
     counts = {
-        "dead": f"{dead}, so it tells nobody from another",
+        "dead": f"{dead}, so it separates no participants",
         "flaky": f"{health.differing} of {health.pairs} pairs of one participant’s trials ended differently, more than a quarter",
         "never-separating": f"all {health.participants} participants passed the same share of their trials",
         "negative": "those who pass it pass less of the other tasks than those who do not: "
@@ -401,26 +401,26 @@ def _durations(season: Season, name: str) -> Json:
     table = season.tasks
     if table.durations is None:
         return {"rows": [], "why": f"More than {KEPT} trials are kept here, so their durations are not read for a page."}
-    found = table.durations.get(name, [])
-    if not found:
+    durations = table.durations.get(name, [])
+    if not durations:
         return {
             "rows": [],
             "why": "Evidence has no durations. Only a folder with kept trials knows them, and this one has none.",
         }
-    top = _round_up(max(duration.agent for duration in found))
+    top = _round_up(max(duration.agent for duration in durations))
     rows = []
     for outcome in ("pass", "fail", "timeout"):
-        took = sorted(duration.agent for duration in found if duration.outcome == outcome)
+        took = sorted(duration.agent for duration in durations if duration.outcome == outcome)
         if took:
             numbers = [seconds(took[0]), seconds(median(took)), seconds(took[-1])]
             rows.append({"outcome": outcome, "count": len(took), "numbers": numbers, "dots": [each / top for each in took]})
-    tests = median(duration.tests for duration in found)
+    tests = median(duration.tests for duration in durations)
     return {
         "rows": rows,
         "top": seconds(top),
         "half": seconds(top / 2),
         "tests": seconds(tests),
-        "count": len(found),
+        "count": len(durations),
         "why": "",
     }
 
@@ -462,7 +462,7 @@ def task_document(season: Season, name: str) -> Json:
     by_person: list[Json] = []
     for key, seen in table.seen.items():
         passed, runs = table.counted[name].get(key, (None, None))
-        by = {validator: found for (of, validator), found in seen.items() if of == name}
+        by = {validator: runs_seen for (of, validator), runs_seen in seen.items() if of == name}
         if by:
             by_person.append({"participant": key, "passed": passed, "counted": runs, "outcomes": by})
     return {

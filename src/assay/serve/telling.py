@@ -30,11 +30,11 @@ def weaker_tasks(settlement: Settlement, folder: Path) -> Iterator[str]:
     """A note if scores rest on tests that an agent could have tampered with. SPEC 2.1."""
     if not settlement.ranking:
         return
-    found = weaker(folder / "tasks.txt")
-    if found:
-        modes = [(mode, [task for task, its in found.items() if its == mode]) for mode in sorted({*found.values()})]
+    modes_of = weaker(folder / "tasks.txt")
+    if modes_of:
+        modes = [(mode, [task for task, its in modes_of.items() if its == mode]) for mode in sorted({*modes_of.values()})]
         which = "; ".join(f"{mode}: {named(tasks, 4)}" for mode, tasks in modes)
-        share = f"{len(found)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(found) == 1 else 'are'}"
+        share = f"{len(modes_of)} of {plural(len(settlement.inputs.tasks), 'task')} {'is' if len(modes_of) == 1 else 'are'}"
         yield f"Weaker scores: {share} verified in the agent's own files ({which})."
     if without := unsolved_tasks(folder):
         share = f"{len(without)} of {plural(len(settlement.inputs.tasks), 'task')} {'has' if len(without) == 1 else 'have'}"
@@ -166,12 +166,12 @@ def sick_tasks(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]
 
 def sick_tasks_in_words(about: dict[str, Any]) -> Iterator[str]:
     """The facts that `sick_tasks` gives, a sentence for each word; a task that separates nobody is not named here."""
-    told = {
-        "dead": "Nobody ever passed {}: this tells nobody from another (dead).",
+    wordings = {
+        "dead": "Nobody ever passed {}, so nothing separates the participants there (dead).",
         "flaky": "Trials of one participant often end differently in {}: luck has a part in them (flaky).",
         "negative": "Those who pass {} pass less of the other tasks than those who do not (negatively separating).",
     }
-    for word, text in told.items():
+    for word, text in wordings.items():
         own = [(row["task"], row["own"]) for row in about.get("task_health", ()) if word in row["words"]]
         if own:
             yield text.format(named([f"{task} ({its['passed']} of {its['trials']} passed here)" for task, its in own], TASKS))

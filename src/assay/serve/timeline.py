@@ -160,11 +160,11 @@ def thinned(values: Sequence[int | None], most: int) -> list[int]:
     if count <= most:
         return [*range(count)]
     parts = (most - 2) // 3
-    kept = {0, count - 1}
+    chosen = {0, count - 1}
     for part in range(parts):
         places = range(1 + part * (count - 2) // parts, 1 + (part + 1) * (count - 2) // parts)
         known = [(value, at) for at in places if (value := values[at]) is not None]
         if known:
-            kept |= {min(known)[1], max(known)[1]}
-        kept |= {*[at for at in places if values[at] is None][:1]}
-    return sorted(kept)
+            chosen |= {min(known)[1], max(known)[1]}
+        chosen |= {*[at for at in places if values[at] is None][:1]}
+    return sorted(chosen)

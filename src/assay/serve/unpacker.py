@@ -207,10 +207,10 @@ def unpack(chunks: Iterator[bytes], size: int, spool: str, folder: str, bounds: 
     head = file.read(_BLOCK)
     file.seek(0)
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        with open(spool, "xb+") as kept:
+        with open(spool, "xb+") as archive:
             for piece in iter(lambda: file.read(_CHUNK), b""):
-                kept.write(piece)
-            _unzip(kept, folder, names)
+                archive.write(piece)
+            _unzip(archive, folder, names)
     elif head[:2] == b"\x1f\x8b":
         _untar(_decompressed(_gunzip(file), size, bounds), folder, names)
     elif head[:6] == b"\xfd7zXZ\x00":

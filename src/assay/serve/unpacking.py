@@ -392,7 +392,7 @@ def _check(target: Path, bounds: ArchiveBounds, listed: tuple[object, object]) -
 
     Raises BadInput, TooMuch and InfrastructureError.
     """
-    found = EntryNames(bounds, PATTERN)
+    names = EntryNames(bounds, PATTERN)
     size = tree.Bounds(bounds.bytes, bounds.files + 1, bounds.depth)
     plain = "hand in plain files and folders"
     try:
@@ -401,8 +401,8 @@ def _check(target: Path, bounds: ArchiveBounds, listed: tuple[object, object]) -
             if not (folder or entry.kind in ("file", "exec")):
                 raise BadInput(f"the archive unpacks to a {entry.kind}, {entry.path[:80]!r}", hint=plain)
             if entry.path != ".":
-                found.add(entry.path, folder=folder, size=0 if folder else entry.size)
-        if (found.files, found.bytes) != listed:
+                names.add(entry.path, folder=folder, size=0 if folder else entry.size)
+        if (names.files, names.bytes) != listed:
             raise BadInput("the archive unpacks to something else than it lists", hint=plain)
     except RefusedEntry as error:
         raise BadInput(f"the archive {error.what}", hint=error.hint) from None

@@ -147,9 +147,9 @@ def _check_quota(served: ServedCompetition, rules: SubmissionRules, epoch: int, 
     most = rules.per_epoch or PER_EPOCH
     count = epochs.count(epoch)
     if count >= most:
-        said = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
+        quota = f"{count} {what} were handed in in epoch {epoch}, and {most} are the most"
         raise HttpProblem(
-            429, said, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme, epoch)
+            429, quota, hint=f"wait for epoch {epoch + 1}", stage="quota", retry=seconds_to_wait(served.scheme, epoch)
         )
 
 
@@ -278,10 +278,10 @@ def copy_standing(served: ServedCompetition, upload: Upload) -> CopyStanding | N
     scheme, key = served.scheme, (upload.participant, upload.submission)
     if upload.submission == upload.archive or scheme.kind.record.by_participant:
         return None
-    found = holds.standings(served.folder, scheme, [key], comparing=True).get(key)
-    if found is not None and found.state == "pending":
+    standing = holds.standings(served.folder, scheme, [key], comparing=True).get(key)
+    if standing is not None and standing.state == "pending":
         served.wake()
-    return found
+    return standing
 
 
 def _flush(files: Path) -> None:

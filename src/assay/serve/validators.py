@@ -99,21 +99,21 @@ def _times(season: Season) -> _Times | None:
     """The times at which the settlement's records came; None where they are too many, or only sums are known."""
     if not season.is_small:
         return None
-    found, closed = _Times(), {*season.epochs[:-1]}
+    times, closed = _Times(), {*season.epochs[:-1]}
     lasting = "epoch" not in season.scheme.kind.record.parts
     for key in season.participants:
         first: dict[tuple[object, ...], int] = {}
         came: dict[tuple[str, tuple[object, ...]], int] = {}
         for record in season.records(key):
-            found.last[record.validator] = max(record.observed_at, found.last.get(record.validator, record.observed_at))
+            times.last[record.validator] = max(record.observed_at, times.last.get(record.validator, record.observed_at))
             if lasting:
                 about = tuple(getattr(record, part) for part in record.parts)
                 first[about] = min(record.epoch, first.get(about, record.epoch))
                 came[record.validator, about] = min(record.epoch, came.get((record.validator, about), record.epoch))
         for (validator, about), epoch in came.items():
             if epoch > first[about] and first[about] in closed:
-                found.late[validator, key, epoch, first[about]] += 1
-    return found
+                times.late[validator, key, epoch, first[about]] += 1
+    return times
 
 
 def _late(season: Season, times: _Times | None) -> Json:
@@ -240,8 +240,8 @@ def _pairs(season: Season, seen: Seen) -> dict[tuple[str, str], tuple[int, int]]
 def _by_judge(seen: Seen) -> dict[str, dict[tuple[str, str], list[str]]]:
     """Validator → (participant, task) → the outcomes of its trials."""
     by_judge: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(dict)
-    for who, found in seen.items():
-        for (task, judge), runs in found.items():
+    for who, outcomes in seen.items():
+        for (task, judge), runs in outcomes.items():
             by_judge[judge][who, task] = runs
     return by_judge
 
@@ -250,10 +250,10 @@ def _alike(mine: Mapping[tuple[str, str], list[str]], theirs: Mapping[tuple[str,
     """Of the trials that two validators both judged, how many had the same outcome, and how many there are."""
     same = both = 0
     for place, runs in mine.items():
-        for one, other in zip(runs, theirs.get(place, ()), strict=False):
-            if "error" not in (one, other):
+        for own, other in zip(runs, theirs.get(place, ()), strict=False):
+            if "error" not in (own, other):
                 both += 1
-                same += (one == "pass") == (other == "pass")
+                same += (own == "pass") == (other == "pass")
     return same, both
 
 

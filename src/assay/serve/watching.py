@@ -109,10 +109,13 @@ class _Watched:
 
 
 class Watch:
-    """The requests that wait for each competition. Its methods are for one event loop. told: hears how many, at each change."""
+    """The requests that wait for each competition. Its methods are for one event loop.
 
-    def __init__(self, site: Site, told: Callable[[int], None] = lambda count: None) -> None:
-        self._told = told
+    report: called with how many there are, at each change.
+    """
+
+    def __init__(self, site: Site, report: Callable[[int], None] = lambda count: None) -> None:
+        self._report = report
         self._watched = {segment: _Watched(served) for segment, served in site.competitions.items()}
         self._task: asyncio.Task[None] | None = None
         self.waiting: Counter[str] = Counter()
@@ -130,7 +133,7 @@ class Watch:
                 raise HttpProblem(429, f"{bound} requests wait for news already", hint="ask again later", retry=30)
         self.waiting[who] += 1
         self._from[address] += 1
-        self._told(self.waiting.total())
+        self._report(self.waiting.total())
         try:
             yield
         finally:
@@ -138,7 +141,7 @@ class Watch:
                 counts[name] -= 1
                 if not counts[name]:
                     del counts[name]
-            self._told(self.waiting.total())
+            self._report(self.waiting.total())
 
     def files(self, segment: str) -> object:
         """Return what changes when a file of a competition's folder does."""

@@ -173,11 +173,11 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
         """The files of a submission as a tar, the same bytes for the same submission; `Range` resumes a download."""
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
-        made = await workshop.file(
+        cached = await workshop.file(
             served.folder, f"submission-{digest[7:]}.tar", lambda path: _write_submission(served, digest, path)
         )
-        file = await run_in_threadpool(open_made, made)
-        return file_answer(request, file, made.size, TAR, digest, _PRIVATE)
+        file = await run_in_threadpool(open_made, cached)
+        return file_answer(request, file, cached.size, TAR, digest, _PRIVATE)
 
     @router.get("/{segment}/tasks/{digest}/content", responses=download(TAR), response_class=Response)
     async def tasks(request: Request, segment: Segment, digest: DigestInPath) -> Response:
@@ -185,11 +185,11 @@ def _contents(router: APIRouter, site: Site, workshop: Workshop) -> None:
         served = site.competition(segment)
         await signed(request, served, served.validator_of)
         stamp = await run_in_threadpool(_stamp, served, digest)
-        made = await workshop.file(
+        cached = await workshop.file(
             served.folder, f"tasks-{digest[7:]}-{stamp}.tar", lambda path: tar_of(path, _task_files(served, digest))
         )
-        file = await run_in_threadpool(open_made, made)
-        return file_answer(request, file, made.size, TAR, made.sha256, _PRIVATE)
+        file = await run_in_threadpool(open_made, cached)
+        return file_answer(request, file, cached.size, TAR, cached.sha256, _PRIVATE)
 
 
 def _objects(router: APIRouter, site: Site) -> None:

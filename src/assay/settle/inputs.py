@@ -167,7 +167,6 @@ def failed_audits(scheme: Scheme, validators: Iterable[Validator]) -> Mapping[st
 def frame(inputs: Inputs) -> Frame:
     """The axes of a settlement: validators by key, participants by registry, and which submissions are duplicates. SPEC 2."""
     scheme = inputs.scheme
-    age = scheme.consensus.max_age_epochs
     earliest: dict[str, Participant] = {}
     duplicates: dict[str, str] = {}
     if not scheme.kind.record.by_participant:
@@ -178,7 +177,7 @@ def frame(inputs: Inputs) -> Frame:
                     duplicates[participant.key] = first.key
     return Frame(
         epoch=inputs.epoch,
-        oldest=0 if age is None else max(0, inputs.epoch - age),
+        oldest=scheme.consensus.oldest(inputs.epoch),
         validators=tuple(sorted((validator.key for validator in inputs.validators), key=str.encode)),
         participants=tuple(participant.key for participant in inputs.participants),
         submissions=tuple(participant.submission for participant in inputs.participants),

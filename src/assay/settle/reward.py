@@ -137,8 +137,8 @@ def cap(shares: Shares, rules: Reward) -> Capped:
     most = limit * shares.denominator
     parts = [min(part * whole, most) for part in shares.parts]
     excess = sum(shares.parts) * whole - sum(parts)
-    kept = Shares(parts, shares.denominator * whole)
-    return Capped(kept, burnt=excess) if rules.excess == "burn" else Capped(kept, unallocated=excess)
+    under_cap = Shares(parts, shares.denominator * whole)
+    return Capped(under_cap, burnt=excess) if rules.excess == "burn" else Capped(under_cap, unallocated=excess)
 
 
 def _redistributed(shares: Shares, limit: int, whole: int) -> Capped:

@@ -58,7 +58,7 @@ def test_there_are_enough_and_no_two_are_alike() -> None:
     assert len({injection.what for injection in INJECTIONS}) == len(INJECTIONS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
 def test_no_attack_changes_an_answer(injection: Injection) -> None:
     found = _framed()[injection.name]

@@ -29,7 +29,7 @@ def _checks(said: Any) -> Any:
 def _code(said: Any) -> str:
     with pytest.raises(Faulty) as fault:
         _checks(said)
-    assert fault.value.told
+    assert fault.value.sentences
     return fault.value.code
 
 
@@ -149,8 +149,8 @@ def test_all_faults_are_told_at_once_by_their_place_and_nothing_else_is_said_aga
     said = {"C1": {**GOOD["C1"], "quote": "SECRET QUOTE"}, "C2": {**GOOD["C2"], "answer": "SECRET ANSWER", "reason": "SECRET"}}
     with pytest.raises(Faulty) as fault:
         _checks(said)
-    told = "\n".join(fault.value.told)
-    assert fault.value.told == (f"item 1 of 2: {FAULTS['quote-not-found']}", f"item 2 of 2: {FAULTS['no-answer']}")
+    told = "\n".join(fault.value.sentences)
+    assert fault.value.sentences == (f"item 1 of 2: {FAULTS['quote-not-found']}", f"item 2 of 2: {FAULTS['no-answer']}")
     assert "SECRET" not in told
     assert "C1" not in told
 

@@ -229,6 +229,7 @@ def test_a_storm_of_429_passes(tmp_path: Path) -> None:
     whole(folder)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["500", "503", "429", "close", "cut", "no-json"])
 def test_a_service_that_fails_leaves_solutions_missing_and_no_record_of_them(folder: Path, kind: str) -> None:
     limits = JudgeLimits(first_pause=0.01, longest_pause=0.02, tries=2, patience=0.2)

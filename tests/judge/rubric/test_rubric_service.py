@@ -127,6 +127,7 @@ def test_what_somebody_has_to_mend_is_not_asked_again(status: str, case: RubricC
     assert f"status {status}" in str(error)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", [*CONTENT_FAULTS, "refusal", "length"])
 def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: RubricCase) -> None:
     phase = "verdict" if kind == "no-verdict" else "checks"

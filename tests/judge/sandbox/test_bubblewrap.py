@@ -301,6 +301,7 @@ def test_system_calls_that_lead_out_are_not_there(sandbox: Bubblewrap, sh: Shell
         assert sh(box, f"/usr/bin/python3 - <<'E'\n{script}E").out == "end\n"
 
 
+@pytest.mark.full
 def test_many_threads_share_one_sandbox(sandbox: Bubblewrap, tmp_path: Path) -> None:
     def one(number: int) -> str:
         folder = tmp_path / str(number)

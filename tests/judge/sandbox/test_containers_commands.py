@@ -220,6 +220,7 @@ def test_files_that_the_engine_reads_do_not_stop_it(containers: Containers, benc
         assert sh(box, bench.folder, "print('well')", command=("python3", "-c")).out == "well\n"
 
 
+@pytest.mark.full
 def test_without_a_look_at_the_host_the_engine_says_what_is_used(
     containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -105,6 +105,7 @@ def test_it_is_tried_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.Mo
     assert tried(task, times=1) == (made.model_copy(update={"times": 2}), True)
 
 
+@pytest.mark.full
 def test_what_is_kept_is_of_the_same_only(tmp_path: Path) -> None:
     task = make_task(tmp_path / "t")
     tried(task)
@@ -178,6 +179,7 @@ def test_a_judge_that_dies_while_it_calibrates_decides_nothing(tmp_path: Path, m
     ]
 
 
+@pytest.mark.full
 def test_a_run_can_be_stopped_while_it_calibrates(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
 

@@ -85,7 +85,7 @@ def _result(trial: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("rule", ["fail", "verify"])
 def test_time_outs(tmp_path: Path, rule: str) -> None:
     bubblewrap()
@@ -115,6 +115,7 @@ def test_time_outs(tmp_path: Path, rule: str) -> None:
     assert back(folder, tmp_path / "jobs", tmp_path / "again") == records(folder)
 
 
+@pytest.mark.full
 def test_what_is_not_exported(judged: Path, tmp_path: Path) -> None:
     submit_agent(judged, "ann", "true")  # what was judged is no longer its submission
     assert harbor(judged, tmp_path / "jobs").trials == 8

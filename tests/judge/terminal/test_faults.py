@@ -154,6 +154,7 @@ printf 'POST /embeddings HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; grep -q '
     assert "500" in result(folder).earlier[0]
 
 
+@pytest.mark.full
 def test_a_model_that_always_fails(tmp_path: Path) -> None:
     folder = with_agent(tmp_path, "exec 3<>/dev/tcp/127.0.0.1/8080; printf 'GET /models HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3\n",
                         more='network = "model"\n')  # fmt: skip

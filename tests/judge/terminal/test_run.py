@@ -135,6 +135,7 @@ def test_a_run_judges_what_is_missing_and_settles(tmp_path: Path) -> None:
     assert not list((folder / "trials").rglob(".partial/*"))
 
 
+@pytest.mark.full
 def test_a_new_submission_is_judged_anew(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     run(folder, "val-1", QUICK)
@@ -181,6 +182,7 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path) -> None:
     assert not (folder / "evidence").exists()
 
 
+@pytest.mark.full
 def test_only_those_are_judged_for_whom_the_validator_is_drawn(tmp_path: Path) -> None:
     folder = competition(tmp_path)
     scheme = folder / "scheme.toml"

@@ -70,6 +70,7 @@ printf 'POST /chat/completions HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}' >&3; gre
 """
 
 
+@pytest.mark.full
 def test_an_error_gives_way_to_what_comes_after(tmp_path: Path) -> None:
     """A judge's process that is killed in the middle of a trial: an error, tried again, and nothing else is touched."""
     folder = competition(tmp_path / "c", tasks=1)
@@ -207,6 +208,7 @@ def test_a_torn_line_is_taken_away_and_a_whole_one_is_ended(tmp_path: Path) -> N
         assert file.read_bytes().endswith(b"\n")
 
 
+@pytest.mark.full
 def test_evidence_that_was_not_written_yet_is_taken_from_the_trials(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c")
     run(folder, "val-1", QUICK)
@@ -223,6 +225,7 @@ def test_evidence_that_was_not_written_yet_is_taken_from_the_trials(tmp_path: Pa
     assert outcomes(folder) == everything()
 
 
+@pytest.mark.full
 def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
     folder = competition(tmp_path / "c", tasks=1)
     run(folder, "val-1", QUICK)
@@ -230,6 +233,17 @@ def test_what_is_recovered_is_only_of_the_same_task(tmp_path: Path) -> None:
     make_task(folder / "tasks" / "t0", tests="grep -q hello /app/out.txt\n")
     make_competition(folder, {"ann": ORACLE, "bob": NOOP})
     assert run(folder, "val-1", QUICK).outcomes == Counter({"pass": 1, "fail": 1})
+
+
+def test_a_trial_that_is_too_old_to_count_is_judged_again(tmp_path: Path) -> None:
+    folder = competition(tmp_path / "c", tasks=1)
+    scheme = folder / "scheme.toml"
+    scheme.write_text(scheme.read_text().replace("[consensus]\n", "[consensus]\nmax_age_epochs = 1\n"))
+    run(folder, "val-1", QUICK)
+    for epoch, planned in ((2, 0), (3, 2)):
+        TrialStore(folder, "val-1").evidence.unlink()  # its evidence would be written again from the trial's own folder
+        assert run(folder, "val-1", replace(QUICK, epoch=epoch)).planned == planned
+    assert {row["epoch"] for row in map(json.loads, TrialStore(folder, "val-1").evidence.read_text().splitlines())} == {3}
 
 
 def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 import assay
 from assay.judge.terminal.competition import submit_agent
 from cli_kit import output, refused, rewrite, run
@@ -50,6 +52,7 @@ def test_a_real_run_stops_when_it_is_decided_and_pays_as_a_full_one(tmp_path: Pa
     assert all(places[0] <= full.ranking.index(key) + 1 <= places[1] for key, places in ranks.items())
 
 
+@pytest.mark.full
 def test_a_scheme_in_which_every_score_counts_spares_nothing(tmp_path: Path) -> None:
     folder = season(tmp_path)
     rewrite(folder / "scheme.toml", "winner-takes-all", "linear")

@@ -159,6 +159,7 @@ def test_what_cannot_be_frozen_is_the_agents_affair(tmp_path: Path) -> None:
     assert outcome(try_(tmp_path, task, sh(script))) == ("fail", "work-directory-too-large")
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", MODES)
 def test_many_names_of_a_large_file_take_no_more_room_than_the_file(tmp_path: Path, mode: str) -> None:
     script = "head -c 30000000 /dev/urandom > big; for i in $(seq 100); do mkdir /opt/$i; ln big $i; ln big /opt/$i/big; done"

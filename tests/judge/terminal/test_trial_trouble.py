@@ -165,7 +165,7 @@ def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
     assert (tried.model.requests, tried.model.troubles) == (1, [])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
 def test_a_model_that_fails_makes_an_error_of_what_did_not_pass(tmp_path: Path, status: int) -> None:
     with service(say(status)) as behind:

@@ -29,7 +29,7 @@ def nanos(part: int, whole: int) -> int:
 # rag
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("reference", "output", "common", "tokens"),
     [
@@ -193,6 +193,7 @@ def test_a_schema_decides_whether_an_output_is_worth_anything(output: bytes, fit
     assert found.how["tool"].startswith("jsonschema ")
 
 
+@pytest.mark.full
 def test_a_schema_cannot_hold_anybody_up() -> None:
     slow = {"properties": {"code": {"pattern": "(a|aa)+$"}}}
     assert quality.fits(slow, {"code": "a" * 100 + "b"}) == "a pattern took too long"
@@ -243,6 +244,7 @@ def rules(*cases: dict[str, Any], **more: Any) -> CodeRules:
 SQUARE = {"stdin": "3\n", "stdout": "9"}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("program", "case", "said", "findings"),
     [

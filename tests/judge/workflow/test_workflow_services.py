@@ -269,6 +269,7 @@ class Inner:
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("entry", ["assay_test_service:answer", "assay_test_service:Inner.method"])
 def test_a_python_function_answers_from_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
     (tmp_path / "assay_test_service.py").write_text(MODULE, encoding="utf-8")

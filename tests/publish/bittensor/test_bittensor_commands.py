@@ -93,6 +93,7 @@ def test_the_uids_of_another_subnet_are_not_joined(tmp_path: Path, chain: Simula
         subnet_bundle.sign(file, SIGNER)
 
 
+@pytest.mark.full
 def test_the_uids_of_another_subnet_are_not_published(tmp_path: Path, chain: Simulator) -> None:
     file = joined(tmp_path, chain)
     for name in ("one", "two"):

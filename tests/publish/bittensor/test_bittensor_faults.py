@@ -265,7 +265,7 @@ POOL: list[tuple[int, str, str | None, type[Outcome], str]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("code", "message", "data", "kind", "words"), POOL)
 def test_what_a_pool_says(
     place: Path, chain: Simulator, code: int, message: str, data: str | None, kind: type[Outcome], words: str

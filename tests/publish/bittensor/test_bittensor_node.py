@@ -126,7 +126,7 @@ def test_functions_of_the_runtime_are_asked_by_its_own_description(chain: Simula
         there.call("AuraApi", "slot_duration")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize(("extended", "spec"), [(True, 1218), (False, 218)])
 @pytest.mark.parametrize("versions", [(14,), (15,), (14, 15)], ids=str)
 def test_metadata_of_either_version_is_enough(shared: Path, versions: tuple[int, ...], extended: bool, spec: int) -> None:
@@ -234,6 +234,7 @@ def test_what_is_not_there_is_refused_by_the_chains_name(there: BittensorNode) -
         assert found.code == code
 
 
+@pytest.mark.full
 def test_an_old_runtime_has_no_mechanisms_and_no_schedule(shared: Path) -> None:
     with Simulator.with_subnet(5, "//Alice", "//Bob", extended=False) as old:
         old.set("StakeWeight", 5, value=[1, 40_000, 25_534])
@@ -266,7 +267,7 @@ def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
 FAULTS = ["drop-before", "drop-after", "garbage", "duplicate", "stray"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("method", ["state_queryStorageAt", "state_call", "chain_getFinalizedHead"])
 def test_one_fault_on_the_wire_is_got_over(chain: Simulator, there: BittensorNode, fault: str, method: str) -> None:

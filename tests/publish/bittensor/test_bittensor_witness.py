@@ -175,6 +175,7 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BittensorNode, "events", gone)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fine", [True, False])
 def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch, fine: bool) -> None:
     """The block's events are gone: then the block in which the hotkey last set weights says it."""

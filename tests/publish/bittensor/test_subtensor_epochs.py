@@ -49,6 +49,7 @@ def test_epochs_run_by_the_state_of_their_schedule(simulator: Simulator) -> None
     assert simulator.get("SubnetEpochIndex", 1) == 2
 
 
+@pytest.mark.full
 def test_the_plain_runtime_counts_epochs_by_the_number_of_the_block() -> None:
     with Simulator.with_subnet(1, "//Alice", settings={"Tempo": TEMPO}, extended=False) as made:
         made.step(4)

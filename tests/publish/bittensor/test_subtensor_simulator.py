@@ -102,6 +102,7 @@ def test_the_client_sees_what_a_module_refused(client: Any) -> None:
     assert receipt.error_message["name"] == "DuplicateUids"
 
 
+@pytest.mark.full
 def test_the_client_sees_what_the_pool_refused(client: Any) -> None:
     args = {"netuid": 1, "dests": [0], "weights": [1], "version_key": 0}
     call = client.compose_call("SubtensorModule", "set_weights", args)
@@ -127,12 +128,14 @@ def test_the_plain_runtime_has_neither_mechanisms_nor_timelocks() -> None:
         assert state == [(0, 65535)]
 
 
+@pytest.mark.full
 def test_a_node_may_have_the_older_metadata_only() -> None:
     with Simulator.with_subnet(1, "//Alice", paths=files()[:1]) as made, line(made.url) as asked:
         assert asked.ask("state_call", "Metadata_metadata_at_version", "0x0f000000") == "0x00"
         assert bytes.fromhex(asked.ask("state_getMetadata")[2:]) == made.state.metadata.versions[14]
 
 
+@pytest.mark.full
 def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
     with Simulator() as made:
         raw = made.state.metadata.versions[15]
@@ -145,6 +148,7 @@ def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
             asked.ask("state_getMetadata")
 
 
+@pytest.mark.full
 def test_a_whole_subnet_fits() -> None:
     with Simulator(fast=True) as made:
         made.subnet(1, Tempo=20)

@@ -216,7 +216,7 @@ def test_a_node_without_an_opinion_on_tips(proxy: Proxy) -> None:
 # Publishing over it
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", [faults.cut_before, faults.cut_after, faults.cut_within, faults.saying(b"", 503)])
 def test_whatever_question_is_lost_it_is_there_once(place: Path, world: EvmWorld, proxy: Proxy, fault: Fault) -> None:
     """Each third answer is lost; and the one to the transaction that is sent."""

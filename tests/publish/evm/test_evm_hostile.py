@@ -135,7 +135,7 @@ def test_an_oracle_of_its_own_is_named(place: Path, chain: AnvilChain, honest: A
     refusing(place, "wrong-oracle")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("change", ["storage", "copy", "forwarder", "nothing", "oracle"])
 def test_a_round_of_its_own(place: Path, chain: AnvilChain, honest: Any, change: str) -> None:
     making: dict[str, Callable[[], str]] = {
@@ -162,17 +162,20 @@ def test_a_chain_where_another_program_makes_contracts(place: Path, chain: Anvil
 # Terms of its own
 
 
+@pytest.mark.full
 def test_another_scorer_than_publish_toml_says(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, only_scorer=account(1))
     differing(place, "scorer")
 
 
+@pytest.mark.full
 def test_another_sponsor_and_another_fee(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, sponsor=account(9), fee_recipient=account(9))
     target(place, chain, round=said("bounty", "show", place, "--to", "local", code=1)["round"], sponsor=account(1))
     differing(place, "sponsor", "fee_recipient")
 
 
+@pytest.mark.full
 def test_another_deadline_and_another_split(place: Path, chain: AnvilChain, honest: Any) -> None:
     until = honest.functions.commitUntil().call()
     genuine(place, chain, bounty_toml=(time(until), time(until + HOUR // 2)))
@@ -195,6 +198,7 @@ def test_without_a_bounty_toml_nothing_is_said_to_be_as_it_has_it(place: Path, c
     assert "There is no bounty.toml here, so only the terms that publish.toml names were compared." in shown
 
 
+@pytest.mark.full
 def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: AnvilChain, honest: Any) -> None:
     """Where the files themselves name what the sponsor chose, nothing differs; whose it is stands there."""
     token = chain.deploy("BadToken").address

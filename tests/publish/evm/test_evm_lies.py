@@ -147,6 +147,7 @@ def test_numbers_that_no_chain_has_are_no_answer(proxy: Proxy) -> None:
 # One nonce for one plan
 
 
+@pytest.mark.full
 def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: EvmWorld, proxy: Proxy) -> None:
     """It says that something else used the nonce, and names another: two that are signed it could both bring to the chain."""
     proxy.always["eth_getTransactionCount"] = faults.result(hex(2))

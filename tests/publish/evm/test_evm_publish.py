@@ -234,6 +234,7 @@ def test_only_a_settled_epoch_is_published(place: Path) -> None:
             settled_epoch.read(ledger, 4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("table", "column", "old", "new", "stage"),
     [
@@ -260,7 +261,7 @@ def test_what_is_not_as_it_was_signed_is_not_published(
         kit.planned(place)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

@@ -71,20 +71,20 @@ def copies(
     if (key := release if release is not None else confirm) is not None:
         row = holds.decide(folder, people, key, "confirm" if release is None else "release", by=by, reason=reason)
         if not emit(row, as_json):
-            told = f"is released by {by}" if release is not None else f"is confirmed as a copy by {by}"
-            show(sentence(f"The submission of {key} {told}: {reason}"))
+            what = f"is released by {by}" if release is not None else f"is confirmed as a copy by {by}"
+            show(sentence(f"The submission of {key} {what}: {reason}"))
         return
     with Working("comparing submissions"):
         entries = near.of_ledger(folder, people)
         if entries is not None and scheme.submission is not None and scheme.submission.copies is not None:
             near.compare_new(folder, scheme, entries)  # what a service compares beside its requests
-        found = near.survey(folder, scheme, near.history(counting(people)) if entries is None else entries, baseline or ())
+        survey = near.survey(folder, scheme, near.history(counting(people)) if entries is None else entries, baseline or ())
         equal = _equal(folder)
         held = holds.held(folder, scheme, counting(people))
     decided = holds.decisions(folder)
-    if emit(lambda: _document(found, equal, held, decided), as_json):
+    if emit(lambda: _document(survey, equal, held, decided), as_json):
         return
-    show(*_shown(found, equal, held, decided, participant))
+    show(*_shown(survey, equal, held, decided, participant))
 
 
 def _equal(folder: Path) -> dict[tuple[str, str], Alike]:
@@ -106,17 +106,17 @@ def _equal(folder: Path) -> dict[tuple[str, str], Alike]:
 
 
 def _document(
-    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions
+    survey: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions
 ) -> dict[str, object]:
     return {
         "schema": "assay.copies/1",
-        "compared": found.compared,
-        "absent": [*found.absent],
-        "too_large": [*found.too_large],
-        "near": [copy.document() | {"held": copy.later.participant in held} for copy in found.found],
+        "compared": survey.compared,
+        "absent": [*survey.absent],
+        "too_large": [*survey.too_large],
+        "near": [copy.document() | {"held": copy.later.participant in held} for copy in survey.found],
         "equal_outcomes": [
-            {"participants": [*pair], "tasks": one.tasks, "passed": one.passed, "ways": str(one.ways), "pairs": one.pairs}
-            for pair, one in equal.items()
+            {"participants": [*pair], "tasks": alike.tasks, "passed": alike.passed, "ways": str(alike.ways), "pairs": alike.pairs}
+            for pair, alike in equal.items()
         ],
         "released": [row for row in decided.values() if row["decision"] == "release"],
         "confirmed": [row for row in decided.values() if row["decision"] == "confirm"],
@@ -124,17 +124,19 @@ def _document(
 
 
 def _shown(
-    found: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions, wanted: str | None
+    survey: SourceSurvey, equal: dict[tuple[str, str], Alike], held: dict[str, str], decided: Decisions, wanted: str | None
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence
     from assay.settle.story.telling import plural
 
-    def state(one: NearCopy) -> str:
-        decision = decided.get(one.later.key, {}).get("decision")
-        return {"release": "released", "confirm": "confirmed"}.get(str(decision), "held" if one.later.participant in held else "")
+    def state(copy: NearCopy) -> str:
+        decision = decided.get(copy.later.key, {}).get("decision")
+        return {"release": "released", "confirm": "confirmed"}.get(
+            str(decision), "held" if copy.later.participant in held else ""
+        )
 
-    near = [match for match in found.found if wanted in (None, match.later.participant)]
-    yield sentence(f"{plural(found.compared, 'submission')} compared; {plural(len(near), 'pair')} to look at.")
+    near = [match for match in survey.found if wanted in (None, match.later.participant)]
+    yield sentence(f"{plural(survey.compared, 'submission')} compared; {plural(len(near), 'pair')} to look at.")
     if near:
         yield ""
         yield grid(
@@ -148,14 +150,14 @@ def _shown(
             ]
         )
         yield note("Common: fingerprints that both have, of those of the participant and of the earlier one.")
-    for one in near if wanted is not None else ():
+    for copy in near if wanted is not None else ():
         yield ""
-        yield sentence(f"{one.later.participant} and {one.earlier.participant}:")
-        for passage in one.pair.passages[:PASSAGES]:
+        yield sentence(f"{copy.later.participant} and {copy.earlier.participant}:")
+        for passage in copy.pair.passages[:PASSAGES]:
             here, there = (f"{file}:{a}-{b}" for file, (a, b) in
                            ((passage.file, passage.lines), (passage.other, passage.other_lines)))  # fmt: skip
-            yield sentence(f"{here} is {there} of {one.earlier.participant}", indent=2)
-        for mine, theirs in one.same_files:
+            yield sentence(f"{here} is {there} of {copy.earlier.participant}", indent=2)
+        for mine, theirs in copy.same_files:
             yield sentence(f"{mine} has the bytes of {theirs}", indent=2)
     for (a, b), alike in equal.items():
         if wanted in (None, a, b):
@@ -163,7 +165,7 @@ def _shown(
                 f"{a} and {b} passed the same {alike.passed} of {alike.tasks} tasks: by chance at most once in {alike.ways}; "
                 f"{plural(alike.pairs, 'pair was', 'pairs were')} compared."
             )
-    for names, why in ((found.absent, "whose files are not here"), (found.too_large, "too large to compare")):
+    for names, why in ((survey.absent, "whose files are not here"), (survey.too_large, "too large to compare")):
         if names:
             yield note(f"Not compared: {', '.join(names[:10])}, {why}.")
 

@@ -24,7 +24,7 @@ FOLDER = "duels"
 Json = dict[str, Any]
 _Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The competition's folder.", show_default=False)]
 _Challenger = Annotated[
-    list[str], typer.Argument(metavar="CHALLENGER…", help="Keys of participants.csv; several share alpha.", show_default=False)
+    list[str], typer.Argument(metavar="CHALLENGER", help="Keys of participants.csv; several share alpha.", show_default=False)
 ]
 _King = Annotated[str, typer.Argument(metavar="KING", help="A key of participants.csv.", show_default=False)]
 _Validator = Annotated[str, typer.Option(metavar="NAME", help="Whose evidence it is: a key or a name of validators.csv.")]
@@ -111,7 +111,7 @@ def _put(contest: Contest, trials: DuelTrials, document: dict[str, Any], target:
     if to_file and not emit(document, as_json):
         from assay.cli.show import show
 
-        show(*_told(contest, trials, document, target))
+        show(*_report(contest, trials, document, target))
 
 
 def _fight(
@@ -208,13 +208,13 @@ def _receipt(folder: Path, file: Path | None) -> tuple[int, str]:
     hint = "the order of a duel is drawn from it: settle an epoch of a ledger first, or give the file of a receipt with --receipt"
     if file is not None:
         try:
-            found = Receipt.parse(load(file, RECEIPT_BYTES, hint="give a receipt"))
+            receipt = Receipt.parse(load(file, RECEIPT_BYTES, hint="give a receipt"))
         except check.CheckError as error:
             raise BadInput(error.what, file=file, hint="give what `assay receipt` prints") from None
-        return found.predicate["epoch"], f"sha256:{found.digest.hex()}"
+        return receipt.predicate["epoch"], f"sha256:{receipt.digest.hex()}"
     last = None
-    if config.exists(folder) and (said := config.read(folder)).is_here:
-        with open_store(said) as store, store.reading() as view:
+    if config.exists(folder) and (settings := config.read(folder)).is_here:
+        with open_store(settings) as store, store.reading() as view:
             last = view.last_receipt()
     if last is None:
         raise BadInput("there is no receipt here", file=folder, hint=hint)
@@ -229,7 +229,7 @@ def _name(contest: Contest) -> str:
     return digest(sides).removeprefix("sha256:")[:12]
 
 
-def _told(contest: Contest, trials: DuelTrials, document: Json, target: Path) -> Iterator[RenderableType]:
+def _report(contest: Contest, trials: DuelTrials, document: Json, target: Path) -> Iterator[RenderableType]:
     """The outcome of the duel, for people."""
     from assay.cli.show import command, heading, note, sentence
     from assay.settle.story.telling import plural

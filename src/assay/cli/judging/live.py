@@ -134,18 +134,18 @@ class LiveRun:
             self._say(f"{event.count} of an earlier run had no evidence yet, and have it now")
 
     def _line(self, event: RunEvent, took: float) -> None:
-        found = event.record
-        assert found is not None
+        record = event.record
+        assert record is not None
         assert event.cell is not None
         what = _named(event.cell)
         if event.kind == "again":
-            self._say(f"error    {what}  {found.message}; again in {duration(event.seconds)}")
-        elif found.outcome == "error":
-            self._say(f"error    {what}  {found.message}")
+            self._say(f"error    {what}  {record.message}; again in {duration(event.seconds)}")
+        elif record.outcome == "error":
+            self._say(f"error    {what}  {record.message}")
         elif self._live is None:
-            why = "" if found.outcome == "pass" else f"  {found.reason}"
+            why = "" if record.outcome == "pass" else f"  {record.reason}"
             time_taken = f"  {duration(took)}" if took else ""  # of what came out of one reading there is none
-            self._say(f"{found.outcome:7}  {what}{time_taken}{why}  [{self.done}/{self.planned}]")
+            self._say(f"{record.outcome:7}  {what}{time_taken}{why}  [{self.done}/{self.planned}]")
 
     def _say(self, text: str) -> None:
         from assay.cli.errors import printable
@@ -158,7 +158,7 @@ class LiveRun:
             typer.echo(printable(text), err=True)
 
     def left(self) -> float | None:
-        """Seconds that it will still take, by what it took so far; None while nothing is known."""
+        """The seconds that are left, estimated from the time so far; None while nothing is known."""
         if not self.done:
             return None
         return (time.monotonic() - self.began) / self.done * (self.planned - self.done)

@@ -45,16 +45,17 @@ def scripted(
     from assay.judge.rubric.scripted_server import make_server
     from assay.settle.story.telling import plural
 
-    found = read_script(script)
+    content = read_script(script)
     try:
-        model, http = make_server(found, port=port)
+        model, http = make_server(content, port=port)
     except OSError as error:
         raise BadInput(f"port {port} cannot be listened on ({error.strerror})", field="--port", hint="choose another") from None
     with http:
         typer.echo(f"listening  {model.url}")
         typer.echo(
             printable(
-                f"answers    {script}: {plural(len(found.solutions), 'solution')}, {plural(len(found.faults), 'fault')}; no model"
+                f"answers    {script}: {plural(len(content.solutions), 'solution')}, "
+                f"{plural(len(content.faults), 'fault')}; no model"
             )
         )
         signal.signal(signal.SIGTERM, signal.default_int_handler)

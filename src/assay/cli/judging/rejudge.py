@@ -125,16 +125,16 @@ def _ask_again(
         return asyncio.run(replay.ask_again(stored, before.judgement, models, times, tell))
 
 
-def _bps(found: int | None) -> str:
-    return "unjudged" if found is None else f"{found} BPS"
+def _bps(bps: int | None) -> str:
+    return "unjudged" if bps is None else f"{bps} BPS"
 
 
-def _document(one: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound]) -> Json:
-    found: Json = {
-        "participant": one.participant.key,
-        "submission": one.participant.submission,
-        "validator": one.record.validator,
-        "judgement": one.record.attestation,
+def _document(stored: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound]) -> Json:
+    document: Json = {
+        "participant": stored.participant.key,
+        "submission": stored.participant.submission,
+        "validator": stored.record.validator,
+        "judgement": stored.record.attestation,
         "answers": before.judgement.answers,
         "bps": before.bps,
         "asked": [
@@ -150,22 +150,22 @@ def _document(one: StoredJudgement, before: JudgementRound, rounds: Sequence[Jud
         ],
     }
     if before.flips is not None:
-        found["panel"] = before.flips.document()
-        for row, each in zip(found["asked"], rounds, strict=True):
+        document["panel"] = before.flips.document()
+        for row, each in zip(document["asked"], rounds, strict=True):
             row["panel"] = None if each.flips is None else each.flips.document()
     if rounds:
-        found["same_answers"] = sum(not each.changes for each in rounds)
-        found["same_bps"] = sum(each.bps == before.bps for each in rounds)
-    return found
+        document["same_answers"] = sum(not each.changes for each in rounds)
+        document["same_bps"] = sum(each.bps == before.bps for each in rounds)
+    return document
 
 
 def _report(
-    one: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound], document: Json
+    stored: StoredJudgement, before: JudgementRound, rounds: Sequence[JudgementRound], document: Json
 ) -> Iterator[RenderableType]:
     from assay.cli.show import Column, grid, note, sentence
     from assay.settle.story.telling import plural
 
-    who, judged = one.participant.key, f"the judgement by {one.record.validator}"
+    who, judged = stored.participant.key, f"the judgement by {stored.record.validator}"
     yield sentence(f"{who}: replayed, {judged} comes out as it is in the evidence, {_bps(before.bps)}.")
     yield sentence(_took(document))
     yield from map(sentence, () if before.flips is None else before.flips.sentences())
@@ -206,15 +206,19 @@ def _took(document: Json) -> str:
 
     names = dict.fromkeys(each["answered"] for each in document["exchanges"] if each["answered"])
     measured = document["measured"]
-    said = f"Answered by {', '.join(names) or 'nobody'}"
+    line = f"Answered by {', '.join(names) or 'nobody'}"
     if measured is not None:
         counts, cost = measured["usage"].values(), measured["cost"]
-        said += f": {plural(measured['tries'], 'request')}, {duration(measured['milliseconds'] / 1000)}"
-        said += ", tokens unknown" if None in counts else f", {sum(counts)} tokens"
-        said += "" if cost is None else f", cost {text(cost, 6)}"
+        line += f": {plural(measured['tries'], 'request')}, {duration(measured['milliseconds'] / 1000)}"
+        line += ", tokens unknown" if None in counts else f", {sum(counts)} tokens"
+        line += "" if cost is None else f", cost {text(cost, 6)}"
     why = why_fallback(document)
-    return f"{said}." + (f" The fallback model judged, because {why}." if why else "")
+    return f"{line}." + (f" The fallback model judged, because {why}." if why else "")
 
 
-def _answer(said: object) -> str:
-    return {True: "YES", False: "NO", None: "–"}.get(said, str(said)) if said is None or isinstance(said, bool) else str(said)
+def _answer(answer: object) -> str:
+    return (
+        {True: "YES", False: "NO", None: "–"}.get(answer, str(answer))
+        if answer is None or isinstance(answer, bool)
+        else str(answer)
+    )

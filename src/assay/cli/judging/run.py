@@ -70,7 +70,7 @@ class _RunCommand(TyperCommand):
     """Further options are known when the competition is: see `assay.cli.configuration`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Look at which competition it is first: its kind may have more options than Assay's own kinds."""
+        """Find the competition in the arguments first, because its kind may add options of its own."""
         from assay.cli.configuration import bind
 
         configured = (ctx.default_map or {}).get("folder")
@@ -136,10 +136,10 @@ def _params(options: Sequence[Option]) -> list[Any]:
         ctx.meta.setdefault(_VALUES, {})[param.name] = value
         return value
 
-    found = [param for param in typer.main.get_command(command).params if param.name in types]
-    for line in found:
+    params = [param for param in typer.main.get_command(command).params if param.name in types]
+    for line in params:
         line.expose_value, line.callback = False, keep  # `run` has no parameter for it
-    return found
+    return params
 
 
 def run(
@@ -403,7 +403,7 @@ def _told_of_decided(choice: UntilDecided) -> Iterator[RenderableType]:
 
 
 def _settle(folder: Path) -> int | None:
-    """Show what the evidence settles to, and say of which epoch; None if nothing follows from it yet."""
+    """Show the settlement of the evidence so far, and its epoch; None if nothing can be settled yet."""
     from assay.cli.board import board
     from assay.cli.show import note, show
     from assay.competition import open_competition

@@ -42,7 +42,7 @@ class Signing:
         from assay.ledger.leases import patiently
         from assay.ledger.store import NotALedger
 
-        said = config.read(folder)
+        settings = config.read(folder)
         self.folder, self.signer, file = folder, keys.load(name, asking()), folder / "validators.csv"
         known = intake.keys_of(folder)
         if validator is None:
@@ -59,13 +59,13 @@ class Signing:
         replaced: list[Submission] = []
         self.away: Elsewhere | NotALedger | None = None
         try:
-            self.settled, self.away, replaced = patiently(lambda: _standing(said, self.validator))
+            self.settled, self.away, replaced = patiently(lambda: _standing(settings, self.validator))
         except NotALedger as error:
             if error.file is None or Path(error.file).exists():
                 raise
             self.away = error
-        self.published = None if self.away is None else signing.published(said)
-        self.settled = max((one for one in (self.settled, self.published) if one is not None), default=None)
+        self.published = None if self.away is None else signing.published(settings)
+        self.settled = max((epoch for epoch in (self.settled, self.published) if epoch is not None), default=None)
         warn(
             f"{folder / 'participants.csv'} is older than the ledger: {record.participant} handed in {record.submission}, "
             "which is not judged here; get the operator's file, and the submission"
@@ -90,14 +90,14 @@ class Signing:
         if self.away is not None:
             batches = signing.sign_folder(self.folder, self.signer) if self._written() else []
             first = (0 if self.settled is None else self.settled + 1) if epoch is None else epoch
-            return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first], said=epoch is not None)
+            return self._to_be_sent([batch for batch in batches if batch.statement.epoch >= first], named=epoch is not None)
         new, late = patiently(self._accepted) if self._written() else (0, None)
-        said = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
+        line = f"{new} {'record' if new == 1 else 'records'} signed and added to the ledger"
         if late is not None and late.chosen:
-            said += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
+            line += f"; {late.chosen} of an epoch that was settled before, signed for epoch {late.epoch}"
         if late is not None and late.outdated:
-            said += f"; {late.outdated} of an epoch that was settled before are of another task set, and count no more"
-        return sentence(f"{said}.")
+            line += f"; {late.outdated} of an epoch that was settled before are of another task set, and count no more"
+        return sentence(f"{line}.")
 
     def _accepted(self) -> tuple[int, Late | None]:
         """Sign what is written, and have the ledger take it; how many records were new, and what came too late."""
@@ -124,14 +124,16 @@ class Signing:
             return
         from assay.ledger import config
         from assay.ledger.leases import CellLeases, patiently
+        from assay.scheme.load import read
 
-        holder = _holder(self.folder, self.validator)
-        with patiently(lambda: CellLeases(config.read(self.folder), self.validator, holder)) as leases:
+        holder, rules = _holder(self.folder, self.validator), read(self.folder / "scheme.toml").consensus
+        oldest = rules.oldest(epoch or self.epoch or 0)
+        with patiently(lambda: CellLeases(config.read(self.folder), self.validator, holder, oldest=oldest)) as leases:
             yield SharedRun(leases, lambda: self.add(epoch))
             self.add(epoch)  # before the leases go
 
-    def _to_be_sent(self, batches: list[Batch], *, said: bool) -> RenderableType:
-        """Write the batches into batches/, and say what to do with them; said: whether the validator named the epoch."""
+    def _to_be_sent(self, batches: list[Batch], *, named: bool) -> RenderableType:
+        """Write the batches into batches/, and say what to do with them; named: whether the validator named the epoch."""
         from rich.console import Group
 
         from assay.cli.show import command, sentence
@@ -144,7 +146,7 @@ class Signing:
         count = sum(batch.statement.count for batch in batches)
         signed = f"{count} {'record' if count == 1 else 'records'} signed, not added to a ledger."
         following = command("Send these files to the operator, who adds them", "assay", "evidence", "add", "DIR", *files)
-        of = [] if said else [sentence(signing.of_open(sorted({batch.statement.epoch for batch in batches}), self.published))]
+        of = [] if named else [sentence(signing.of_open(sorted({batch.statement.epoch for batch in batches}), self.published))]
         return Group(sentence(f"{why} {signed}"), *of, following)
 
     def _written(self) -> bool:
@@ -164,14 +166,14 @@ class SharedRun:
     def heard(self, tell: Tell) -> Tell:
         """`tell`, and now and then an addition to the ledger after a result."""
 
-        def told(event: RunEvent) -> None:
+        def report(event: RunEvent) -> None:
             tell(event)
             began = time.monotonic()
             if event.kind == "ended" and began >= self._next:
                 self._add()
                 self._next = time.monotonic() + max(_EVERY, _PART * (time.monotonic() - began))
 
-        return told
+        return report
 
 
 def _standing(settings: Config, validator: str) -> tuple[int | None, Elsewhere | None, list[Submission]]:

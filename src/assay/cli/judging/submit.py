@@ -91,5 +91,5 @@ def _submit_here(folder: Path, participant: str, agent: str, epoch: int | None, 
     if emit(named | {"changed": done.changed, "accepted_epoch": done.epoch}, as_json):
         return
     what = "is the submission" if done.changed else "is already the submission"
-    kept = "" if done.epoch is None else f", accepted in epoch {done.epoch}"
-    show(sentence(f"{done.name} {what} of {participant}{kept}: {done.submission}"))
+    accepted = "" if done.epoch is None else f", accepted in epoch {done.epoch}"
+    show(sentence(f"{done.name} {what} of {participant}{accepted}: {done.submission}"))

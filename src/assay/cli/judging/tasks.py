@@ -70,9 +70,9 @@ def check(
         known = f", {result.known} of them known from before" if result.known else ""
         typer.echo(f"{result.right} of {plural(result.tasks, 'task')} judge right in {chosen.name}{known}")
         counts = {level: sum(finding.level == level for finding in result.findings) for level in ("refused", "error", "warning")}
-        said = [f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count]
-        if said:
-            typer.echo(", ".join(said))
+        parts = [f"{count} refused" if level == "refused" else plural(count, level) for level, count in counts.items() if count]
+        if parts:
+            typer.echo(", ".join(parts))
     if any(finding.level != "warning" for finding in result.findings):
         raise typer.Exit(1)
 
@@ -87,11 +87,11 @@ def list_(places: Places, as_json: AsJson = False) -> None:
     """
     from assay.judge.terminal.tasks import read_tasks
 
-    found = read_tasks(*places)
+    tasks = read_tasks(*places)
     if as_json:
         from assay.exact import canonical
 
-        for task in found:
+        for task in tasks:
             row = {"id": task.id, "digest": task.digest, "mode": task.mode, "workdir": task.workdir, "folder": str(task.folder)}
             typer.echo(canonical(row | {"memory": task.memory, "disk": task.disk}))
         return
@@ -101,17 +101,17 @@ def list_(places: Places, as_json: AsJson = False) -> None:
     from assay.settle.story.telling import plural
 
     columns = [
-        Column("task", [task.id for task in found], style="bold"),
-        Column("tests", [task.mode for task in found]),
-        Column("agent's time", [duration(task.settings.agent.timeout_sec) for task in found], right=True, spare=1),
-        Column("tests' time", [duration(task.settings.verifier.timeout_sec) for task in found], right=True, spare=2),
-        Column("memory", [memory(task.memory) for task in found], right=True, spare=3),
-        Column("disk", [memory(task.disk) for task in found], right=True, spare=4),
-        Column("digest", [task.digest for task in found], kind="key"),
+        Column("task", [task.id for task in tasks], style="bold"),
+        Column("tests", [task.mode for task in tasks]),
+        Column("agent's time", [duration(task.settings.agent.timeout_sec) for task in tasks], right=True, spare=1),
+        Column("tests' time", [duration(task.settings.verifier.timeout_sec) for task in tasks], right=True, spare=2),
+        Column("memory", [memory(task.memory) for task in tasks], right=True, spare=3),
+        Column("disk", [memory(task.disk) for task in tasks], right=True, spare=4),
+        Column("digest", [task.digest for task in tasks], kind="key"),
     ]
-    show(grid(columns), "", sentence(plural(len(found), "task") + "."))
-    if found.passed_over:
-        passed_over = ", ".join(folder.name for folder in found.passed_over)
+    show(grid(columns), "", sentence(plural(len(tasks), "task") + "."))
+    if tasks.passed_over:
+        passed_over = ", ".join(folder.name for folder in tasks.passed_over)
         show(sentence(f"Passed over, because nothing in them looks like a task: {passed_over}."))
 
 
@@ -155,14 +155,14 @@ def pin(
         pins = [{"id": pinned.id, "digest": pinned.digest, "mode": pinned.mode} for pinned in now.pins]
         emit({"digest": now.digest, "tasks": pins} | {name: list(getattr(changes, name)) if changes else [] for name in lists})
         return
-    show(*_told(now, changes))
+    show(*_report(now, changes))
 
 
 def _judged(folder: Path) -> bool:
     return any((folder / "evidence").glob("*.jsonl")) or any((folder / "evidence").glob("*.parquet"))
 
 
-def _told(now: Manifest, changes: Changes | None) -> Iterator[RenderableType]:
+def _report(now: Manifest, changes: Changes | None) -> Iterator[RenderableType]:
     from assay.cli.show import sentence
     from assay.settle.story.telling import plural
 

@@ -68,8 +68,8 @@ class TrialSet:
         counts = {"tasks": len(self.tasks), "passed": self.passed, "judged": self.judged, "errors": self.count("error")}
         trials = [self.trials[task] for task in self.tasks if task in self.trials]
         missing = [task for task in self.tasks if self.trials.get(task, {}).get("outcome") not in ("pass", "fail", "timeout")]
-        said = {"schema": "assay.trial-set/1", "agent": self.agent, "score": self.score, "stopped": self.stopped}
-        return said | counts | {"missing": missing, "trials": trials}
+        head = {"schema": "assay.trial-set/1", "agent": self.agent, "score": self.score, "stopped": self.stopped}
+        return head | counts | {"missing": missing, "trials": trials}
 
     def summary(self) -> str:
         """The result of the set, in a sentence or two."""
@@ -88,14 +88,14 @@ class TrialSet:
 
 def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int, *, output: Path | None, loud: bool) -> TrialSet:
     """Try every task, so many at a time, telling each result as it comes. Ctrl-C stops the trials and keeps what there is."""
-    found = TrialSet(agent, tuple(task.name for task in tasks))
+    trial_set = TrialSet(agent, tuple(task.name for task in tasks))
     running: dict[str, subprocess.Popen[bytes]] = {}
     starting = threading.Lock()
 
-    def one(task: Path) -> Json:
+    def attempt(task: Path) -> Json:
         words = [str(task), agent, "--json", *options, *(["--output", str(output / task.name)] if output else [])]
         with starting:
-            if found.stopped:
+            if trial_set.stopped:
                 return {"task": task.name, "outcome": _STOPPED}
             process = running[task.name] = subprocess.Popen(
                 [sys.executable, "-m", "assay", "trial", *words],
@@ -104,32 +104,32 @@ def try_set(agent: str, tasks: Sequence[Path], options: Sequence[str], jobs: int
                 stderr=subprocess.PIPE,
                 start_new_session=True,  # so that Ctrl-C in a terminal is this command's to answer
             )
-        said, wrong = process.communicate()
+        printed, wrong = process.communicate()
         running.pop(task.name)
-        return _document_of(task.name, process.returncode, said, wrong, stopped=found.stopped)
+        return _document_of(task.name, process.returncode, printed, wrong, stopped=trial_set.stopped)
 
     with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(one, task) for task in tasks]
+        futures = [pool.submit(attempt, task) for task in tasks]
         try:
             for future in as_completed(futures):
-                _take(found, future.result(), loud)
+                _take(trial_set, future.result(), loud)
         except KeyboardInterrupt:
             with starting:
-                found.stopped = True
+                trial_set.stopped = True
             for future in futures:
                 future.cancel()
             for process in list(running.values()):
                 process.send_signal(signal.SIGINT)
     for future in futures:
-        if future.done() and not future.cancelled() and future.result()["task"] not in found.trials:
-            _take(found, future.result(), loud)
-    return found
+        if future.done() and not future.cancelled() and future.result()["task"] not in trial_set.trials:
+            _take(trial_set, future.result(), loud)
+    return trial_set
 
 
-def _document_of(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bool) -> Json:
+def _document_of(task: str, code: int, printed: bytes, wrong: bytes, *, stopped: bool) -> Json:
     """The document that a trial's process printed; trouble of its own is an error of the trial."""
     try:
-        document: Json = json.loads(said)
+        document: Json = json.loads(printed)
     except ValueError:
         if stopped or code == 130:
             return {"task": task, "outcome": _STOPPED}
@@ -138,13 +138,13 @@ def _document_of(task: str, code: int, said: bytes, wrong: bytes, *, stopped: bo
     return document
 
 
-def _take(found: TrialSet, trial: Json, loud: bool) -> None:
+def _take(trial_set: TrialSet, trial: Json, loud: bool) -> None:
     if trial["outcome"] == _STOPPED:
         return
-    found.trials[trial["task"]] = trial
+    trial_set.trials[trial["task"]] = trial
     if loud:
         why = f": {trial['message']}" if trial["outcome"] == "error" and trial["message"] else ""
-        line = f"{len(found.trials)}/{len(found.tasks)} {trial['task']}: {trial['outcome']}{why}"
+        line = f"{len(trial_set.trials)}/{len(trial_set.tasks)} {trial['task']}: {trial['outcome']}{why}"
         typer.echo(printable(line), err=True)
 
 
@@ -229,8 +229,8 @@ def _try_one(setup: TrialSetup, task: Task, agent: Agent, output: Path | None, *
     from assay.judge.terminal.calibration import Uncalibrated, calibrate
     from assay.judge.terminal.trial import TrialResult, image_of, run_trial
 
-    with TemporaryDirectory(prefix="assay-trial-") as made:
-        folder = output or Path(made) / "trial"
+    with TemporaryDirectory(prefix="assay-trial-") as temporary:
+        folder = output or Path(temporary) / "trial"
         try:
             folder.mkdir(parents=True)
         except OSError as error:
@@ -252,25 +252,25 @@ def _try_one(setup: TrialSetup, task: Task, agent: Agent, output: Path | None, *
         raise typer.Exit(NOT_PASSED)
 
 
-def _try_set(agent: str, tasks: list[Path], said: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
+def _try_set(agent: str, tasks: list[Path], options: list[str], jobs: int, output: Path | None, *, as_json: bool) -> None:
     """Try a folder of tasks, show what came of it, and end as it ended."""
     from assay.cli.judging.live import duration
     from assay.cli.output import emit
     from assay.cli.show import Column, grid, sentence, show
 
-    found = try_set(agent, tasks, said, jobs, output=output, loud=not as_json)
-    if not emit(found.document(), as_json):
-        rows = [found.trials.get(task, {"outcome": "–", "reason": "not tried"}) for task in found.tasks]
+    trial_set = try_set(agent, tasks, options, jobs, output=output, loud=not as_json)
+    if not emit(trial_set.document(), as_json):
+        rows = [trial_set.trials.get(task, {"outcome": "–", "reason": "not tried"}) for task in trial_set.tasks]
         times = [duration(float(row["seconds"])) if row.get("seconds") else "–" for row in rows]
         columns = [
-            Column("task", found.tasks, kind="key", style="bold"),
+            Column("task", trial_set.tasks, kind="key", style="bold"),
             Column("outcome", [row["outcome"] for row in rows]),
             Column("why", ["" if row["outcome"] == "pass" else row.get("message") or row["reason"] for row in rows], kind="text"),
             Column("time", times, right=True, spare=1),
         ]
-        show(grid(columns), "", sentence(found.summary()))
-    if found.stopped or found.passed < len(found.tasks):
-        raise typer.Exit(STOPPED if found.stopped else NOT_PASSED)
+        show(grid(columns), "", sentence(trial_set.summary()))
+    if trial_set.stopped or trial_set.passed < len(trial_set.tasks):
+        raise typer.Exit(STOPPED if trial_set.stopped else NOT_PASSED)
 
 
 def _document(task: str, tried: TrialResult) -> dict[str, str | None]:
@@ -293,13 +293,13 @@ def _show_result(tried: TrialResult) -> None:
     colour = typer.colors.GREEN if verdict.outcome == "pass" else typer.colors.RED
     typer.secho(verdict.outcome.upper(), fg=colour, bold=True, nl=False)
     why = f" ({verdict.reason})" if verdict.outcome != "pass" else ""
-    said = []
+    parts = []
     for name, ran in (("agent", tried.agent), ("tests", tried.tests)):
         if ran is not None:
             ended = f"exit code {ran.exit_code}" if ran.stopped is None else f"over its bound on {ran.stopped}"
             used = f", {memory(ran.peak_memory)}" if ran.peak_memory else ""
-            said.append(f"{name}: {ended}, {duration(ran.wall_seconds)}{used}")
-    typer.echo(f"{why}  {'; '.join(said)}")
+            parts.append(f"{name}: {ended}, {duration(ran.wall_seconds)}{used}")
+    typer.echo(f"{why}  {'; '.join(parts)}")
     if tried.message:
         show(sentence(tried.message))
     for note in tried.notes:

@@ -47,10 +47,10 @@ class _Trial:
 
     def document(self) -> dict[str, Any]:
         """As JSON; `folder` is null where nothing is kept of it here."""
-        found = self.record.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if self.judged is None and found["observed_at"].startswith("0001-"):
-            del found["observed_at"]  # Parquet need not say when
-        return found | {"folder": None if self.place is None else str(self.place)}
+        fields = self.record.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if self.judged is None and fields["observed_at"].startswith("0001-"):
+            del fields["observed_at"]  # Parquet need not say when
+        return fields | {"folder": None if self.place is None else str(self.place)}
 
 
 def trials(
@@ -82,31 +82,33 @@ def trials(
     wanted = {choice.value for choice in outcome or ()}
     chosen = {"validator": validator, "participant": participant, "task": task}
     asked = {name: [value] for name, value in chosen.items() if value is not None} | ({"outcome": [*wanted]} if wanted else {})
-    here = [_Trial(one, one, place) for place, one in stored_trials(folder)]
+    here = [_Trial(judged, judged, place) for place, judged in stored_trials(folder)]
     known = {trial.slot for trial in here}
-    found = [
-        one
-        for one in (*here, *(one for one in _sent(folder, asked) if one.slot not in known))
-        if validator in (None, one.record.validator)
-        and participant in (None, one.record.participant)
-        and task in (None, one.record.task)
-        and (not wanted or one.record.outcome in wanted)
+    listed = [
+        trial
+        for trial in (*here, *(trial for trial in _sent(folder, asked) if trial.slot not in known))
+        if validator in (None, trial.record.validator)
+        and participant in (None, trial.record.participant)
+        and task in (None, trial.record.task)
+        and (not wanted or trial.record.outcome in wanted)
     ]
     if as_json:
         from assay.exact import canonical
 
-        for one in found:
-            typer.echo((canonical(one.document()) + b"\n"), nl=False)
+        for trial in listed:
+            typer.echo((canonical(trial.document()) + b"\n"), nl=False)
         return
-    _show(folder, found)
+    _show(folder, listed)
 
 
 def _sent(folder: Path, asked: dict[str, list[str]]) -> Iterator[_Trial]:
     """The trials of which only the evidence is here."""
     from assay.records import Tests
 
-    found = [_Trial(record) for record in _evidence(folder, asked) if isinstance(record, Tests)]
-    yield from sorted(found, key=lambda one: (one.record.epoch, one.record.participant, one.record.task, one.record.trial))
+    sent = [_Trial(record) for record in _evidence(folder, asked) if isinstance(record, Tests)]
+    yield from sorted(
+        sent, key=lambda trial: (trial.record.epoch, trial.record.participant, trial.record.task, trial.record.trial)
+    )
 
 
 def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
@@ -124,8 +126,8 @@ def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
         from assay.ledger.access import open_ledger
 
         with open_ledger(folder) as ledger, ledger.counted() as view:
-            for one in view.records():
-                yield record(json.loads(one.body))
+            for stored in view.records():
+                yield record(json.loads(stored.body))
         return
     if columns := sorted((folder / "evidence").glob("*.parquet")):
         yield from bulk.records(columns, None, asked)
@@ -134,13 +136,13 @@ def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
             for number, line in evidence.lines(file, path):
                 at = Place(path, number)
                 try:
-                    found = record(evidence.parse(line, at))
+                    entry = record(evidence.parse(line, at))
                 except BadInput as error:
                     raise at.put(error) from None
-                yield found
+                yield entry
 
 
-def _show(folder: Path, found: list[_Trial]) -> None:
+def _show(folder: Path, listed: list[_Trial]) -> None:
     from collections import Counter
 
     from assay.cli.judging.live import duration, memory
@@ -149,14 +151,14 @@ def _show(folder: Path, found: list[_Trial]) -> None:
     from assay.ledger.bundle import INPUTS
     from assay.settle.story.telling import plural
 
-    if not found:
+    if not listed:
         show(sentence("There are no such trials."))
         return
-    rows, judged = [trial.record for trial in found], [trial.judged for trial in found]
+    rows, judged = [trial.record for trial in listed], [trial.judged for trial in listed]
     names = called_in(folder, (row.validator for row in rows))
 
-    def took(one: TrialRecord | None, whose: str) -> str:
-        ran = None if one is None else one.agent if whose == "agent" else one.tests
+    def took(trial_record: TrialRecord | None, whose: str) -> str:
+        ran = None if trial_record is None else trial_record.agent if whose == "agent" else trial_record.tests
         return "" if ran is None else duration(float(ran.wall_seconds))
 
     columns = [
@@ -175,15 +177,15 @@ def _show(folder: Path, found: list[_Trial]) -> None:
             right=True,
             spare=4,
         ),
-        Column("folder", ["" if trial.place is None else str(trial.place) for trial in found], spare=5),
+        Column("folder", ["" if trial.place is None else str(trial.place) for trial in listed], spare=5),
     ]
     table = grid(column for column in columns if any(column.cells))
     counts, sent = Counter(row.outcome for row in rows), judged.count(None)
-    told = f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
+    summary = f"{plural(len(rows), 'trial')}: {', '.join(f'{count} {outcome}' for outcome, count in sorted(counts.items()))}."
     if sent:
         which, ended = ("All" if sent == len(rows) > 1 else str(sent)), ("it" if sent == 1 else "they")
-        told += f" {which} came as evidence from elsewhere, which says how {ended} ended and no more."
-    show(table, "", sentence(told))
+        summary += f" {which} came as evidence from elsewhere, which says how {ended} ended and no more."
+    show(table, "", sentence(summary))
     if (folder / INPUTS).exists():
         show(command("Listed as they stand. To check them", "assay", "verify", folder))
 
@@ -252,15 +254,15 @@ def _logs_here(folder: Path, *, whole: bool, as_json: bool) -> None:
     from assay.cli.show import heading, sentence, show
     from assay.judge.terminal import record
 
-    found = record.read_record(folder / record.FILE)
+    trial = record.read_record(folder / record.FILE)
     printed = {name: record.end_of(folder / name, _WHOLE if whole else _LAST) for name in record.PRINTED}
     if as_json:
         texts = {name: data.decode("utf-8", "replace") for name, data in printed.items()}
-        emit({"trial": found.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})
+        emit({"trial": trial.model_dump(mode="json", by_alias=True, exclude_none=True), "printed": texts})
         return
     show(
-        heading(f"{found.participant} on {found.task}, trial {found.trial}, by {found.validator}: {found.outcome}"),
-        sentence(found.message or f"{found.reason}; attempt {found.attempt}, {found.mode} tests, in {found.sandbox}."),
+        heading(f"{trial.participant} on {trial.task}, trial {trial.trial}, by {trial.validator}: {trial.outcome}"),
+        sentence(trial.message or f"{trial.reason}; attempt {trial.attempt}, {trial.mode} tests, in {trial.sandbox}."),
     )
     for name, data in printed.items():
         if data:

@@ -53,10 +53,10 @@ def archive(
         signer = log_signer(ledger.config, key) if drop else None
         with Working(f"archiving {folder}") as work:
 
-            def told(what: str, of: int) -> None:
+            def report(what: str, of: int) -> None:
                 work.what = f"archiving {folder}: {what}, epoch {of}"
 
-            run = archive_epochs(ledger, to, name, epoch=epoch, before=before, as_parquet=parquet, signer=signer, told=told)
+            run = archive_epochs(ledger, to, name, epoch=epoch, before=before, as_parquet=parquet, signer=signer, progress=report)
     dropped = {str(number): count for number, count in run.dropped.items()}
     if emit(asdict(run) | {"dropped": dropped}, as_json):
         return

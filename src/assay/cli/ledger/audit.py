@@ -192,7 +192,7 @@ def _all_seen(audited: AuditedEpoch, value: AuditRandomness, judge: TrialsAgain,
     file = into / f".seen-{audited.receipt.hex()[:16]}-{value.value.hex()[:16]}.json"
     seen: Seen = json.loads(file.read_bytes()) if file.exists() else {}
 
-    def one(trial: ClaimedTrial) -> tuple[ClaimedTrial, Sequence[str] | AssayError]:
+    def outcomes_of(trial: ClaimedTrial) -> tuple[ClaimedTrial, Sequence[str] | AssayError]:
         try:
             record = audited.records[trial.record]
             return trial, judge.seen(trial, record.submission, record.work)
@@ -202,7 +202,7 @@ def _all_seen(audited: AuditedEpoch, value: AuditRandomness, judge: TrialsAgain,
     with ThreadPoolExecutor(jobs) as pool:
         while wanted := next_trials(audited, value.value, seen):
             troubles = list[AssayError]()
-            for trial, outcomes in pool.map(one, wanted):
+            for trial, outcomes in pool.map(outcomes_of, wanted):
                 if isinstance(outcomes, AssayError):
                     troubles.append(outcomes)
                     continue
@@ -225,8 +225,8 @@ def _tell(trial: ClaimedTrial, outcomes: Sequence[str]) -> None:
     if state != "held":
         claimed = "pass" if trial.passed else "no pass"
         what = ", ".join(outcomes) or "its work is missing"
-        told = f"{state}: {trial.validator} on {trial.participant}, {trial.task}: {claimed}; seen: {what}"
-        typer.echo(printable(cut_digests(told)), err=True)
+        line = f"{state}: {trial.validator} on {trial.participant}, {trial.task}: {claimed}; seen: {what}"
+        typer.echo(printable(cut_digests(line)), err=True)
 
 
 def _show_audit(predicate: Json) -> None:

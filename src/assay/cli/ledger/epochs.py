@@ -46,7 +46,7 @@ def settled(
             return drafted.settlement, _remark(ledger, drafted), ""
         if dry_run:
             _warn(drafted.counted.aside)
-            remark = ["Nothing was stored: the epoch is open, and has no receipt.", *_told(drafted)]
+            remark = ["Nothing was stored: the epoch is open, and has no receipt.", *_costs(drafted)]
             return drafted.settlement, " ".join(remark), _without(drafted.closing)
         name = key or ledger.config.signer
         if name is None:
@@ -70,13 +70,13 @@ def settled(
                 drafted=drafted,
             )
         _warn(settled_epoch.aside)
-        costs = [] if [*drafted.closing.costs()] else _told(drafted)  # the costs were shown before the epoch was closed
+        costs = [] if [*drafted.closing.costs()] else _costs(drafted)  # the costs were shown before the epoch was closed
         without = _without(drafted.closing)
         receipt = _remark(ledger, settled_epoch) + ("." if costs or without else "")
         return settled_epoch.settlement, " ".join([receipt, *costs]), without
 
 
-def _told(drafted: Draft) -> list[str]:
+def _costs(drafted: Draft) -> list[str]:
     """Sentences: what closing the epoch costs; or, if it costs nothing, who sent no new evidence."""
     from assay.settle.story.telling import named
 
@@ -262,7 +262,9 @@ def import_epoch(
     source: Annotated[Path, typer.Argument(metavar="BUNDLE", help="What `assay export epoch` wrote.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Import an exported epoch into a copy of its ledger: the same records, receipts and log. The epoch is verified first.
+    """Import an exported epoch into a copy of its ledger: the same records, receipts, log and audits. It is verified first.
+
+    An epoch that is there already adds only audits that came later. Compare the auditor's key with the one that they publish.
 
     \b
     Example:
@@ -277,8 +279,11 @@ def import_epoch(
     with Working(f"importing {source}"), open_ledger(folder) as ledger:
         imported = import_bundle(ledger, source)
     if as_json:
-        emit({"epoch": imported.epoch, "records": imported.records, "batches": imported.batches, "new": imported.new})
+        counts = {"epoch": imported.epoch, "records": imported.records, "batches": imported.batches, "new": imported.new}
+        emit(counts | {"audits": [audit.path.name for audit in imported.audits]})
         return
     records, batches = plural(imported.records, "record"), plural(imported.batches, "batch", "batches")
     added = f"Epoch {imported.epoch}: {records} in {batches}, verified and added."
     show(sentence(added if imported.new else f"The ledger has epoch {imported.epoch} already."))
+    for audit in imported.audits:
+        show(sentence(f"Audit {audit.path.name}, by {audit.key}, added."))

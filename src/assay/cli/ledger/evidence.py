@@ -32,10 +32,11 @@ CONFLICTS = 5
 
 @dataclass(frozen=True)
 class Chosen:
-    """The validator and the epoch whose evidence is listed; None: all."""
+    """The validator and the epoch whose evidence is listed; None: all. age: the scheme's `max_age_epochs`."""
 
     validator: str | None
     epoch: int | None
+    age: int | None = None
 
     @property
     def epochs(self) -> tuple[int, int]:
@@ -66,7 +67,7 @@ def show_batches(view: View, chosen: Chosen, folder: Path) -> None:
     if not batches:
         show(sentence("There is no such evidence."))
         return
-    conflicts, names = view.conflicting(), called_in(folder, (batch.validator for batch in batches))
+    conflicts, names = view.conflicting(chosen.age), called_in(folder, (batch.validator for batch in batches))
     columns = [
         Column("epoch", [str(batch.epoch) for batch in batches], right=True),
         Column("validator", [names[batch.validator] for batch in batches], kind="key"),
@@ -95,15 +96,17 @@ def show_conflicts(view: View, chosen: Chosen, folder: Path) -> None:
         Column("validator", [names[later["validator"]] for _, later in conflicts], kind="key"),
         Column("participant", [later["participant"] for _, later in conflicts], kind="key"),
         Column("about", [_about(later) for _, later in conflicts], kind="crop"),
-        Column("counts", [_said(pair[0], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
-        Column("came later", [_said(pair[1], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+        Column("counts", [_values(pair[0], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"),
+        Column(
+            "came later", [_values(pair[1], fields) for pair, fields in zip(conflicts, differences, strict=True)], kind="text"
+        ),
     ]
     end = "record contradicts" if len(conflicts) == 1 else "records contradict"
     show(grid(columns), sentence(f"{len(conflicts)} {end} an earlier one. The earlier one counts; the later one is only stored."))
 
 
 def _conflicts(view: View, chosen: Chosen) -> Iterator[tuple[Json, Json]]:
-    for first, later in map(_pair, view.conflicts(*chosen.epochs)):
+    for first, later in map(_pair, view.conflicts(*chosen.epochs, age=chosen.age)):
         if chosen.has(later["validator"]):
             yield first, later
 
@@ -122,7 +125,7 @@ def warn_of_conflicts(count: int, pairs: Sequence[tuple[Json, Json]]) -> None:
     for first, later in pairs[:CONFLICTS]:
         fields = {name for name in first.keys() | later.keys() if first.get(name) != later.get(name)} - {"seq", "observed_at"}
         whose = f"{later['participant']}, {_about(later)}"
-        warn([f"{whose}: record {first['seq']} counts ({_said(first, fields)}); this one does not ({_said(later, fields)})"])
+        warn([f"{whose}: record {first['seq']} counts ({_values(first, fields)}); this one does not ({_values(later, fields)})"])
     many = "records contradict earlier ones" if count > 1 else "record contradicts an earlier one"
     more = f" ({count - CONFLICTS} of them are not shown)" if count > CONFLICTS else ""
     hint = "if you judged again in a new copy of the folder, go on in the one that has your evidence; the operator sees all"
@@ -136,7 +139,7 @@ def _about(record: Json) -> str:
     return " ".join([*parts, *trial]) or f"epoch {record['epoch']}"
 
 
-def _said(record: Json, names: set[str]) -> str:
+def _values(record: Json, names: set[str]) -> str:
     return ", ".join(f"{name} {_text(record.get(name))}" for name in sorted(names))
 
 
@@ -295,7 +298,8 @@ def add(
                 typer.echo(outcome_line(file, accepted.new, accepted.known, accepted.conflicting))
             if accepted.conflicting and len(conflicts) < CONFLICTS and accepted.first_seq and accepted.last_seq:
                 with database.reading() as view:
-                    conflicts += map(_pair, view.conflicts_among(accepted.first_seq, accepted.last_seq, CONFLICTS)[1])
+                    seqs = accepted.first_seq, accepted.last_seq
+                    conflicts += map(_pair, view.conflicts_among(*seqs, CONFLICTS, age=known.age)[1])
     new, refused = sum(result.new for _, result in added), len(files) - len(added)
     if as_json:
         rows = [
@@ -427,8 +431,11 @@ def list_(
     from assay.cli.errors import warn
     from assay.cli.keys import validator_of
     from assay.ledger.access import open_ledger
+    from assay.scheme.load import read
 
-    chosen = Chosen(None if validator is None else validator_of(folder, validator), epoch)
+    rules = folder / "scheme.toml"
+    age = read(rules).consensus.max_age_epochs if rules.exists() else None
+    chosen = Chosen(None if validator is None else validator_of(folder, validator), epoch, age)
     with open_ledger(folder) as ledger, ledger.counted() as view:
         warn(str(batch) for batch in view.aside)
         if as_json:

@@ -136,13 +136,13 @@ def check(
         if any(batch.new for batch in aside):
             raise typer.Exit(1)
         return
-    show(*_told(audited, receipts, rows, answered, entries, len(aside)))
+    show(*_sentences(audited, receipts, rows, answered, entries, len(aside)))
     warn([*map(str, aside), *([] if away is None else [str(away)])])
     if any(batch.new for batch in aside):
         raise typer.Exit(1)
 
 
-def _told(audited: Audited, receipts: int, rows: int | None, answered: int, entries: int, aside: int) -> Iterator[Text]:
+def _sentences(audited: Audited, receipts: int, rows: int | None, answered: int, entries: int, aside: int) -> Iterator[Text]:
     """Yield the sentences of a check. rows: of what is stored about closed epochs. entries: of the journals of targets."""
     from assay.cli.show import sentence
     from assay.settle.story.telling import plural

@@ -112,10 +112,10 @@ def copy(
 
     with Working(f"copying the ledger of {folder}") as work:
 
-        def told(name: str, rows: int) -> None:
+        def progress(name: str, rows: int) -> None:
             work.what = f"copying the ledger of {folder}: {name}, {rows:,} rows"
 
-        copied = do(folder, target, now=_now(), beside=TABLES, told=told)
+        copied = do(folder, target, now=_now(), beside=TABLES, progress=progress)
     if as_json:
         from dataclasses import asdict
 
@@ -154,9 +154,9 @@ def _tell(what: str, about: About, as_json: bool) -> None:
 
         put(json_bytes(asdict(about)), None)
         return
-    held = about.held
-    count = f"{plural(held.records, 'record')} in {held.batches} {'batch' if held.batches == 1 else 'batches'}"
-    show(sentence(f"{what} of {about.taken}: {count}, {plural(held.receipts, 'receipt')}. Its database is {about.digest}."))
+    contents = about.held
+    count = f"{plural(contents.records, 'record')} in {contents.batches} {'batch' if contents.batches == 1 else 'batches'}"
+    show(sentence(f"{what} of {about.taken}: {count}, {plural(contents.receipts, 'receipt')}. Its database is {about.digest}."))
 
 
 def adopt(

@@ -77,20 +77,20 @@ def _audited(settlement: Settlement, case: Json, receipt: bytes) -> AuditedEpoch
         raise CannotSettle("nobody is paid in this epoch, so there is nothing to confirm")
     document, rules = settlement.document, settlement.inputs.scheme.audit or AuditRules()
     predicate = {"competition": document["scheme"]["name"], "epoch": document["epoch"], "settlement": document["digest"]}
-    records, manifest = {one.digest: one for _, one in counted}, tuple(settlement.inputs.manifest)
+    records, manifest = {stored.digest: stored for _, stored in counted}, tuple(settlement.inputs.manifest)
     return AuditedEpoch(predicate, receipt, "", 0, None, rules, tuple(trial for trial, _ in counted), plan, records, manifest)
 
 
 def _behind(settlement: Settlement, case: Json) -> Iterator[tuple[str, Evidence]]:
     """(participant, record) of those that results rest on."""
-    held = list[StoredRecord]()
+    stored_records = list[StoredRecord]()
     for at, row in enumerate(case.get("evidence", ())):
         body = canonical(record({name: value for name, value in row.items() if name != "seq"}).document())
-        held.append(StoredRecord(row.get("seq", at), sha256(body).digest(), body))
-    held.sort(key=lambda stored: stored.seq)
-    parsed = {stored.digest: record(json.loads(stored.body)) for stored in held}
+        stored_records.append(StoredRecord(row.get("seq", at), sha256(body).digest(), body))
+    stored_records.sort(key=lambda stored: stored.seq)
+    parsed = {stored.digest: record(json.loads(stored.body)) for stored in stored_records}
     inputs = eligible.inputs_document(settlement.inputs)
-    upto = [stored for stored in held if parsed[stored.digest].epoch <= settlement.document["epoch"]]
+    upto = [stored for stored in stored_records if parsed[stored.digest].epoch <= settlement.document["epoch"]]
     for name, _, stored in eligible.records_behind_results(upto, inputs, settlement.document, ()):
         yield name, parsed[stored.digest]
 

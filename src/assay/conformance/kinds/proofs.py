@@ -63,14 +63,14 @@ Text = Annotated[str, Field(max_length=1_000_000)]
 _HINT = "it must be refused"
 
 
-def refusing(found: CaseKind) -> CaseKind:
+def refusing(case_kind: CaseKind) -> CaseKind:
     """The kind, with what `check` refuses as the refusal of the case."""
 
     def answer(given: Any) -> Any:
         with as_bad_input(_HINT):
-            return found.answer(given)
+            return case_kind.answer(given)
 
-    return CaseKind(found.name, found.about, found.model, answer)
+    return CaseKind(case_kind.name, case_kind.about, case_kind.model, answer)
 
 
 def _raw(texts: tuple[str, ...]) -> list[bytes]:
@@ -88,15 +88,15 @@ def merkle_tree(given: _Tree) -> Json:
     """The RFC 6962 root over entries; with `index` the proof that this entry is among them, with `old` the proof that the tree
     goes on from that of the first `old`."""
     tree = merkle.Tree([check.leaf_hash(entry) for entry in _raw(given.entries)])
-    found: Json = {"root": tree.root().hex()}
+    proofs: Json = {"root": tree.root().hex()}
     try:
         if given.index is not None:
-            found["inclusion"] = [node.hex() for node in tree.inclusion(given.index).hashes]
+            proofs["inclusion"] = [node.hex() for node in tree.inclusion(given.index).hashes]
         if given.old is not None:
-            found["consistency"] = [node.hex() for node in tree.consistency(given.old)]
+            proofs["consistency"] = [node.hex() for node in tree.consistency(given.old)]
     except ValueError as error:
         raise BadInput(str(error), hint="use a smaller number") from None
-    return found
+    return proofs
 
 
 class _Inclusion(Section):
@@ -142,8 +142,8 @@ class _Checkpoint(Section):
 @kind(_Checkpoint)
 def checkpoint(given: _Checkpoint) -> Json:
     """A checkpoint in a signed note (C2SP), by the public keys of the log (vkeys): what it says, if one of them signed it."""
-    found = check.check_checkpoint(given.note.encode(), [LogKey.parse(key) for key in given.keys])
-    return {"origin": found.origin, "size": str(found.size), "root": found.root.hex()}
+    log_state = check.check_checkpoint(given.note.encode(), [LogKey.parse(key) for key in given.keys])
+    return {"origin": log_state.origin, "size": str(log_state.size), "root": log_state.root.hex()}
 
 
 class _LogProof(Section):
@@ -156,10 +156,10 @@ class _LogProof(Section):
 @kind(_LogProof)
 def log_proof(given: _LogProof) -> Json:
     """A C2SP tlog-proof of an entry, by the public keys of the log (vkeys): where it is, if it is there."""
-    found = LogProof.parse(given.proof)
-    log = check.check_checkpoint(found.checkpoint, [LogKey.parse(key) for key in given.keys])
-    check.check_inclusion(log.root, log.size, found.index, check.leaf_hash(bytes.fromhex(given.entry)), found.hashes)
-    return {"origin": log.origin, "index": str(found.index), "size": str(log.size)}
+    entry_proof = LogProof.parse(given.proof)
+    log = check.check_checkpoint(entry_proof.checkpoint, [LogKey.parse(key) for key in given.keys])
+    check.check_inclusion(log.root, log.size, entry_proof.index, check.leaf_hash(bytes.fromhex(given.entry)), entry_proof.hashes)
+    return {"origin": log.origin, "index": str(entry_proof.index), "size": str(log.size)}
 
 
 class _Dsse(Section):
@@ -174,8 +174,8 @@ def dsse(given: _Dsse) -> Json:
     """A DSSE envelope as a JSON text around an in-toto payload, by keys (`ed25519:` or `sr25519:` and hex, or the
     address of a hotkey): the payload (hex) and the keys that signed it, in the order given, if they are at least `threshold`."""
     envelope = Envelope.parse(check.parse_json(given.json_.encode(), "dsse"), "dsse")
-    found = check.check_envelope(envelope, [keys.public(key) for key in given.keys], "dsse", given.threshold)
-    return {"payload": envelope.payload.hex(), "signed_by": [one.id for one in found]}
+    signers = check.check_envelope(envelope, [keys.public(key) for key in given.keys], "dsse", given.threshold)
+    return {"payload": envelope.payload.hex(), "signed_by": [key.id for key in signers]}
 
 
 class _TilePath(Section):
@@ -214,12 +214,12 @@ def tiled_log(given: _TiledLog) -> Json:
                 raise BadInput(f"{path[:60]!r} is not the path of a tile", field="files", hint="see C2SP tlog-tiles")
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(bytes.fromhex(data))
-        found = log.Log(folder, key)
-        found.check()
+        tiled = log.Log(folder, key)
+        tiled.check()
         if given.seen is not None:
-            found.check_against(check.check_checkpoint(given.seen.encode(), [key]))
-        entries = [entry.hex() for entry in found.entries()]
-    return {"size": str(found.size), "root": found.checkpoint.root.hex(), "last": entries[-1] if entries else None}
+            tiled.check_against(check.check_checkpoint(given.seen.encode(), [key]))
+        entries = [entry.hex() for entry in tiled.entries()]
+    return {"size": str(tiled.size), "root": tiled.checkpoint.root.hex(), "last": entries[-1] if entries else None}
 
 
 class _Batch(Section):
@@ -231,16 +231,16 @@ class _Batch(Section):
 def batch(given: _Batch) -> Json:
     """A batch of evidence as the text of its file, by the key of its validator, which is the one it names if none is given: what
     it states, and its digest."""
-    found = batches.read(given.text.encode())
-    batches.check_signature(found, keys.public(found.statement.validator if given.key is None else given.key))
-    return {"digest": found.digest, "statement": found.statement.document()}
+    signed_batch = batches.read(given.text.encode())
+    batches.check_signature(signed_batch, keys.public(signed_batch.statement.validator if given.key is None else given.key))
+    return {"digest": signed_batch.digest, "statement": signed_batch.statement.document()}
 
 
 Epochs = Annotated[Mapping[Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,14})$")], Any], Field(min_length=1)]
 
 
-def _called(name: str, found: CaseKind) -> CaseKind:
-    return CaseKind(name, found.about, found.model, found.answer)
+def _called(name: str, case_kind: CaseKind) -> CaseKind:
+    return CaseKind(name, case_kind.about, case_kind.model, case_kind.answer)
 
 
 class _Records(Section):
@@ -254,13 +254,13 @@ def evidence_root(given: _Records) -> Json:
     for index, value in enumerate(given.records):
         strict.check(value)
         try:
-            one = read_record(value)
+            parsed = read_record(value)
         except BadInput as error:
             raise error.at(field=f"records[{index}]") from None
-        if one.seq is None or (seqs and one.seq <= seqs[-1]):
+        if parsed.seq is None or (seqs and parsed.seq <= seqs[-1]):
             raise BadInput("has no seq above the one before", field=f"records[{index}]", hint="give them in order of acceptance")
-        seqs.append(one.seq)
-        digests.append(bytes.fromhex(one.digest.removeprefix("sha256:")))
+        seqs.append(parsed.seq)
+        digests.append(bytes.fromhex(parsed.digest.removeprefix("sha256:")))
     return {"root": evidence.evidence_root(seqs, digests), "count": len(seqs)}
 
 
@@ -296,17 +296,17 @@ def results_root(given: _Settlement) -> Json:
     names = {row["participant"] for row in given.settlement["agreed"]}
     if given.records is not None and set(given.records) != names:
         raise BadInput("has not one row for each participant", field="records", hint="name those of the settlement")
-    records = None if given.records is None else {name: one.model_dump() for name, one in given.records.items()}
+    records = None if given.records is None else {name: file.model_dump() for name, file in given.records.items()}
     rows = statements.results(given.settlement, records)
     tree = statements.results_tree(rows)
-    found: Json = {"root": f"sha256:{tree.root().hex()}", "count": len(rows)}
+    answer: Json = {"root": f"sha256:{tree.root().hex()}", "count": len(rows)}
     if given.participant is None:
-        return found
+        return answer
     at = next((at for at, row in enumerate(rows) if row["participant"] == given.participant), None)
     if at is None:
         raise BadInput(f"there is no participant {given.participant[:80]!r}", field="participant", hint="name one of them")
     hashes = [node.hex() for node in tree.inclusion(at).hashes]
-    return found | {"result": rows[at], "index": at, "inclusion": hashes}
+    return answer | {"result": rows[at], "index": at, "inclusion": hashes}
 
 
 class _Receipt(Section):
@@ -323,13 +323,13 @@ def _receipt(given: _Receipt) -> Json:
     `checkpoint` of the log from another time and the hashes of the `consistency` proof between the two, that the log went on."""
     key = LogKey.parse(given.key)
     path = Path("receipt")
-    found, _ = verify.claims.read_receipt(given.receipt.encode(), key, path)
-    now = verify.claims.check_receipt(found, key, path)
+    receipt, _ = verify.claims.read_receipt(given.receipt.encode(), key, path)
+    now = verify.claims.check_receipt(receipt, key, path)
     if given.checkpoint is not None:
         hashes = [bytes.fromhex(node) for node in given.consistency]
-        check.check_receipt(found, [key], given.checkpoint.encode(), hashes)
-    said = {name: found.predicate[name] for name in ("competition", "epoch", "settlement")}
-    return said | {"digest": f"sha256:{found.digest.hex()}", "index": str(found.proof.index), "size": str(now.size)}
+        check.check_receipt(receipt, [key], given.checkpoint.encode(), hashes)
+    statement = {name: receipt.predicate[name] for name in ("competition", "epoch", "settlement")}
+    return statement | {"digest": f"sha256:{receipt.digest.hex()}", "index": str(receipt.proof.index), "size": str(now.size)}
 
 
 signed_receipt = _called("receipt", _receipt)
@@ -354,23 +354,25 @@ def _split(given: _Split) -> Json:
     `competitions`, the receipt of each and the case that it settles, it must follow from these; with `subnet`, a subnet file as
     JSON, it must be divided so."""
     key, path = LogKey.parse(given.key), Path("receipt")
-    found, _ = verify.subnet_bundle.read(given.receipt.encode(), [key], path)
-    now = verify.claims.check_receipt(found, key, path)
+    signed, _ = verify.subnet_bundle.read(given.receipt.encode(), [key], path)
+    now = verify.claims.check_receipt(signed, key, path)
     if given.subnet is not None:
-        verify.subnet_bundle.follows(found, validate(SubnetFile, given.subnet), "the subnet file")
+        verify.subnet_bundle.follows(signed, validate(SubnetFile, given.subnet), "the subnet file")
     if given.competitions is not None:
-        logs = found.logs
+        logs = signed.logs
         if len(logs) != len(given.competitions):
             raise BadInput("are not as many as the split names", field="competitions", hint="give each one's receipt and case")
-        verify.subnet_bundle.same(found, [_bound(found, at, one, logs[at]) for at, one in enumerate(given.competitions)], path)
-    said, split = found.predicate, found.predicate["split"]
+        verify.subnet_bundle.same(
+            signed, [_bound(signed, at, part, logs[at]) for at, part in enumerate(given.competitions)], path
+        )
+    claims, split = signed.predicate, signed.predicate["split"]
     return {
-        "subnet": said["subnet"],
-        "epoch": said["epoch"],
+        "subnet": claims["subnet"],
+        "epoch": claims["epoch"],
         "split": split["digest"],
         "receipts": split["receipts"],
-        "digest": f"sha256:{found.digest.hex()}",
-        "index": str(found.proof.index),
+        "digest": f"sha256:{signed.digest.hex()}",
+        "index": str(signed.proof.index),
         "size": str(now.size),
     }
 
@@ -378,12 +380,12 @@ def _split(given: _Split) -> Json:
 signed_split = _called("emission-receipt", _split)
 
 
-def _bound(found: Split, at: int, one: _Part, key: LogKey) -> emission.SplitInput:
+def _bound(signed: Split, at: int, part: _Part, key: LogKey) -> emission.SplitInput:
     """A competition of a signed split: its receipt, by the key that the split names, and the settlement that it is of."""
     path = Path(f"competitions[{at}]")
-    receipt, _ = verify.claims.read_receipt(one.receipt.encode(), key, path)
+    receipt, _ = verify.claims.read_receipt(part.receipt.encode(), key, path)
     verify.claims.check_receipt(receipt, key, path)
-    digest, settlement = verify.subnet_bundle.bound(found, at, receipt, path), settle(folder.parse_case(one.case))
+    digest, settlement = verify.subnet_bundle.bound(signed, at, receipt, path), settle(folder.parse_case(part.case))
     if settlement.digest != receipt.predicate["settlement"]:
         raise BadInput("is not the case that its receipt is of", field=str(path), hint="give the case that was settled")
     return emission.split_input(settlement, digest, str(key))
@@ -399,10 +401,10 @@ class _Proof(Section):
 def proof(given: _Proof) -> Json:
     """The text of a participant's own proof, by the key of the log (vkey): his result, and how many records it rests on."""
     data, key = given.proof.encode(), LogKey.parse(given.key)
-    found, _, _ = verify.recompute.participant_proof(data, key, Path("proof"), verify.Verified())
+    receipt, _, _ = verify.recompute.participant_proof(data, key, Path("proof"), verify.Verified())
     document = strict.parse(given.proof)
-    said = {name: found.predicate[name] for name in ("competition", "epoch", "settlement")}
-    return said | {"participant": document["result"]["participant"], "records": len(document["records"])}
+    statement = {name: receipt.predicate[name] for name in ("competition", "epoch", "settlement")}
+    return statement | {"participant": document["result"]["participant"], "records": len(document["records"])}
 
 
 class VerifyCase(Section):
@@ -427,12 +429,12 @@ def _verify(given: VerifyCase) -> Json:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         write_bundle(root, given)
-        found, into = verify.gather_material(root, None), verify.Verified()
-        one, _ = verify.claims.read_receipt(found.data, key, found.path)
-        now = verify.claims.check_receipt_file(one, key, found.path, into, own=False)
-        verify.whole(found, one, key, now, into)
-    said = {name: one.predicate[name] for name in ("competition", "epoch", "settlement")}
-    return said | {
+        material, into = verify.gather_material(root, None), verify.Verified()
+        receipt, _ = verify.claims.read_receipt(material.data, key, material.path)
+        now = verify.claims.check_receipt_file(receipt, key, material.path, into, own=False)
+        verify.whole(material, receipt, key, now, into)
+    statement = {name: receipt.predicate[name] for name in ("competition", "epoch", "settlement")}
+    return statement | {
         "receipts": len(given.receipts),
         "records": sum(map(len, given.records.values())),
         "batches": len(given.batches),
@@ -453,13 +455,13 @@ def write_bundle(root: Path, given: VerifyCase) -> None:
         if not isinstance(records, list):
             raise BadInput("is not a list", field=f"records.{epoch}", hint="give the records of the receipt")
         texts[f"{bundle.EVIDENCE}/epoch-{epoch}.jsonl"] = b"".join(canonical(record) + b"\n" for record in records)
-    texts[bundle.BATCHES] = b"".join(_line(number, one) for number, one in enumerate(given.batches))
+    texts[bundle.BATCHES] = b"".join(_line(number, row) for number, row in enumerate(given.batches))
     for path, data in texts.items():
         (root / path).parent.mkdir(exist_ok=True)
         (root / path).write_bytes(data)
 
 
-def _line(number: int, one: Any) -> bytes:
-    if not isinstance(one, dict) or one.keys() != {"envelope", "members"}:
+def _line(number: int, row: Any) -> bytes:
+    if not isinstance(row, dict) or row.keys() != {"envelope", "members"}:
         raise BadInput("is not an envelope and members", field=f"batches[{number}]", hint="give both, and nothing else")
-    return b'{"envelope":%b,"members":%b}\n' % (canonical(one["envelope"]), canonical(one["members"]))
+    return b'{"envelope":%b,"members":%b}\n' % (canonical(row["envelope"]), canonical(row["members"]))

@@ -49,10 +49,10 @@ class _Cap(Section):
 @kind(_Cap)
 def cap(given: _Cap) -> Json:
     """Exact shares in ranking order, by the scheme's [reward] section: those under the cap, what the cap burns, what it drops."""
-    found = capped(_shares(given.shares), given.reward)
-    whole = found.shares.denominator
-    burnt, dropped = Fraction(found.burnt, whole), Fraction(found.unallocated, whole)
-    return {"shares": _ratios(found.shares), "burn": ratio(burnt), "unallocated": ratio(dropped)}
+    under_cap = capped(_shares(given.shares), given.reward)
+    whole = under_cap.shares.denominator
+    burnt, dropped = Fraction(under_cap.burnt, whole), Fraction(under_cap.unallocated, whole)
+    return {"shares": _ratios(under_cap.shares), "burn": ratio(burnt), "unallocated": ratio(dropped)}
 
 
 class _Encoding(Section):
@@ -69,8 +69,13 @@ def encoding(given: _Encoding) -> Json:
         raise BadInput("the shares and the burn do not sum to 1", field="shares", hint="say where the rest goes")
     both = _shares((*given.shares, given.burn))
     *parts, burn = both.parts
-    found = encode(parts, burn, both.denominator, given.encoding)
-    return {"u16": found.u16, "chain_u16": found.chain_u16, "burn_u16": found.burn_u16, "burn_chain_u16": found.burn_chain_u16}
+    encoded = encode(parts, burn, both.denominator, given.encoding)
+    return {
+        "u16": encoded.u16,
+        "chain_u16": encoded.chain_u16,
+        "burn_u16": encoded.burn_u16,
+        "burn_chain_u16": encoded.burn_chain_u16,
+    }
 
 
 class _Candidate(Section):
@@ -88,26 +93,26 @@ class _Weights(Section):
 def weights(given: _Weights) -> Json:
     """Agreed scores in ranking order, what decay keeps of each, who is registered, by the [reward] section: rows and burn."""
     everyone = given.participants
-    found = allot(
+    allotment = allot(
         [participant.score for participant in everyone],
         given.reward,
         [participant.kept for participant in everyone],
         [participant.registered for participant in everyone],
     )
-    burnt = {name: share_text(getattr(found, f"burn_{name}")) for name in ("strategy", "cap", "decay", "unregistered")}
+    burnt = {name: share_text(getattr(allotment, f"burn_{name}")) for name in ("strategy", "cap", "decay", "unregistered")}
     return {
         "weights": [
             {
-                "strategy": share_text(found.strategy[place]),
-                "capped": share_text(found.capped[place]),
-                "share": share_text(found.share[place]),
-                "u16": found.u16[place],
-                "chain_u16": found.chain_u16[place],
+                "strategy": share_text(allotment.strategy[place]),
+                "capped": share_text(allotment.capped[place]),
+                "share": share_text(allotment.share[place]),
+                "u16": allotment.u16[place],
+                "chain_u16": allotment.chain_u16[place],
             }
             for place in range(len(everyone))
         ],
-        "burn": {"share": share_text(found.burn), "u16": found.burn_u16, "chain_u16": found.burn_chain_u16, **burnt},
-        "unallocated": share_text(found.unallocated),
+        "burn": {"share": share_text(allotment.burn), "u16": allotment.burn_u16, "chain_u16": allotment.burn_chain_u16, **burnt},
+        "unallocated": share_text(allotment.unallocated),
     }
 
 
@@ -179,7 +184,9 @@ def clock(given: _Clock) -> Json:
     )
     record = None if after.record is None else text(after.record)
     own = sorted(after.participants.items(), key=lambda item: item[0].encode())
-    rows = [{"participant": key, "submission": one.submission, "best": text(one.best), "last": one.last} for key, one in own]
+    rows = [
+        {"participant": key, "submission": state.submission, "best": text(state.best), "last": state.last} for key, state in own
+    ]
     return {"record": record, "last": after.last, "submission": after.submission, "participants": rows}
 
 
@@ -199,10 +206,10 @@ class _Payout(Section):
 @kind(_Payout)
 def payout(given: _Payout) -> Json:
     """Agreed scores in ranking order (BPS / 10 000 for a rubric), by the [payout] section: tier, places, fees, refund."""
-    found = pay(given.scores, given.payout)
-    rows = [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in found.rows]
-    whole = {"tier_bps": found.tier_bps, "released": str(found.released), "places": rows}
-    return whole | {"fees": str(found.fees), "refund": str(found.refund)}
+    payments = pay(given.scores, given.payout)
+    rows = [{"place": row.place, "gross": str(row.gross), "fee": str(row.fee), "net": str(row.net)} for row in payments.rows]
+    whole = {"tier_bps": payments.tier_bps, "released": str(payments.released), "places": rows}
+    return whole | {"fees": str(payments.fees), "refund": str(payments.refund)}
 
 
 def _shares(values: Sequence[Fraction]) -> Shares:

@@ -93,15 +93,15 @@ class _Margin(Section):
 def margin(given: _Margin) -> Json:
     """A board of kind tests, participants in the order of their submissions, and how many of so many trials each validator saw
     pass: the fewest flips, the fewest missing trials, and the least lying stake that change each verdict; null if none does."""
-    found = margins(_settled(given))
-    wide = [least for least in found.found if not least.exact]
+    least_changes = margins(_settled(given))
+    wide = [least for least in least_changes.found if not least.exact]
     if wide:
         raise BadInput("the least is not known", field=wide[0].way, hint="use a smaller board")
-    names = dict.fromkeys(least.verdict for least in found.found)
+    names = dict.fromkeys(least.verdict for least in least_changes.found)
     rows = {
         name: {
             least.way: str(least.at_least) if least.way == "stake" and least.at_least is not None else least.at_least
-            for least in found.found
+            for least in least_changes.found
             if least.verdict == name
         }
         for name in names

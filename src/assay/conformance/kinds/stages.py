@@ -83,10 +83,10 @@ class CaseKind:
 def kind(model: type[Section]) -> Callable[[Callable[[Any], Any]], CaseKind]:
     """Make a kind of a function from a checked input to an output; its docstring says what the kind is about."""
 
-    def made(function: Callable[[Any], Any]) -> CaseKind:
+    def case_kind(function: Callable[[Any], Any]) -> CaseKind:
         return CaseKind(_name(function), _about(function), model, lambda given: function(validate(model, given)))
 
-    return made
+    return case_kind
 
 
 def whole_input(function: Callable[[Any], Any]) -> CaseKind:
@@ -202,8 +202,8 @@ class _Scheme(Section):
 @kind(_Scheme)
 def scheme(given: _Scheme) -> Json:
     """A scheme (its TOML as JSON) with defaults filled in and fractions normalised, and its digest. SPEC 6, 7."""
-    found = validate(Scheme, given.scheme)
-    return {"document": found.document(), "digest": found.digest}
+    rules = validate(Scheme, given.scheme)
+    return {"document": rules.document(), "digest": rules.digest}
 
 
 class _Record(Section):
@@ -214,8 +214,8 @@ class _Record(Section):
 def record(given: _Record) -> Json:
     """A record of evidence with defaults filled in and fractions normalised, without `seq`, and its digest. SPEC 6, 7."""
     strict.check(given.record)
-    found = read_record(given.record)
-    return {"document": found.document(), "digest": found.digest}
+    evidence = read_record(given.record)
+    return {"document": evidence.document(), "digest": evidence.digest}
 
 
 @whole_input
@@ -245,7 +245,7 @@ class _Emission(Section):
 def emission(given: _Emission) -> Json:
     """The rules of a subnet file and the case of each of its competitions into the emission split, digest included. SPEC 4."""
     plain = given.model_dump(mode="json", exclude_none=True)
-    members = [{"path": str(place), "share": one["share"]} for place, one in enumerate(plain["competitions"])]
+    members = [{"path": str(place), "share": member["share"]} for place, member in enumerate(plain["competitions"])]
     rules = validate(SubnetFile, {**plain["subnet"], "competitions": members})
     return split(
         rules, [split_input(settled(folder.parse_case(competition.case))) for competition in given.competitions]
@@ -277,10 +277,10 @@ class _Workflow(Section):
 @kind(_Workflow)
 def workflow(given: _Workflow) -> Json:
     """One task of a workflow, by the scheme's [score] section: the four parts and S, each half to even. SPEC 2.2."""
-    found = read_record({"kind": "workflow", "task": "t", **HEAD, **given.task})
-    if not isinstance(found, Workflow) or found.outcome == "service-error":
+    evidence = read_record({"kind": "workflow", "task": "t", **HEAD, **given.task})
+    if not isinstance(evidence, Workflow) or evidence.outcome == "service-error":
         raise BadInput("a task that a service error took out has no score", field="task.outcome", hint='use "ran" or "invalid"')
-    parts = by_workflow.task(found, given.score)
+    parts = by_workflow.task(evidence, given.score)
     return {name: text(getattr(parts, name)) for name in ("success", "cost", "latency", "reliability", "score")}
 
 
@@ -305,10 +305,10 @@ class _Rubric(Section):
 @kind(_Rubric)
 def rubric(given: _Rubric) -> Json:
     """One judgement, by the [score] section: how its BPS came about; or that it is malformed, which is not 0. SPEC 2.3."""
-    found = by_rubric.judge(given.baseline, given.checks, given.verdict, given.score)
-    if found is None:
+    judgement = by_rubric.judge(given.baseline, given.checks, given.verdict, given.score)
+    if judgement is None:
         return {"malformed": True}
-    return {name: getattr(found, name) for name in ("base", "missed_skippable", "verdict", "gate", "capped", "bps")}
+    return {name: getattr(judgement, name) for name in ("base", "missed_skippable", "verdict", "gate", "capped", "bps")}
 
 
 class _Panel(Section):
@@ -322,15 +322,15 @@ def panel(given: _Panel) -> Json:
     the flips of each decided question and of each of the first k answers. SPEC 2.3."""
     if given.score.panel is None:
         raise BadInput("there is no panel", field="score.panel", hint="say how many answers it has")
-    found = by_rubric.decide(given.panel, given.score)
+    decision = by_rubric.decide(given.panel, given.score)
     return {
-        "why": found.why,
-        "undecided": list(found.undecided),
-        "baseline": None if found.baseline is None else dict(found.baseline),
-        "checks": None if found.checks is None else dict(found.checks),
-        "verdict": found.verdict,
-        "questions": _rates(found.questions),
-        "judges": _rates(found.judges),
+        "why": decision.why,
+        "undecided": list(decision.undecided),
+        "baseline": None if decision.baseline is None else dict(decision.baseline),
+        "checks": None if decision.checks is None else dict(decision.checks),
+        "verdict": decision.verdict,
+        "questions": _rates(decision.questions),
+        "judges": _rates(decision.judges),
     }
 
 
@@ -356,8 +356,8 @@ def points(given: _Points) -> Json:
         unknown = sorted(counts.keys() - given.score.repositories.keys())
         if unknown:
             raise BadInput(f"{unknown[0]!r} is not in the table", field=field, hint="issues elsewhere are not counted")
-    found = by_points.points(given.valid, invalid, given.starred, given.score)
-    return {"valid": found.valid, "points": text(found.points), "score": text(found.score)}
+    result = by_points.points(given.valid, invalid, given.starred, given.score)
+    return {"valid": result.valid, "points": text(result.points), "score": text(result.score)}
 
 
 class _TaskSet(Section):
@@ -368,8 +368,8 @@ class _TaskSet(Section):
 def task_set(given: _TaskSet) -> Json:
     """The lines of tasks.txt into the task ids, in their order, and the digest of the set. SPEC 2.1, 6."""
     text = "\n".join(given.lines).encode()
-    found = task_sets.parse_tasks(task_sets.task_lines(text, "tasks.txt"), 1, Place("tasks.txt"))
-    return {"ids": list(found.ids), "digest": found.digest}
+    tasks = task_sets.parse_tasks(task_sets.task_lines(text, "tasks.txt"), 1, Place("tasks.txt"))
+    return {"ids": list(tasks.ids), "digest": tasks.digest}
 
 
 class _Vote(Section):
@@ -399,7 +399,7 @@ def consensus(given: _Consensus) -> Json:
             raise BadInput("has score and state, or neither", field=f"votes[{place}]", hint="give one of the two")
     column = (len(votes), 1)
     state = np.array([vote.state or "whole" for vote in votes]).reshape(column)
-    found = agree(
+    agreement = agree(
         Votes(
             scores=np.array([vote.score or 0 for vote in votes], np.int64).reshape(column),
             counting=state == "whole",
@@ -412,31 +412,31 @@ def consensus(given: _Consensus) -> Json:
         given.consensus,
         bps=given.bps,
     )
-    return _told(found, votes)
+    return _answer(agreement, votes)
 
 
-def _told(found: Agreement, votes: tuple[_Vote, ...]) -> Json:
-    agreed = int(found.status[0]) == Status.AGREED
+def _answer(agreement: Agreement, votes: tuple[_Vote, ...]) -> Json:
+    agreed = int(agreement.status[0]) == Status.AGREED
     return {
-        "status": Status(int(found.status[0])).code,
-        "reason": Reason(int(found.reason[0])).code,
-        "score": text(int(found.score[0])) if agreed else None,
-        "bps": int(found.bps[0]) if agreed and found.bps is not None else None,
-        "stake": str(found.stake[0]),
-        "median": _maybe(found.median(0)),
-        "mad": _maybe(found.mad(0)),
-        "mean": _maybe(found.mean(0)),
-        "flagged_majority": bool(found.flagged_majority[0]),
+        "status": Status(int(agreement.status[0])).code,
+        "reason": Reason(int(agreement.reason[0])).code,
+        "score": text(int(agreement.score[0])) if agreed else None,
+        "bps": int(agreement.bps[0]) if agreed and agreement.bps is not None else None,
+        "stake": str(agreement.stake[0]),
+        "median": _maybe(agreement.median(0)),
+        "mad": _maybe(agreement.mad(0)),
+        "mean": _maybe(agreement.mean(0)),
+        "flagged_majority": bool(agreement.flagged_majority[0]),
         "validators": [
             {
                 "validator": vote.validator,
-                "flagged": bool(found.flagged[row, 0]),
-                "excluded": bool(found.excluded[row, 0]),
-                "modified_z": _maybe(found.modified_z(row, 0)),
-                "z_squared": _maybe(found.z_squared(row, 0)),
+                "flagged": bool(agreement.flagged[row, 0]),
+                "excluded": bool(agreement.excluded[row, 0]),
+                "modified_z": _maybe(agreement.modified_z(row, 0)),
+                "z_squared": _maybe(agreement.z_squared(row, 0)),
             }
             for row, vote in enumerate(votes)
-            if found.votes.counting[row, 0]
+            if agreement.votes.counting[row, 0]
         ],
     }
 

@@ -27,8 +27,8 @@ def witnessed(given: _Witnessed) -> Json:
     """A checkpoint with cosignatures (C2SP tlog-cosignature), a policy (C2SP tlog-policy) and the log's key (vkey): what it
     says, and when the witnesses of the policy cosigned it (seconds since 1970): refused if they are no quorum."""
     policy = cosigning.parse_policy(given.policy.encode())
-    found = cosigning.check_policy(policy, given.note.encode(), LogKey.parse(given.key))
-    log, times = found.checkpoint, {name: str(time) for name, time in found.times.items()}
+    cosigned = cosigning.check_policy(policy, given.note.encode(), LogKey.parse(given.key))
+    log, times = cosigned.checkpoint, {name: str(time) for name, time in cosigned.times.items()}
     return {"origin": log.origin, "size": str(log.size), "root": log.root.hex(), "witnesses": times}
 
 

@@ -255,10 +255,10 @@ _K256_ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 def runtime_event(name: str, payload: bytes, version: int = 1) -> LogEvent:
     """An event as dstack logs it, with its digest."""
-    found = LogEvent.model_validate(
+    event = LogEvent.model_validate(
         {"imr": 3, "event_type": document.RUNTIME_EVENT, "event": name, "event_payload": payload.hex(), "version": version}
     )
-    return found.model_copy(update={"digest": found.computed().hex()})
+    return event.model_copy(update={"digest": event.computed().hex()})
 
 
 def _register(name: str) -> bytes:

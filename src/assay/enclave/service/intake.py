@@ -68,7 +68,7 @@ class Intake:
         for name, submission in self.state.submissions.items():
             if not submission.refused:
                 self.opened[name] = sealing.open_solution(
-                    submission.sealed, self.identity.seal, self.state.commitments[name].said.digest
+                    submission.sealed, self.identity.seal, self.state.commitments[name].signed.digest
                 )
 
     def commit(self, data: bytes, now: datetime) -> bytes:
@@ -79,7 +79,7 @@ class Intake:
         self._same_bounty(commitment.bounty)
         name = self._known(commitment.participant)
         before = self.state.commitments.get(name)
-        if before is not None and before.said.digest == commitment.digest:
+        if before is not None and before.signed.digest == commitment.digest:
             return before.taken.envelope
         if before is not None:
             at = instant_text(before.at)
@@ -107,14 +107,14 @@ class Intake:
         self._same_bounty(sealed.bounty)
         name = self._known(sealed.participant)
         committed, before = self.state.commitments.get(name), self.state.submissions.get(name)
-        if committed is None or committed.said.participant != sealed.participant:
+        if committed is None or committed.signed.participant != sealed.participant:
             raise Rejected(
                 RejectionCode.NO_COMMITMENT, "this participant has not committed", hint="first `assay commit`, then `assay seal`"
             )
         if before is None:
             self._in_time(now, self.times.solutions, "solutions")
         try:
-            opened = sealing.open_solution(sealed, self.identity.seal, committed.said.digest)
+            opened = sealing.open_solution(sealed, self.identity.seal, committed.signed.digest)
             self._check(opened)
         except Rejected as error:
             if error.code == RejectionCode.NOT_COMMITTED and before is not None:
@@ -131,7 +131,7 @@ class Intake:
     def find(self, wanted: str) -> tuple[TakenCommitment, TakenSubmission | None, str]:
         """The commitment of a participant or a digest, its submission if there is one, and its ID. Raises Rejected."""
         for name, commitment in self.state.commitments.items():
-            if wanted in (commitment.said.participant, commitment.said.digest):
+            if wanted in (commitment.signed.participant, commitment.signed.digest):
                 return commitment, self.state.submissions.get(name), name
         raise Rejected(RejectionCode.UNKNOWN, "there is no such commitment")
 

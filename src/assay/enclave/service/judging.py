@@ -120,7 +120,7 @@ class JudgingQueue:
         """For each solution, the IDs of those who handed it in, earliest commitment first."""
         commitments = self.desk.state.commitments
         by_digest: dict[str, list[str]] = {}
-        ordered = sorted(self.desk.opened, key=lambda name: (commitments[name].at, commitments[name].said.participant.encode()))
+        ordered = sorted(self.desk.opened, key=lambda name: (commitments[name].at, commitments[name].signed.participant.encode()))
         for name in ordered:
             by_digest.setdefault(self.desk.opened[name].solution.digest, []).append(name)
         yield from by_digest.values()
@@ -144,7 +144,7 @@ class JudgingQueue:
         for group in self.groups():
             name = self.judged(group) or next((other for other in group if other in self._tasks), group[0])
             if not self.attested(group) and name not in self._tasks:
-                self._tasks[name] = asyncio.create_task(self._one(name))
+                self._tasks[name] = asyncio.create_task(self._judge_solution(name))
 
     async def stop(self) -> None:
         """Cancel everything that is being judged."""
@@ -154,7 +154,7 @@ class JudgingQueue:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _one(self, name: str) -> None:
+    async def _judge_solution(self, name: str) -> None:
         if name not in self.done:
             judgement = await self._patiently(name, lambda: self.judge(self.desk.opened[name]))
             await self._patiently(name, lambda: self._keep(name, judgement))
@@ -164,7 +164,7 @@ class JudgingQueue:
 
     async def _keep(self, name: str, judgement: Judgement) -> None:
         opened, state, at = self.desk.opened[name], self.desk.state, self.clock()
-        participant = state.commitments[name].said.participant
+        participant = state.commitments[name].signed.participant
         judged, sealed = seal_judgement(
             judgement, self.desk.identity, participant=participant, salt=opened.salt, epoch=self.epoch, at=at
         )

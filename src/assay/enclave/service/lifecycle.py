@@ -216,8 +216,8 @@ class Service:
             state = "received" if self.time() <= self.times.solutions else "judging"
         return canonical(
             {
-                "participant": committed.said.participant,
-                "commitment": committed.said.digest,
+                "participant": committed.signed.participant,
+                "commitment": committed.signed.digest,
                 "committed_at": instant_text(committed.at),
                 "received_at": None if submission is None else instant_text(submission.at),
                 "state": state,
@@ -242,7 +242,7 @@ class Service:
         }
         if self.results is not None:
             document["judgements"] = [
-                {"commitment": state.commitments[name].said.digest} | (judged.document["measured"] or {})
+                {"commitment": state.commitments[name].signed.digest} | (judged.document["measured"] or {})
                 for name, judged in sorted(work.done.items())
             ]
         return canonical(document)

@@ -80,7 +80,7 @@ def make_results(work: JudgingQueue) -> PublishedResults:
     state, identity = work.desk.state, work.desk.identity
     counted = {name: _counted(work, group) for group in work.groups() for name in group}
     rows, states = [], {}
-    for name, commitment in sorted(state.commitments.items(), key=lambda row: (row[1].at, row[1].said.participant.encode())):
+    for name, commitment in sorted(state.commitments.items(), key=lambda row: (row[1].at, row[1].signed.participant.encode())):
         states[name] = _state(work, name, counted.get(name))
         rows.append(_row(work, name, commitment, states[name]))
     records = records_of(work)
@@ -117,7 +117,7 @@ def seal_for_sponsor(work: JudgingQueue, sponsor: PublicKey) -> bytes:
 
     They contain no text of a solution, and no text that a model wrote about one: only a release has those.
     """
-    names = {name: work.desk.state.commitments[name].said.participant for name, _ in _judgements(work)}
+    names = {name: work.desk.state.commitments[name].signed.participant for name, _ in _judgements(work)}
     rows = [
         _sponsor_row(work.done[name], participant) for name, participant in sorted(names.items(), key=lambda row: row[1].encode())
     ]
@@ -145,7 +145,7 @@ def _counted(work: JudgingQueue, group: list[str]) -> str | None:
 
 def _record(work: JudgingQueue, group: list[str]) -> Rubric:
     """The record of a solution, about the participant who committed to it first."""
-    first = work.desk.state.commitments[group[0]].said.participant
+    first = work.desk.state.commitments[group[0]].signed.participant
     name = _counted(work, group)
     if name is not None:
         return work.done[name].record.model_copy(update={"participant": first})
@@ -172,8 +172,8 @@ def _state(work: JudgingQueue, name: str, counted: str | None) -> str:
 def _row(work: JudgingQueue, name: str, commitment: TakenCommitment, state: str) -> dict[str, Any]:
     submission, opened = work.desk.state.submissions.get(name), work.desk.opened.get(name)
     return {
-        "participant": commitment.said.participant,
-        "commitment": commitment.said.digest,
+        "participant": commitment.signed.participant,
+        "commitment": commitment.signed.digest,
         "committed_at": instant_text(commitment.at),
         "received_at": None if submission is None else instant_text(submission.at),
         "submission": None if opened is None else opened.solution.digest,
@@ -273,7 +273,7 @@ def _own_payouts(work: JudgingQueue) -> set[str]:
     alone = {"min_validators": 1, "min_stake": 0, "min_validator_stake": 0, "assign": None, "max_age_epochs": None}
     people = [
         Participant(
-            key=commitment.said.participant, submission=work.desk.opened[name].solution.digest, submitted_at=commitment.at
+            key=commitment.signed.participant, submission=work.desk.opened[name].solution.digest, submitted_at=commitment.at
         )
         for name, commitment in work.desk.state.commitments.items()
         if name in work.desk.opened
@@ -291,7 +291,7 @@ def _own_payouts(work: JudgingQueue) -> set[str]:
 
 
 def _whose(work: JudgingQueue, group: list[str]) -> str:
-    return work.desk.state.commitments[group[0]].said.participant
+    return work.desk.state.commitments[group[0]].signed.participant
 
 
 def _released(work: JudgingQueue, group: list[str]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def id_of(participant: str) -> str:
 class TakenCommitment:
     """A commitment that the enclave accepted."""
 
-    said: SignedCommitment
+    signed: SignedCommitment
     at: datetime
     taken: SignedStatement = field(repr=False)
 
@@ -170,26 +170,26 @@ class EnclaveState:
         """Store a commitment."""
         taken = self._taken("commitment", commitment.digest, commitment.participant, at)
         self._write("commitments", name, {"commitment": _document(commitment.envelope), "taken": _document(taken.envelope)})
-        kept = self.commitments[name] = TakenCommitment(commitment, at, taken)
-        return kept
+        accepted = self.commitments[name] = TakenCommitment(commitment, at, taken)
+        return accepted
 
     def submit(self, name: str, sealed: SealedFile, at: datetime, *, refused: bool = False) -> TakenSubmission:
         """Store a sealed solution. refused: it can never be judged."""
         assert sealed.participant is not None  # it is a solution
         taken = self._taken("refused" if refused else "submission", digest(sealed.document()), sealed.participant, at)
         self._write("submissions", name, {"sealed": sealed.document(), "taken": _document(taken.envelope)})
-        kept = self.submissions[name] = TakenSubmission(sealed, at, taken, refused)
-        return kept
+        accepted = self.submissions[name] = TakenSubmission(sealed, at, taken, refused)
+        return accepted
 
     def judge(self, name: str, sealed: SealedFile, at: datetime) -> SealedJudgement:
         """Store a judgement. Raises ValueError if its solution has one already."""
         if name in self.judgements:
             raise ValueError("it is judged already")
-        participant = self.commitments[name].said.participant
+        participant = self.commitments[name].signed.participant
         taken = self._taken("judgement", digest(sealed.document()), participant, at)
         self._write("judgements", name, {"sealed": sealed.document(), "taken": _document(taken.envelope)})
-        kept = self.judgements[name] = SealedJudgement(sealed, at)
-        return kept
+        judgement = self.judgements[name] = SealedJudgement(sealed, at)
+        return judgement
 
     def quote(self, name: str, attestation: bytes) -> None:
         """Store the attestation of a judgement."""
@@ -227,7 +227,7 @@ class EnclaveState:
         sealed = self._sealed(path, document, "judged")
         if path.stem not in self.submissions:
             raise _changed_file(path)
-        participant = self.commitments[path.stem].said.participant
+        participant = self.commitments[path.stem].signed.participant
         return SealedJudgement(sealed, self._check(path, taken, ("judgement",), digest(sealed.document()), participant))
 
     def _read(self, path: Path, name: str, what: str) -> tuple[Any, SignedStatement]:

@@ -292,8 +292,8 @@ class Context:
     def open(cls, folder: Path, *, bounds: tree.Bounds = tree.OURS) -> Context:
         """The build context of a folder; raises BadInput for a .dockerignore that cannot be read, and as `tree.walk`."""
         ignored = _Ignore.read(folder)
-        found = (entry for entry in tree.walk(folder, bounds=bounds) if entry.path != ".")
-        return cls(folder, {entry.path: entry for entry in found if not ignored.leaves_out(entry.path)})
+        entries = (entry for entry in tree.walk(folder, bounds=bounds) if entry.path != ".")
+        return cls(folder, {entry.path: entry for entry in entries if not ignored.leaves_out(entry.path)})
 
     def placed(self, step: Copy, file: Path | str | None = None) -> tuple[Placed, ...]:
         """The files that a COPY makes, each folder before its own. Raises BadInput for a source that is missing or outside."""

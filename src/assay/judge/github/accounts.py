@@ -315,11 +315,11 @@ def check_links(
             checked.refused[link.participant] = error.what
         except Unread as error:
             checked.unread[link.participant] = str(error)
-    held = {known[participant]: participant for participant in checked.unread if participant in known}
+    unread_accounts = {known[participant]: participant for participant in checked.unread if participant in known}
     for claim in sorted(claims, key=lambda claim: (claim.since, claim.participant.encode())):
         holder = next((other for other in checked.linked.values() if other.account == claim.account), None)
-        if claim.account in held:
-            why = f"the account {claim.login} was linked to {held[claim.account]!r}, whose link cannot be read now"
+        if claim.account in unread_accounts:
+            why = f"the account {claim.login} was linked to {unread_accounts[claim.account]!r}, whose link cannot be read now"
             checked.unread[claim.participant] = why
         elif holder is None:
             checked.linked[claim.participant] = claim

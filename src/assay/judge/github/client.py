@@ -289,8 +289,8 @@ class GitHub:
         """
         url = self._address(path if "://" in path else f"{self.api}{path}", params)
         for _ in range(HOPS + 1):
-            kept = None if fresh or self.cache is None else self.cache.get(url, accept)
-            answer, body = self._answered(url, accept, kept)
+            cached = None if fresh or self.cache is None else self.cache.get(url, accept)
+            answer, body = self._answered(url, accept, cached)
             date = self._dated(answer)
             if answer.status_code == 200:
                 following = answer.links.get("next", {}).get("url")
@@ -299,8 +299,8 @@ class GitHub:
                 if self.cache is not None and etag and not self._words.repeated(url, etag, body, following):
                     self.cache.put(url, accept, CachedAnswer(etag, body, following))
                 return GitHubAnswer(body, following, date)
-            if answer.status_code == 304 and kept is not None:
-                return GitHubAnswer(kept.body, kept.next, date, kept=True)
+            if answer.status_code == 304 and cached is not None:
+                return GitHubAnswer(cached.body, cached.next, date, kept=True)
             if answer.status_code not in (301, 302, 307, 308):
                 raise Unread(f"{self._named(url)}: GitHub answered {answer.status_code}")
             url = self._address(answer.headers.get("location", ""))
@@ -308,9 +308,9 @@ class GitHub:
                 raise Moved(f"is at {self._named(url)} now")
         raise Unread(f"{self._named(url)}: is redirected again and again")
 
-    def _answered(self, url: str, accept: str, kept: CachedAnswer | None) -> tuple[httpx.Response, bytes]:
+    def _answered(self, url: str, accept: str, cached: CachedAnswer | None) -> tuple[httpx.Response, bytes]:
         """The answer that is not an error, after as many attempts as it takes and may take."""
-        headers = {"Accept": accept} | ({} if kept is None else {"If-None-Match": kept.etag})
+        headers = {"Accept": accept} | ({} if cached is None else {"If-None-Match": cached.etag})
         why, attempt = "", 1
         while True:
             self._check_stop()
@@ -367,10 +367,10 @@ class GitHub:
     def _message(self, body: bytes) -> str:
         """GitHub's message in an error, if it has the usual form."""
         try:
-            said = reading.parsed(body)["message"]
+            text = reading.parsed(body)["message"]
         except (NoAnswer, KeyError, TypeError, IndexError):
             return ""
-        return f": {self._words(brief(said, 200) if isinstance(said, str) else brief(said))}"
+        return f": {self._words(brief(text, 200) if isinstance(text, str) else brief(text))}"
 
     def _wait(self, seconds: float, why: str) -> None:
         if self._waited + seconds > PATIENCE:
@@ -388,21 +388,21 @@ class GitHub:
 
     def _dated(self, answer: httpx.Response) -> datetime:
         try:
-            found = parsedate_to_datetime(answer.headers["date"]).astimezone(UTC)
+            date = parsedate_to_datetime(answer.headers["date"]).astimezone(UTC)
         except (KeyError, ValueError, TypeError, OverflowError):
             raise Unread(f"{self._named(str(answer.url))}: the answer has no date") from None
-        self.date = self.date or found
-        return found
+        self.date = self.date or date
+        return date
 
     def _address(self, url: str, params: Mapping[str, str] | None = None) -> str:
         """An address of the API; raises Unread for one that is not on the same host."""
         httpx = _library()
         with self._addresses(url):
-            found, home = httpx.URL(url, params=params) if params else httpx.URL(url), httpx.URL(self.api)
-            same = (found.scheme, found.host, found.port) == (home.scheme, home.host, home.port) and not found.userinfo
-            if not same or not found.path.startswith(f"{home.path.rstrip('/')}/"):
+            address, home = httpx.URL(url, params=params) if params else httpx.URL(url), httpx.URL(self.api)
+            same = (address.scheme, address.host, address.port) == (home.scheme, home.host, home.port) and not address.userinfo
+            if not same or not address.path.startswith(f"{home.path.rstrip('/')}/"):
                 raise Unread(f"GitHub answered with an address outside its API: {self._words(url, 100)}")
-            return str(found)
+            return str(address)
 
     def _named(self, url: str) -> str:
         return self._words(url.removeprefix(self.api).partition("?")[0])

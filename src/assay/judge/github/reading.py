@@ -39,11 +39,11 @@ def read_list(
     """All entries of a list, in its order. key: unique for each entry. Raises as `GitHub.get` does, and Unread."""
     before: list[T] | None = None
     for _ in range(MOST_READINGS):
-        found, pages = _read_pages(github, path, adapter, {**(params or {}), "per_page": str(PAGE_ENTRIES)}, accept, follow)
-        once = len({key(one) for one in found}) == len(found)
-        if once and (pages == 1 or found == before):
-            return found
-        before = found if once else None
+        listed, pages = _read_pages(github, path, adapter, {**(params or {}), "per_page": str(PAGE_ENTRIES)}, accept, follow)
+        once = len({key(entry) for entry in listed}) == len(listed)
+        if once and (pages == 1 or listed == before):
+            return listed
+        before = listed if once else None
     raise Unread(f"{path}: the list changes while it is read")
 
 
@@ -116,16 +116,16 @@ def read_repository(
         raise Unread(what, hint="correct its name in scheme.toml and issues.toml, or its id")
     home = f"/repos/{repository.full_name}"
     phase("issues")
-    everything = read_list(github, f"{home}/issues", _ISSUES, lambda one: one.number, _ALL)
+    everything = read_list(github, f"{home}/issues", _ISSUES, lambda issue: issue.number, _ALL)
     gone = _gone_issues(github, home, {issue.number for issue in everything}, known)
     mine = [issue for issue in everything if not issue.pull_request and issue.user is not None and issue.user.id in authors]
     issues = []
-    for place, one in enumerate(sorted(mine, key=lambda one: one.number), start=1):
+    for place, issue in enumerate(sorted(mine, key=lambda issue: issue.number), start=1):
         phase(f"issue {place} of {len(mine)}")
         try:
-            issues.append(_read_issue(github, home, one))
+            issues.append(_read_issue(github, home, issue))
         except (Gone, Moved):  # after the list was read
-            gone.append(one.number)
+            gone.append(issue.number)
     since: dict[int, datetime] = {}
     if stars:
         phase("stars")
@@ -146,19 +146,19 @@ def _gone_issues(github: GitHub, home: str, there: Collection[int], known: Colle
     return missing
 
 
-def _starrer(one: client.StarAnswer) -> Hashable:
-    return object() if one.user is None else one.user.id  # two deleted accounts are two entries
+def _starrer(answer: client.StarAnswer) -> Hashable:
+    return object() if answer.user is None else answer.user.id  # two deleted accounts are two entries
 
 
-def _read_issue(github: GitHub, home: str, one: client.IssueAnswer) -> CountedIssue:
-    path = f"{home}/issues/{one.number}/events"
+def _read_issue(github: GitHub, home: str, answer: client.IssueAnswer) -> CountedIssue:
+    path = f"{home}/issues/{answer.number}/events"
     events = read_list(github, path, _EVENTS, lambda event: event.id, follow=False)
-    assert one.user is not None
+    assert answer.user is not None
     return CountedIssue(
-        number=one.number,
-        author=one.user.id,
-        url=one.html_url,
-        title=one.title[:TITLE_CHARACTERS],
+        number=answer.number,
+        author=answer.user.id,
+        url=answer.html_url,
+        title=answer.title[:TITLE_CHARACTERS],
         events=tuple(
             LabelEvent(
                 id=event.id,

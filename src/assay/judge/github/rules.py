@@ -157,14 +157,15 @@ class IssueRules(Section):
     def verdict(self, label: str) -> LabelVerdict | None:
         """The verdict of a label, if it decides anything."""
         folded = label.casefold()
-        return next((verdict for verdict, one in self.labels.pairs() if one == folded), None)
+        return next((verdict for verdict, name in self.labels.pairs() if name == folded), None)
 
     def decides(self, account: int | None, moment: datetime) -> bool:
         """Whether an account's labels counted at a moment."""
-        found = next((maintainer for maintainer in self.maintainers.values() if maintainer.id == account), None)
-        if found is None:
+        maintainer = next((maintainer for maintainer in self.maintainers.values() if maintainer.id == account), None)
+        if maintainer is None:
             return False
-        return (found.since is None or found.since <= moment) and (found.until is None or moment < found.until)
+        since, until = maintainer.since, maintainer.until
+        return (since is None or since <= moment) and (until is None or moment < until)
 
 
 def read_api_url(folder: Path) -> str:

@@ -82,7 +82,7 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
         token = os.environ.get(TOKEN, "")
         with GitHub(api, token, cache, self.stop, attempts=attempts, delay=delay, tell=self._again) as github:
             self.tell(RunEvent("began", _GITHUB))
-            known = {account.participant: account.account for found in before.values() if found for account in found.accounts}
+            known = {account.participant: account.account for past in before.values() if past for account in past.accounts}
             checked = accounts.check_links(github, self.links, self.entries.scheme.name, known, self._phase)
             missing = self._planned_records(checked, github, written.done)
             by_name = {name: [cell for cell in missing if cell.repository == name] for name in self.score.repositories}
@@ -92,24 +92,24 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
             if all(by_name.values()) and not self.summary.errors:
                 cache.drop_unused()
 
-    def _planned_records(self, found: CheckedLinks, github: GitHub, done: frozenset[tuple[object, ...]]) -> list[PlannedRecord]:
+    def _planned_records(self, checked: CheckedLinks, github: GitHub, done: frozenset[tuple[object, ...]]) -> list[PlannedRecord]:
         """The missing records; remarks name the participants without a link. Raises Unread if GitHub answered nothing."""
         asked = self.options.participants
-        for participant, why in found.unread.items():
+        for participant, why in checked.unread.items():
             if not asked or participant in asked:
                 self.summary.errors.append((PlannedRecord(participant, "account"), why))
         everybody = [participant for participant in self.entries.participants if not asked or participant.key in asked]
-        self.summary.remarks += stored.unlinked_remarks(found, self.links, everybody)
-        if github.date is None and found.unread:
-            raise Unread(f"GitHub cannot be read: {next(iter(found.unread.values()))}")
+        self.summary.remarks += stored.unlinked_remarks(checked, self.links, everybody)
+        if github.date is None and checked.unread:
+            raise Unread(f"GitHub cannot be read: {next(iter(checked.unread.values()))}")
         if github.date is None:  # it has answered, and nobody is linked
             return []
         over = counting.finished_epochs(self.rules.epochs, github.date, self.options)
-        mine = counting.assigned_participants(self.entries, found.linked, over, self.options)
+        mine = counting.assigned_participants(self.entries, checked.linked, over, self.options)
         self.summary.others = tuple(
-            participant.key for participant in everybody if participant.key in found.linked and participant not in mine
+            participant.key for participant in everybody if participant.key in checked.linked and participant not in mine
         )
-        wanted = counting.plan_records(mine, found.linked, list(self.score.repositories), over, self.rules.epochs)
+        wanted = counting.plan_records(mine, checked.linked, list(self.score.repositories), over, self.rules.epochs)
         self.summary.epoch = max((cell.epoch for cell in wanted), default=self.rules.epochs.first)
         return list(self.planned(wanted, done))
 
@@ -132,14 +132,14 @@ class _IssuesRun(JudgeRun[PlannedRecord, Judged]):
                 stars=self.score.star_points > 0 and self.score.star_max > 0,
                 phase=lambda what: self._phase(f"{name}: {what}"),
             )
-            told = stored.make_reading(facts, linked, self.validator, self.rules, before)
-            stored.write_reading(self._place(name), told)
-            counted = {key: count_issues(facts.issues, one.account, self.rules) for key, one in linked.items()}
+            new_reading = stored.make_reading(facts, linked, self.validator, self.rules, before)
+            stored.write_reading(self._place(name), new_reading)
+            counted = {key: count_issues(facts.issues, account.account, self.rules) for key, account in linked.items()}
             self._write(facts, missing, counted, linked)
         except (Unread, OSError) as error:
             self.missing(PlannedRecord("all", name), Judged("error", message=str(error)))
             return
-        self.summary.remarks += [*stored.reading_remarks(told), *stored.changed_history_remarks(name, self.done, counted)]
+        self.summary.remarks += [*stored.reading_remarks(new_reading), *stored.changed_history_remarks(name, self.done, counted)]
 
     def _write(
         self,

@@ -134,7 +134,7 @@ def make_reading(
     earlier = before.issues if before else ()
     issues = {issue.number: issue.model_copy(update={"gone": issue.gone or issue.number in facts.gone}) for issue in earlier}
     issues |= {issue.number: _stored_issue(issue, whose[issue.author], rules) for issue in facts.issues}
-    others = [one for one in (before.accounts if before else ()) if one.participant not in linked]
+    others = [account for account in (before.accounts if before else ()) if account.participant not in linked]
     mine = [
         _Account(
             participant=person.participant, account=person.account, login=person.login, starred_at=facts.stars.get(person.account)
@@ -147,7 +147,7 @@ def make_reading(
         called=facts.called,
         read_at=facts.at,
         accounts=(*others, *mine),
-        issues=tuple(one for _, one in sorted(issues.items())),
+        issues=tuple(issue for _, issue in sorted(issues.items())),
     )
 
 
@@ -156,29 +156,29 @@ def write_reading(path: Path, reading: StoredReading) -> None:
     write_bytes(path, canonical(reading.model_dump(mode="json", by_alias=True, exclude_none=True)) + b"\n")
 
 
-def _stored_issue(one: CountedIssue, participant: str, rules: IssueRules) -> StoredIssue:
+def _stored_issue(issue: CountedIssue, participant: str, rules: IssueRules) -> StoredIssue:
     return StoredIssue(
-        number=one.number,
+        number=issue.number,
         participant=participant,
-        account=one.author,
-        url=one.url,
-        title=one.title,
-        moved=one.moved,
+        account=issue.author,
+        url=issue.url,
+        title=issue.title,
+        moved=issue.moved,
         gone=False,
         changes=tuple(
             StoredChange(epoch=change.epoch, before=change.before, after=change.after, event=_stored_event(change.event))
-            for change in verdict_changes(one, rules)
+            for change in verdict_changes(issue, rules)
         ),
         ignored=tuple(
             StoredIgnored(why=ignored_label.why, event=_stored_event(ignored_label.event))
-            for ignored_label in ignored_labels(one, rules)
+            for ignored_label in ignored_labels(issue, rules)
         ),
     )
 
 
-def _stored_event(one: LabelEvent) -> StoredEvent:
-    at: datetime = one.at
-    return StoredEvent(at=at, label=one.label, added=one.added, by=one.login, by_id=one.actor)
+def _stored_event(event: LabelEvent) -> StoredEvent:
+    at: datetime = event.at
+    return StoredEvent(at=at, label=event.label, added=event.added, by=event.login, by_id=event.actor)
 
 
 LISTED_NAMES = 5
@@ -217,7 +217,7 @@ def changed_history_remarks(
     repository: str, done: Mapping[PlannedRecord, FourCounts], counted: Mapping[str, Mapping[int, IssueCounts]]
 ) -> Iterator[str]:
     """Remarks about epochs whose record differs from GitHub's history now."""
-    for cell, before in sorted(done.items(), key=lambda one: (one[0].participant, one[0].epoch)):
+    for cell, before in sorted(done.items(), key=lambda item: (item[0].participant, item[0].epoch)):
         if cell.repository == repository and cell.participant in counted:
             now = counted[cell.participant].get(cell.epoch, IssueCounts())
             if (now.valid, now.invalid, now.revoked_valid, now.revoked_invalid) != before:
@@ -225,12 +225,12 @@ def changed_history_remarks(
                 yield f"{repository}: {what}."
 
 
-def count_text(one: Points) -> str:
+def count_text(points: Points) -> str:
     """The counts of a record as text: "5 valid, 1 invalid, starred"."""
-    parts = [f"{one.valid} valid", f"{one.invalid} invalid"]
-    parts += [f"{one.revoked_valid} valid revoked"] if one.revoked_valid else []
-    parts += [f"{one.revoked_invalid} invalid revoked"] if one.revoked_invalid else []
-    return ", ".join([*parts, *(["starred"] if one.starred else [])])
+    parts = [f"{points.valid} valid", f"{points.invalid} invalid"]
+    parts += [f"{points.revoked_valid} valid revoked"] if points.revoked_valid else []
+    parts += [f"{points.revoked_invalid} invalid revoked"] if points.revoked_invalid else []
+    return ", ".join([*parts, *(["starred"] if points.starred else [])])
 
 
 def _name_list(names: Iterable[str]) -> str:
@@ -272,19 +272,19 @@ class CountLine:
         )
 
 
-def _record_counts(one: Points) -> tuple[int, int, int, int]:
-    return one.valid, one.invalid, one.revoked_valid, one.revoked_invalid
+def _record_counts(points: Points) -> tuple[int, int, int, int]:
+    return points.valid, points.invalid, points.revoked_valid, points.revoked_invalid
 
 
 def _issue_counts(issues: Sequence[StoredIssue], epoch: int) -> tuple[int, int, int, int]:
-    found = [change for issue in issues for change in issue.changes if change.epoch == epoch]
-    afters, befores = [change.after for change in found], [change.before for change in found]
+    changes = [change for issue in issues for change in issue.changes if change.epoch == epoch]
+    afters, befores = [change.after for change in changes], [change.before for change in changes]
     return afters.count("valid"), afters.count("invalid"), befores.count("valid"), befores.count("invalid")
 
 
 def validators(folder: Path) -> list[str]:
     """The validators that have read issues in a competition's folder, from the stored readings."""
-    return sorted({found.validator for path in (folder / "issues").glob("[!.]*/*.json") if (found := load_reading(path))})
+    return sorted({reading.validator for path in (folder / "issues").glob("[!.]*/*.json") if (reading := load_reading(path))})
 
 
 def chosen_validator(folder: Path, name: str | None) -> str:
@@ -311,37 +311,37 @@ def count_lines(folder: Path, validator: str, participants: Sequence[str] = ()) 
         raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint="name a competition of kind points")
     who = entries.read(folder, scheme, validator, participants)
     of: dict[tuple[str, str], list[Points]] = {}
-    for one in sorted(entries.written(who, _unchanged).done, key=lambda one: one.epoch):
-        if isinstance(one, Points):
-            of.setdefault((one.participant, one.repository), []).append(one)
-    found = []
+    for points in sorted(entries.written(who, _unchanged).done, key=lambda points: points.epoch):
+        if isinstance(points, Points):
+            of.setdefault((points.participant, points.repository), []).append(points)
+    lines = []
     read = {name: load_reading(reading_file(folder, validator, name)) for name in scheme.score.repositories}
     for person in who.participants:
         for name, reading in read.items():
             records = of.get((person.key, name))
             if records and (not participants or person.key in participants):
-                mine = tuple(one for one in (reading.issues if reading else ()) if one.participant == person.key)
-                found.append(CountLine(person.key, name, tuple(records), mine, reading))
-    return found
+                mine = tuple(issue for issue in (reading.issues if reading else ()) if issue.participant == person.key)
+                lines.append(CountLine(person.key, name, tuple(records), mine, reading))
+    return lines
 
 
-def _unchanged(one: Evidence) -> Evidence:
-    return one
+def _unchanged(evidence: Evidence) -> Evidence:
+    return evidence
 
 
-def table_rows(found: Sequence[CountLine]) -> list[Mapping[str, str]]:
+def table_rows(lines: Sequence[CountLine]) -> list[Mapping[str, str]]:
     """The lines as a table."""
     return [
         {
-            "participant": one.participant,
-            "repo": one.repository,
-            "valid": str(one.total("valid")),
-            "invalid": str(one.total("invalid")),
-            "revoked": str(one.total("revoked_valid") + one.total("revoked_invalid")),
-            "star": "yes" if one.starred else "no",
-            "issues": _issue_list(one.issues),
+            "participant": line.participant,
+            "repo": line.repository,
+            "valid": str(line.total("valid")),
+            "invalid": str(line.total("invalid")),
+            "revoked": str(line.total("revoked_valid") + line.total("revoked_invalid")),
+            "star": "yes" if line.starred else "no",
+            "issues": _issue_list(line.issues),
         }
-        for one in found
+        for line in lines
     ]
 
 
@@ -355,6 +355,6 @@ def _issue_list(issues: Sequence[StoredIssue]) -> str:
     return ", ".join(f"{verdict} {_number_list(by[verdict])}" for verdict in order if verdict in by)
 
 
-def _number_list(found: Sequence[int]) -> str:
-    more = f" and {len(found) - LISTED_ISSUES} more" if len(found) > LISTED_ISSUES else ""
-    return " ".join(f"#{number}" for number in found[:LISTED_ISSUES]) + more
+def _number_list(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - LISTED_ISSUES} more" if len(numbers) > LISTED_ISSUES else ""
+    return " ".join(f"#{number}" for number in numbers[:LISTED_ISSUES]) + more

@@ -116,7 +116,7 @@ class Conversation:
     case: RubricCase
     settings: ModelSettings
     exchanges: list[Exchange] = field(default_factory=list)
-    said: list[dict[str, Any]] = field(default_factory=list)
+    written: list[dict[str, Any]] = field(default_factory=list)
     """The exchanges in the form of the transcript."""
     texts: dict[str, str] = field(default_factory=dict)
     """Digest → text, for all parts of all messages. A repeated text is stored once."""
@@ -177,7 +177,7 @@ class Conversation:
             except Faulty as fault:
                 code = fault.code
                 self._note(role, asked, attempt, reply, code)
-                asked = question.with_faults(fault.told)
+                asked = question.with_faults(fault.sentences)
             else:
                 self._note(role, asked, attempt, reply, None)
                 return accepted
@@ -204,7 +204,7 @@ class Conversation:
                 "model": received.model,
                 "fingerprint": received.fingerprint,
             }
-        self.said.append(
+        self.written.append(
             {
                 "model": model,
                 "phase": asked.phase,
@@ -236,7 +236,7 @@ class Conversation:
                 "models": {"primary": settings.primary.name, "fallback": settings.fallback.name},
                 "parameters": self.case.parameters,
                 "attempts": settings.attempts,
-                "exchanges": self.said,
+                "exchanges": self.written,
                 "texts": self.texts,
             }
         )

@@ -35,20 +35,22 @@ def seats(bounty: Bounty) -> list[PanelSeat]:
 def panel_judgement(answers: Sequence[Judgement], bounty: Bounty) -> Judgement:
     """The judgement of all answers of a panel, in their order. SPEC 2.3."""
     first = answers[0]
-    found = decide(panel_answers(answers), bounty.rules)
+    decision = decide(panel_answers(answers), bounty.rules)
     models = {answer.model for answer in answers}
     costs = [answer.measured for answer in answers if answer.measured is not None]
     return replace(
         first,
-        outcome="judged" if found.why is None else "unjudged",
-        baseline=found.baseline,
-        checks=found.checks,
-        verdict=found.verdict,
-        quotes={name: text for name, yes in (found.checks or {}).items() if yes and (text := _quote(answers, name)) is not None},
+        outcome="judged" if decision.why is None else "unjudged",
+        baseline=decision.baseline,
+        checks=decision.checks,
+        verdict=decision.verdict,
+        quotes={
+            name: text for name, yes in (decision.checks or {}).items() if yes and (text := _quote(answers, name)) is not None
+        },
         reasons={
             f"{number}.{name}": reason for number, answer in enumerate(answers, 1) for name, reason in answer.reasons.items()
         },
-        reason=found.why,
+        reason=decision.why,
         model=first.model if len(models) == 1 else None,
         asked={str(number): answer.asked["primary"] for number, answer in enumerate(answers, 1)},
         fallback=None,
@@ -85,16 +87,16 @@ def answer_documents(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def panel_differs(document: Mapping[str, Any], record: Rubric) -> bool:
     """Whether a panel's document has other answers than the record that names it, or answers about something else."""
-    said = None if record.panel is None else [answer.model_dump(mode="json", exclude_none=True) for answer in record.panel]
+    recorded = None if record.panel is None else [answer.model_dump(mode="json", exclude_none=True) for answer in record.panel]
     try:
         answers = [_as_kept(answer) for answer in document["answers"]]
         about = {(answer["schema"], answer["bounty"], answer["submission"]) for answer in document["answers"]}
-        return about != {(JUDGEMENT_SCHEMA, document["bounty"], record.submission)} or canonical(answers) != canonical(said)
+        return about != {(JUDGEMENT_SCHEMA, document["bounty"], record.submission)} or canonical(answers) != canonical(recorded)
     except (KeyError, TypeError, AttributeError):
         return True
 
 
 def _as_kept(answer: Mapping[str, Any]) -> dict[str, Any]:
     judge = answer["asked"]["primary" if answer["fallback"] is None else "fallback"]["name"]
-    said = {name: answer[name] for name in ("baseline", "checks", "verdict") if answer[name] is not None}
-    return {"judge": judge, "outcome": answer["outcome"], **said}
+    answers = {name: answer[name] for name in ("baseline", "checks", "verdict") if answer[name] is not None}
+    return {"judge": judge, "outcome": answer["outcome"], **answers}

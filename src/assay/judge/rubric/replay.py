@@ -120,38 +120,41 @@ def replay_transcript(transcript: bytes, bounty: Bounty, problem: str, solution:
     places = panel.seats(bounty)
     if not places:
         return _replayed(transcript, RubricCase(bounty, problem, solution))
-    kept = panel.split_transcript(transcript)
-    if len(kept) != len(places):
-        raise Refused(_REPLAY_STAGE, "it has another number of answers", expected=str(len(places)), found=str(len(kept)))
-    answers = [_replayed(data, RubricCase(bounty, problem, solution, seat)) for data, seat in zip(kept, places, strict=True)]
+    transcripts = panel.split_transcript(transcript)
+    if len(transcripts) != len(places):
+        raise Refused(_REPLAY_STAGE, "it has another number of answers", expected=str(len(places)), found=str(len(transcripts)))
+    seats = zip(transcripts, places, strict=True)
+    answers = [_replayed(data, RubricCase(bounty, problem, solution, seat)) for data, seat in seats]
     return panel.panel_judgement(answers, bounty)
 
 
 def _replayed(transcript: bytes, case: RubricCase) -> Judgement:
     """The judgement that follows from the transcript of one answer."""
-    bounty, solution, kept = case.bounty, case.solution, _parse_transcript(transcript)
-    if kept.parameters.model_dump() != case.parameters:
+    bounty, solution, recording = case.bounty, case.solution, _parse_transcript(transcript)
+    if recording.parameters.model_dump() != case.parameters:
         raise BadInput("this is not a transcript of this answer", field="parameters", hint=_AS_STORED)
     first = bounty.judge.model if case.seat is None else bounty.judge.of_answer(case.seat.answer)
     for what, actual, expected in (
-        ("it is of another bounty", kept.bounty, bounty.digest),
-        ("it is of another submission", kept.submission, solution.digest),
-        ("its prompts are not those of this version of assay", kept.prompts, prompts.digest()),
+        ("it is of another bounty", recording.bounty, bounty.digest),
+        ("it is of another submission", recording.submission, solution.digest),
+        ("its prompts are not those of this version of assay", recording.prompts, prompts.digest()),
     ):
         if actual != expected:
             raise Refused(_REPLAY_STAGE, what, expected=expected, found=actual)
-    models = kept.models
+    models = recording.models
     for name, model in ((models.primary, first), (models.fallback, bounty.judge.fallback)):
         if not model.served_as(name):
             raise Refused(_REPLAY_STAGE, f"it asked for {brief(name)}, which the bounty does not list as a name of {model.name}")
-    settings = ModelSettings(NamedModel(models.primary, first), NamedModel(models.fallback, bounty.judge.fallback), kept.attempts)
+    settings = ModelSettings(
+        NamedModel(models.primary, first), NamedModel(models.fallback, bounty.judge.fallback), recording.attempts
+    )
     course = Conversation(case, settings)
     try:
-        judgement = run_conversation(course, [_answer(answered) for answered in kept.exchanges])
+        judgement = run_conversation(course, [_answer(answered) for answered in recording.exchanges])
     except ValueError as error:
-        _compare_requests(course, kept)
+        _compare_requests(course, recording)
         raise Refused(_REPLAY_STAGE, f"its replies do not lead to a judgement: {error}") from None
-    _compare_requests(course, kept)
+    _compare_requests(course, recording)
     if course.transcript() != transcript:
         raise Refused(_REPLAY_STAGE, "it has texts that no request contains")
     if judgement is None:
@@ -165,9 +168,9 @@ def _parse_transcript(data: bytes) -> _Transcript:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
         document = json.loads(data)
-        kept = _Transcript.model_validate(document)
+        recording = _Transcript.model_validate(document)
         if canonical(document) == data:
-            return kept
+            return recording
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
         raise BadInput("this is not a transcript", field=place, hint=hint) from None
@@ -183,9 +186,9 @@ def _answer(answered: _Answered) -> Reply | ServiceFailure:
     return Reply(reply.content, reply.refusal, reply.finish, reply.model, reply.fingerprint)
 
 
-def _compare_requests(course: Conversation, kept: _Transcript) -> None:
+def _compare_requests(course: Conversation, recording: _Transcript) -> None:
     """Refuse the first exchange with another request, or another fault, than this program would have."""
-    for number, (ours, recorded) in enumerate(zip(course.said, kept.exchanges, strict=False), 1):
+    for number, (ours, recorded) in enumerate(zip(course.written, recording.exchanges, strict=False), 1):
         theirs = recorded.model_dump()
         for name, value in ours.items():
             if theirs[name] != value:

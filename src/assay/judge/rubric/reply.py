@@ -53,7 +53,7 @@ class Faulty(Exception):
 
     def __init__(self, code: str, sentences: Sequence[str] = ()) -> None:
         super().__init__(code)
-        self.code, self.told = code, tuple(sentences) or (FAULTS[code],)
+        self.code, self.sentences = code, tuple(sentences) or (FAULTS[code],)
 
 
 @dataclass(frozen=True)

@@ -124,29 +124,29 @@ class _Tally:
             self.missing += 1
             self._add(measured)
 
-    def _add(self, found: JudgingCost) -> None:
-        self.usage += found.usage
-        self.cost = None if self.cost is None or found.cost is None else self.cost + found.cost
+    def _add(self, judging_cost: JudgingCost) -> None:
+        self.usage += judging_cost.usage
+        self.cost = None if self.cost is None or judging_cost.cost is None else self.cost + judging_cost.cost
 
     def remarks(self) -> list[str]:
         """The sums, and notable facts about the judging."""
-        said = list(self._sums())
+        sentences = list(self._sums())
         for (model, why), participants in sorted(self.fallbacks.items()):
             whom = f"{plural(len(participants), 'solution')} ({named(sorted(participants), 8)})"
-            said.append(f"The fallback model {model} judged {whom}, because {why}.")
+            sentences.append(f"The fallback model {model} judged {whom}, because {why}.")
         if self.suspected:
-            said.append(f"Signs that a solution speaks to its judge: {', '.join(sorted(self.suspected))}.")
-        return said
+            sentences.append(f"Signs that a solution speaks to its judge: {', '.join(sorted(self.suspected))}.")
+        return sentences
 
     def _sums(self) -> Iterator[str]:
         count = len(self.milliseconds)
         asked = count + self.missing
         if not asked:
             return
-        said = ""
+        average = ""
         if count:
             mean, longest = sum(self.milliseconds) // count, max(self.milliseconds)
-            said = f"A judgement took {text(mean, 3)} s on average, {text(longest, 3)} s at most. "
+            average = f"A judgement took {text(mean, 3)} s on average, {text(longest, 3)} s at most. "
         among = f", {self.missing} of which ended without a judgement" if self.missing else ""
         total = self.usage.total
         if total is None:
@@ -159,7 +159,7 @@ class _Tally:
             cost = "So what it cost is not known."
         else:
             cost = "What it cost is not known: --price says what a model's tokens cost."
-        yield f"{said}{plural(asked, 'solution')} {'was' if asked == 1 else 'were'} asked about{among}; {took}. {cost}"
+        yield f"{average}{plural(asked, 'solution')} {'was' if asked == 1 else 'were'} asked about{among}; {took}. {cost}"
 
 
 def run(
@@ -360,15 +360,15 @@ def _here(seen: Entries, options: RunOptions) -> tuple[list[Participant], tuple[
     return here, absent
 
 
-def _reason(found: Judgement) -> str:
+def _reason(judgement: Judgement) -> str:
     """The text of a progress line: the verdict or the reason for none; the tokens and their cost."""
-    said = [found.verdict or found.reason or "baseline not met"]
-    if found.measured is not None:
-        usage, cost = found.measured.usage, found.measured.cost
-        said.append("tokens unknown" if usage.total is None else f"{usage.total} tokens")
-        said += [] if cost is None else [text(cost, 6)]
-    if found.fallback is not None:
-        said.append(f"by the fallback model ({found.fallback})")
-    if found.injection_suspected:
-        said.append("injection suspected")
-    return ", ".join(said)
+    parts = [judgement.verdict or judgement.reason or "baseline not met"]
+    if judgement.measured is not None:
+        usage, cost = judgement.measured.usage, judgement.measured.cost
+        parts.append("tokens unknown" if usage.total is None else f"{usage.total} tokens")
+        parts += [] if cost is None else [text(cost, 6)]
+    if judgement.fallback is not None:
+        parts.append(f"by the fallback model ({judgement.fallback})")
+    if judgement.injection_suspected:
+        parts.append("injection suspected")
+    return ", ".join(parts)

@@ -108,11 +108,11 @@ def service_message(message: str, secrets: Sequence[str], texts: Sequence[str]) 
         if any(letters[start : start + LETTERS] in text for text in bare):
             first, last = places[start][0], places[start + LETTERS - 1][1]
             hidden[first:last] = b"\x01" * (last - first)
-    kept = "".join(
+    visible = "".join(
         "" if hide and hidden[place - 1 : place] == b"\x01" else "…" if hide else c
         for place, (c, hide) in enumerate(zip(message, hidden, strict=True))
     )
-    return printable(kept if len(kept) <= WORDS_CHARACTERS else f"{kept[:WORDS_CHARACTERS]}…")
+    return printable(visible if len(visible) <= WORDS_CHARACTERS else f"{visible[:WORDS_CHARACTERS]}…")
 
 
 def _letters(text: str) -> tuple[str, list[tuple[int, int]]]:
@@ -153,7 +153,7 @@ class _StatusError(openai.OpenAIError):
 
     def __init__(self, status: int, code: str, message: str, retry_after: str | None) -> None:
         super().__init__(f"status {status}")
-        self.status, self.code, self.said, self.retry_after = status, code, message, retry_after
+        self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
 
 
 class _UnusableBody(openai.OpenAIError):
@@ -221,8 +221,8 @@ class ModelService:
             spent.tries += 1
             try:
                 return await self._once(asked, spent)
-            except _Retry as found:
-                trouble = found
+            except _Retry as retry:
+                trouble = retry
             limited = trouble.reason == "status-429"
             failures += not limited
             rest = min(max(pause * spread, trouble.pause), limits.longest_pause)
@@ -284,7 +284,7 @@ class ModelService:
     def _refused(self, error: _StatusError, asked: AskedQuestion) -> Reply | ServiceFailure:
         """The reply or failure that a status stands for. Raises _Retry or Unreachable."""
         status, host = error.status, self.models.host
-        message = service_message(error.said, [self.models.api_key], asked.texts)
+        message = service_message(error.message, [self.models.api_key], asked.texts)
         quoted = f": {message}" if message else ""
         if status in _TO_MEND or error.code == "insufficient_quota":
             raise Unreachable(

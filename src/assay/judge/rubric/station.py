@@ -60,13 +60,13 @@ class SolutionStation:
         """See `Station.carry_out`. The reply is a `SolutionReply`."""
         self._missing.clear()
         try:
-            judgement = self._runner.run(self._one(payload, seconds))
+            judgement = self._runner.run(self._judge_within(payload, seconds))
         except (AssayError, TimeoutError) as error:
             trouble = str(error) or "the service took too long"
             return ErrandDone(SolutionReply(None, tuple(self._missing), trouble))
         return ErrandDone(SolutionReply(judgement))
 
-    async def _one(self, solution: Solution, seconds: float) -> Judgement:
+    async def _judge_within(self, solution: Solution, seconds: float) -> Judgement:
         async with asyncio.timeout(seconds):
             return await self._judge(solution)
 

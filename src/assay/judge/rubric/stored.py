@@ -323,10 +323,10 @@ class JudgementStore:
             lines = self.evidence.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
             return 0
-        kept = [line for line in lines if strict.parse(line.decode()).get("outcome") != "unjudged"]
-        if len(kept) < len(lines):
-            write_bytes(self.evidence, b"".join(kept))
-        return len(lines) - len(kept)
+        remaining = [line for line in lines if strict.parse(line.decode()).get("outcome") != "unjudged"]
+        if len(remaining) < len(lines):
+            write_bytes(self.evidence, b"".join(remaining))
+        return len(lines) - len(remaining)
 
 
 @dataclass(frozen=True)

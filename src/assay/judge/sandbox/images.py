@@ -358,8 +358,8 @@ def _make(job: _Job, base: Rooted, folder: Path, key: str) -> None:
 
 def _run(job: _Job, box: BubbleBox, step: Run, left: float) -> None:
     limits = replace(job.limits, seconds=max(0.0, left))
-    with TemporaryDirectory(prefix="assay-build-") as kept:
-        out, err = Path(kept, "out"), Path(kept, "err")
+    with TemporaryDirectory(prefix="assay-build-") as output:
+        out, err = Path(output, "out"), Path(output, "err")
         ran = box.run(step.command, limits=limits, stdout=out, stderr=err, env=step.env, cwd=step.cwd)
         if ran.exit_code != 0:
             how = f"ended with exit code {ran.exit_code}" if ran.stopped is None else f"reached its {ran.stopped} limit"

@@ -84,14 +84,14 @@ class _Start:
         self._top, self._place = top, str(top)
         self._work = work.strip("/")
         self._seen: dict[str, _Snapshot] = {}
-        held = 0
+        total = 0
         for entry in tree.walk(top, bounds=tree.Bounds(_BYTES, _FILES)):
             name = "" if entry.path == "." else entry.path
             self._seen[name] = self._now(name)
             if entry.kind != "folder" and self._seen[name].info.st_nlink > 1:
                 raise tree.TooMuch("has a file with several names, which could not be restored one by one", file=top)
-            held += len(self._seen[name].held)
-            if held > _BYTES:
+            total += len(self._seen[name].held)
+            if total > _BYTES:
                 raise tree.TooMuch("is too large to be remembered", file=top)
 
     def passed(self) -> bool:
@@ -142,8 +142,8 @@ class _Start:
         folder = stat.S_ISDIR(info.st_mode)
         number = os.open(place, _FOLDER if folder else _PLAIN)
         try:
-            held = self._names(name, number) if folder else _bytes(number)
-            return _Snapshot(os.fstat(number), _attributes(number), held, _ioctl(number, _GENERATION, 8))
+            content = self._names(name, number) if folder else _bytes(number)
+            return _Snapshot(os.fstat(number), _attributes(number), content, _ioctl(number, _GENERATION, 8))
         finally:
             os.close(number)
 
@@ -162,7 +162,7 @@ class _Start:
         if (info.st_dev, info.st_ino, info.st_mode) != (then.st_dev, then.st_ino, then.st_mode):
             return False
         if info.st_ctime_ns == then.st_ctime_ns:
-            return not stat.S_ISREG(info.st_mode) or _held(place) == seen.held
+            return not stat.S_ISREG(info.st_mode) or _content(place) == seen.held
         if not stat.S_ISDIR(info.st_mode):
             return False
         below = f"{name}/" if name else ""
@@ -208,7 +208,7 @@ def _ioctl(number: int, call: int, size: int) -> bytes:
     return bytes(answer)
 
 
-def _held(place: str) -> bytes:
+def _content(place: str) -> bytes:
     number = os.open(place, _PLAIN)
     try:
         return _bytes(number)
@@ -248,9 +248,9 @@ class BoxFolder:
                 return
         self._start = None
 
-    def ended(self, held: tuple[int, int] | None) -> None:
+    def ended(self, usage: tuple[int, int] | None) -> None:
         """Call this after a command, with the bytes and entries in the box; None: too many to be counted."""
-        if held is None or held[0] > _MOST_BYTES or held[1] > _MOST_FILES:
+        if usage is None or usage[0] > _MOST_BYTES or usage[1] > _MOST_FILES:
             self._start = None
 
     def renew(self) -> bool:
@@ -299,8 +299,8 @@ class Spares:
     def close(self) -> None:
         """Removes all waiting folders."""
         with self._lock:
-            kept, self._kept = self._kept, []
-        for folder in kept:
+            waiting, self._kept = self._kept, []
+        for folder in waiting:
             if folder.process == os.getpid():
                 with suppress(InfrastructureError):  # the folder may have gone with the folder of the run
                     folder.close()

@@ -84,10 +84,10 @@ class Capture:
             os.close(pipe)
             os.close(self._files.pop(pipe))
             return False
-        kept = data[: self._left]
-        self._left -= len(kept)
-        self.dropped += len(data) - len(kept)
-        append(self._files[pipe], kept)
+        within = data[: self._left]
+        self._left -= len(within)
+        self.dropped += len(data) - len(within)
+        append(self._files[pipe], within)
         return True
 
     def rest(self) -> None:
@@ -196,13 +196,13 @@ def _signals_held() -> Iterator[None]:
         return
     heard: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    held = {number: handler for number, handler in before.items() if callable(handler)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
     try:
-        for number in held:
+        for number in handlers:
             signal.signal(number, lambda number, _frame: heard.append(number))
         yield
     finally:
-        for number, handler in held.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         for code in heard:
             signal.raise_signal(code)

@@ -148,9 +148,9 @@ class BoxView:
         until = time.monotonic() + seconds
         seen: dict[int, int] = {}
         for number, place in enumerate(itertools.chain(map(_living, processes), _threads(processes))):
-            for held in itertools.chain(_opened(place), _mapped(place) if number < len(processes) else ()):
+            for file in itertools.chain(_opened(place), _mapped(place) if number < len(processes) else ()):
                 with suppress(OSError):
-                    info = os.stat(held)
+                    info = os.stat(file)
                     if stat.S_ISREG(info.st_mode) and info.st_nlink == 0 and info.st_dev == device:
                         seen[info.st_ino] = info.st_blocks * 512
             if time.monotonic() > until:

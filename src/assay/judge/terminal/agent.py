@@ -179,9 +179,11 @@ def find_agent(text: str) -> Agent:
         raise BadInput(f"is not a command line: {error}", field="agent", hint="close every quote") from None
     if len(words) == 1 and not _is_program(words[0]):
         folders = sorted(place.parent.name for place in Path().glob(f"*/{FILE}"))
-        usage = f"An agent is a folder with {FILE} in it; to run a program of the box, write: sh -c {shlex.quote(words[0][:80])}"
+        usage = (
+            f"an agent is a folder with {FILE}, or a command; if only the box has the program: sh -c {shlex.quote(words[0][:80])}"
+        )
         hint = suggest(words[0], folders, usage, then=usage)
-        raise BadInput("no such folder, and no program", file=text[:80], hint=hint)
+        raise BadInput("no such folder, and no program of this machine", file=text[:80], hint=hint)
     return command_line(words)
 
 

@@ -332,8 +332,8 @@ def _finding(level: FindingLevel, rule: str, task: str, error: BadInput | Infras
 
 def task_warnings(task: Task) -> tuple[Finding, ...]:
     """The warnings about a loaded task, by file and line. Nothing runs."""
-    found = {finding for rule in (_notes, _settings, _scripts, _dockerfile, _leaks, _litter) for finding in rule(task)}
-    return tuple(sorted(found, key=lambda finding: (str(finding.file), finding.line or 0, finding.rule, finding.what)))
+    findings = {finding for rule in (_notes, _settings, _scripts, _dockerfile, _leaks, _litter) for finding in rule(task)}
+    return tuple(sorted(findings, key=lambda finding: (str(finding.file), finding.line or 0, finding.rule, finding.what)))
 
 
 def _notes(task: Task) -> Iterator[Finding]:

@@ -55,7 +55,7 @@ class Manifest:
     def digest(self) -> str:
         """The digest of the set, the same as a settlement's `task_set`; it does not depend on the order."""
         return listed.parse_tasks(
-            [(str(one), Place("tasks.txt", number)) for number, one in enumerate(self.pins, 1)], 1, Place("tasks.txt")
+            [(str(pin), Place("tasks.txt", number)) for number, pin in enumerate(self.pins, 1)], 1, Place("tasks.txt")
         ).digest
 
     def text(self) -> str:
@@ -82,7 +82,7 @@ class Changes:
 
 def pin_tasks(tasks: Iterable[Task]) -> Manifest:
     """The manifest of tasks, sorted by id."""
-    return Manifest(tuple(Pin(one.id, one.digest, one.mode) for one in sorted(tasks, key=lambda one: one.id.encode())))
+    return Manifest(tuple(Pin(task.id, task.digest, task.mode) for task in sorted(tasks, key=lambda task: task.id.encode())))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -178,7 +178,7 @@ class EveryTrial(Collection[TrialCell]):
         return len(counting(self.participants)) * len(self.tasks) * self.trials
 
     def __contains__(self, cell: object) -> bool:
-        return any(cell == one for one in self)
+        return any(cell == own for own in self)
 
 
 AGENTS = "agents"
@@ -217,7 +217,7 @@ def open_contest(
         raise BadInput(what, file=folder / "scheme.toml", field="score.kind", hint='use kind = "tests"')
     seen = entries.read(folder, scheme, validator, participants)
     hint = "assay submit DIR PARTICIPANT AGENT puts one in its place"
-    theirs = entries.submitted(seen, participants, lambda one: agent_of(folder, one), "an agent", hint)
+    theirs = entries.submitted(seen, participants, lambda participant: agent_of(folder, participant), "an agent", hint)
     return TrialCompetition(
         folder=folder,
         scheme=scheme,
@@ -226,7 +226,7 @@ def open_contest(
         validators=seen.validators,
         rules=scheme.score,
         tasks=_tasks(folder, tasks, only),
-        agents=theirs.found,
+        agents=theirs.files,
         here=theirs.here,
         absent=theirs.absent,
     )
@@ -274,17 +274,17 @@ def check_same_tasks(contest: TrialCompetition, root: Path, done: Collection[tup
                 file=contest.tasks[name].folder,
                 hint=f"a new task set begins a new competition; or put {root} and its evidence/run-….jsonl away, and judge again",
             )
-    kept = {name: found for name, found in before.items() if name in judged}
-    write_bytes(file, canonical(kept | now) + b"\n")
+    earlier = {name: digest for name, digest in before.items() if name in judged}
+    write_bytes(file, canonical(earlier | now) + b"\n")
 
 
 def _tasks(folder: Path, place: Path | None, only: Sequence[str]) -> dict[str, Task]:
     file = folder / "tasks.txt"
     pinned = read_manifest(file)
-    found = {task.id: task for task in chosen(pinned, read_tasks(place or folder / TASKS), file=file)}
+    tasks = {task.id: task for task in chosen(pinned, read_tasks(place or folder / TASKS), file=file)}
     for name in only:
-        entries.known(name, list(found), file, "task")
-    return {pin.id: found[pin.id] for pin in pinned.pins if not only or pin.id in only}
+        entries.known(name, list(tasks), file, "task")
+    return {pin.id: tasks[pin.id] for pin in pinned.pins if not only or pin.id in only}
 
 
 @dataclass(frozen=True)
@@ -306,7 +306,7 @@ class SubmittedAgent:
 
 
 def submit_agent(
-    competition: Path, participant: str, said: str, *, at: datetime | None = None, epoch: int | None = None
+    competition: Path, participant: str, source: str, *, at: datetime | None = None, epoch: int | None = None
 ) -> SubmittedAgent:
     """Makes an agent (a folder, a command line, oracle or noop) the current submission of a participant; raises BadInput.
 
@@ -314,10 +314,10 @@ def submit_agent(
     more changes nothing. Raises StoreError where the ledger cannot be written.
     """
     row = submitting.find(competition, participant)
-    agent, before = agents.find_agent(said), row.submission
+    agent, before = agents.find_agent(source), row.submission
     if agent.folder is None and agent != agents.BUILT_IN.get(agent.name):
-        with TemporaryDirectory(prefix="assay-agent-") as made:
-            folder = Path(made) / agents.FILE
+        with TemporaryDirectory(prefix="assay-agent-") as temporary:
+            folder = Path(temporary) / agents.FILE
             write_text(folder, f"name = {json.dumps(agent.name)}\ncommand = {json.dumps(agent.command)}\n")
             agent = _placed(competition, agents.load_agent(folder.parent))
     elif agent.folder is not None:

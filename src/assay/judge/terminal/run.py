@@ -93,6 +93,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
         found = (
             kept is not None
             and kept.outcome != "error"
+            and kept.epoch >= self.oldest
             and (kept.validator, kept.submission, kept.task, kept.trial) == (self.validator, *cell.key)
             and kept.digests.task == self.contest.tasks[cell.task].digest
             and self.store.append(kept)

@@ -270,6 +270,8 @@ def _check_entries(folder: Path) -> None:
                 raise BadInput(f"is a {entry.kind}", file=folder / entry.path, hint="a task is files, folders and links")
             if entry.kind == "link" and not tree.stays_inside(entry.target, entry.path.count("/")):
                 raise BadInput("is a link that leads out of the task", file=folder / entry.path, hint="replace it with a copy")
+    except tree.Missing as error:
+        raise BadInput(error.what, file=folder, hint="name the folder of a task: it has task.toml") from None
     except tree.TreeError as error:
         raise BadInput(error.what, file=folder, hint="a task's folder holds only what the task needs") from None
     except OSError as error:

@@ -144,7 +144,7 @@ class Upstream:
         self._closed.set()
         now = time.monotonic()
         with self._lock:
-            pending = [one for one in self._pending if one.failed or now - one.since >= _LONG]
+            pending = [request for request in self._pending if request.failed or now - request.since >= _LONG]
         self._peer.hang_up()
         self._own.hang_up()
         if pending and (refusal := self._refusal(pending[0].request, now, last=True)):

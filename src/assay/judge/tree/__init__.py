@@ -281,8 +281,8 @@ class Links:
     known: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict)
     """By device and inode of the source: the copy's path below `top`."""
 
-    def make(self, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> bool:
-        """Makes `new` in folder `made` a hard link to an earlier copy; False if there is none, or if it can have no more names.
+    def make(self, info: os.stat_result, target_folder: int, new: str, path: tuple[str, ...]) -> bool:
+        """Makes `new` in the target folder a hard link to an earlier copy; False if there is none or it can have no more names.
 
         path: the new name's path below `top`. Raises OSError.
         """
@@ -290,7 +290,7 @@ class Links:
         if info.st_nlink > 1 and key in self.known:
             with reached(self.top, self.known[key]) as (folder, name):
                 try:
-                    os.link(name, new, src_dir_fd=folder, dst_dir_fd=made, follow_symlinks=False)
+                    os.link(name, new, src_dir_fd=folder, dst_dir_fd=target_folder, follow_symlinks=False)
                     return True
                 except OSError as error:
                     if error.errno not in _NO_MORE_NAMES:
@@ -321,7 +321,7 @@ def copy(
     """
     job = _Copy(WalkUsage(bounds), inside, owner, mend, target.name, links or Links(target.parent))
     with holding(root, beneath) as (source, name):
-        made = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        target_folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             info = os.stat(name, dir_fd=source, follow_symlinks=False)
             if kind_of(info) not in ("file", "exec", "folder"):
@@ -329,12 +329,12 @@ def copy(
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
             try:
-                job.entry(source, name, info, made, target.name, ())
+                job.entry(source, name, info, target_folder, target.name, ())
             except BaseException:
                 remove(target)
                 raise
         finally:
-            os.close(made)
+            os.close(target_folder)
     return Copied(job.used.files, job.used.bytes, job.left, tuple(job.first))
 
 
@@ -349,16 +349,16 @@ class _Copy:
     left: int = 0
     first: list[str] = field(default_factory=list)
 
-    def entry(self, source: int, name: str, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> None:
-        """Copies `name` in folder `source` to `new` in folder `made`. path: the names below the top."""
+    def entry(self, source: int, name: str, info: os.stat_result, target_folder: int, new: str, path: tuple[str, ...]) -> None:
+        """Copies `name` in folder `source` to `new` in the target folder. path: the names below the top."""
         self.used.entry(len(path))
         if stat.S_ISDIR(info.st_mode):
-            self.folder(source, name, info, made, new, path)
+            self.folder(source, name, info, target_folder, new, path)
         elif stat.S_ISREG(info.st_mode):
-            if not self.links.make(info, made, new, (self.top, *path)):
-                self.file(source, name, info, made, new)
+            if not self.links.make(info, target_folder, new, (self.top, *path)):
+                self.file(source, name, info, target_folder, new)
         elif stat.S_ISLNK(info.st_mode) and stays_inside(target := os.readlink(name, dir_fd=source), len(path) - 1, self.inside):
-            self.link(target, info, made, new, path)
+            self.link(target, info, target_folder, new, path)
         else:
             self.left += 1
             if self.left <= NAMED:
@@ -369,23 +369,23 @@ class _Copy:
             return opened(name, flags, folder)
         return mended(name, flags, folder, 0o500 if flags == FOLDER else 0o400)
 
-    def folder(self, source: int, name: str, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> None:
+    def folder(self, source: int, name: str, info: os.stat_result, target_folder: int, new: str, path: tuple[str, ...]) -> None:
         with self.open(source, name, FOLDER) as here:
-            os.mkdir(new, 0o700, dir_fd=made)
-            with opened(new, FOLDER, made) as there:
+            os.mkdir(new, 0o700, dir_fd=target_folder)
+            with opened(new, FOLDER, target_folder) as there:
                 for last, status in names(here, self.used):
                     self.entry(here, last, status, there, last, (*path, last))
                 self.finish(there, info)
 
-    def link(self, target: str, info: os.stat_result, made: int, new: str, path: tuple[str, ...]) -> None:
-        if self.links.make(info, made, new, (self.top, *path)):
+    def link(self, target: str, info: os.stat_result, target_folder: int, new: str, path: tuple[str, ...]) -> None:
+        if self.links.make(info, target_folder, new, (self.top, *path)):
             return
-        os.symlink(target, new, dir_fd=made)
+        os.symlink(target, new, dir_fd=target_folder)
         if self.owner is not None:
-            os.chown(new, *self.owner, dir_fd=made, follow_symlinks=False)
+            os.chown(new, *self.owner, dir_fd=target_folder, follow_symlinks=False)
 
-    def file(self, source: int, name: str, info: os.stat_result, made: int, new: str) -> None:
-        with self.open(source, name, PLAIN) as here, opened(new, NEW, made, 0o600) as there:
+    def file(self, source: int, name: str, info: os.stat_result, target_folder: int, new: str) -> None:
+        with self.open(source, name, PLAIN) as here, opened(new, NEW, target_folder, 0o600) as there:
             size = os.fstat(here).st_size
             for offset, block in data_of(here, size, self.used):
                 _write(there, block, offset)

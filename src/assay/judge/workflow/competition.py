@@ -54,10 +54,10 @@ class WorkflowCompetition(Entries):
 
 def rules_of(scheme: Path) -> WorkflowScore:
     """The rules in a scheme file; raises BadInput if it scores something else."""
-    found = read_scheme(scheme).score
-    if not isinstance(found, WorkflowScore):
-        raise BadInput(f"is {found.kind!r}, and plans are judged as workflows", file=scheme, field="score.kind")
-    return found
+    rules = read_scheme(scheme).score
+    if not isinstance(rules, WorkflowScore):
+        raise BadInput(f"is {rules.kind!r}, and plans are judged as workflows", file=scheme, field="score.kind")
+    return rules
 
 
 def open_contest(
@@ -73,7 +73,7 @@ def open_contest(
     theirs = entries.submitted(
         seen,
         participants,
-        lambda one: planner_of(folder, one),
+        lambda participant: planner_of(folder, participant),
         "a planner",
         hint,
     )
@@ -86,7 +86,7 @@ def open_contest(
         rules=rules,
         services=service_files.read(folder / service_files.FILE),
         pinned=pinned,
-        planners=theirs.found,
+        planners=theirs.files,
         here=theirs.here,
         absent=theirs.absent,
     )
@@ -155,15 +155,15 @@ class Desk:
         steps = max(len(plan.nodes), task.min_steps)
         if ran.broken:
             return Done(ran, None, steps)
-        found, output = _output(task, plan, ran)
-        quality = await asyncio.to_thread(task.measure.score, output, self.sandbox) if found else NOTHING
+        has_output, output = _output(task, plan, ran)
+        quality = await asyncio.to_thread(task.measure.score, output, self.sandbox) if has_output else NOTHING
         return Done(ran, quality, steps)
 
 
 def fields_of(done: Done, task: WorkflowTask, plan: Plan) -> dict[str, Any]:
     """The fields of a record that say how a plan ran; JSON."""
     ran = done.ran
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "outcome": "service-error" if ran.broken else "ran",
         "message": ran.broken[:500],
         "steps": steps_of(ran),
@@ -180,8 +180,8 @@ def fields_of(done: Done, task: WorkflowTask, plan: Plan) -> dict[str, Any]:
         "hard_failures": ran.hard_failures,
     }
     if done.quality is not None:
-        found |= {"quality": text(done.quality.nanos), "quality_how": done.quality.how}
-    return found
+        fields |= {"quality": text(done.quality.nanos), "quality_how": done.quality.how}
+    return fields
 
 
 def _output(task: WorkflowTask, plan: Plan, ran: PlanRun) -> tuple[bool, Any]:
@@ -265,7 +265,7 @@ def put_planner(competition: Path, source: Path, submission: str | None = None) 
         competition / PLANNERS,
         planner.folder,
         planner.digest,
-        lambda kept: load_planner(kept).digest,
+        lambda copied: load_planner(copied).digest,
         bounds=BOUNDS,
         refused="a submission is files, folders, and links that stay inside",
     )

@@ -128,16 +128,16 @@ class _WorkflowRun(JudgeRun[TaskCell, RunRecord]):
         return [cell.key for cell in missing if self._recovered(cell)]
 
     def _recovered(self, cell: TaskCell) -> bool:
-        kept = self.store.result(cell.epoch, cell.participant, cell.submission, cell.task)
-        if kept is None or kept.outcome == "error":
+        stored = self.store.result(cell.epoch, cell.participant, cell.submission, cell.task)
+        if stored is None or stored.outcome == "error":
             return False
-        about = (kept.validator, kept.participant, kept.submission, kept.epoch, kept.task, kept.task_digest)
+        about = (stored.validator, stored.participant, stored.submission, stored.epoch, stored.task, stored.task_digest)
         digest = self.tasks[cell.task].digest
         if about != (self.validator, cell.participant, cell.submission, cell.epoch, cell.task, digest):
             return False
-        if kept.outcome == "service-error":
-            self.broken.setdefault(cell.task, kept.message)
-        return self.store.append(kept)
+        if stored.outcome == "service-error":
+            self.broken.setdefault(cell.task, stored.message)
+        return self.store.append(stored)
 
     async def judge(self, cell: TaskCell) -> RunRecord:
         started = datetime.now(UTC)

@@ -47,9 +47,9 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else dumps(value).decode()
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(value: Any, other: Any) -> bool:
     """Whether two values have the same structure, strings, booleans and numbers."""
-    return dict(leaves(one)) == dict(leaves(other))
+    return dict(leaves(value)) == dict(leaves(other))
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, tuple[str, Any]]]:

@@ -298,11 +298,11 @@ class Store:
 
     @contextmanager
     def copied_whole(
-        self, place: str | Path, when: str, beside: MetaData, told: copying.Told, check: Callable[[View], None]
+        self, place: str | Path, when: str, beside: MetaData, progress: copying.Progress, check: Callable[[View], None]
     ) -> Iterator[dict[str, CopiedTable]]:
         """Copy one snapshot of the ledger to a new file or an empty PostgreSQL database, all or nothing.
 
-        The copy must be adopted. when: the time (RFC 3339) that it notes. told: called as it goes on. check: called with the
+        The copy must be adopted. when: the time (RFC 3339) that it notes. progress: called as it goes on. check: called with the
         whole copy before it is committed. Gives what each table has: the copy was read again, and has the same digests. From
         before the copy is committed to the end of the block, nobody can write to this database, so nothing that was acknowledged
         is missing in the copy.
@@ -317,8 +317,8 @@ class Store:
             try:
                 with transaction(target, name, writing=True) as copy:
                     with transaction(self._engine, self.name, writing=False) as source, translated(name):
-                        copied = copying.copy_tables(source, copy, name, beside, told=told)
-                    copying.check_same(copy, name, beside, copied, told)
+                        copied = copying.copy_tables(source, copy, name, beside, progress=progress)
+                    copying.check_same(copy, name, beside, copied, progress)
                     schema.forget_home(copy, when)
                     check(View(copy))
                     now = turn.enter_context(transaction(self._engine, self.name, writing=True))

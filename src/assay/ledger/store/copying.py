@@ -45,7 +45,7 @@ COPY_ROWS, COPY_BYTES = 10_000, 8_000_000
 READ_ROWS, READ_DOCUMENTS = 64, 4
 """Rows that are read at once; where each is a whole document, fewer."""
 STOP = "stop every program that uses this ledger, then copy again"
-Told = Callable[[str, int], None]
+Progress = Callable[[str, int], None]
 """Called with a table's name and how many of its rows are done."""
 Row = Sequence[Any]
 
@@ -80,7 +80,7 @@ def copy_tables(
     beside: MetaData,
     *,
     readable: bool = False,
-    told: Told = lambda *_: None,
+    progress: Progress = lambda *_: None,
 ) -> dict[str, CopiedTable]:
     """Copy tables (as `tables_of` has them) from one transaction to another; memory does not grow with their rows.
 
@@ -91,7 +91,7 @@ def copy_tables(
     copied = {}
     for table in tables:
         table.create(target, checkfirst=False)
-        digest = _Digest(table, told)
+        digest = _Digest(table, progress)
         columns = table.columns.keys()
         with closing(_rows(source, table)) as rows:  # an error's traceback would keep the cursor open
             for piece in _pieces(digest.each(rows)):
@@ -105,11 +105,13 @@ def copy_tables(
     return copied
 
 
-def digest_tables(connection: Connection, tables: Iterable[Table], told: Told = lambda *_: None) -> dict[str, CopiedTable]:
+def digest_tables(
+    connection: Connection, tables: Iterable[Table], progress: Progress = lambda *_: None
+) -> dict[str, CopiedTable]:
     """Table → its rows and their digest, within one transaction."""
     digests = {}
     for table in tables:
-        digest = _Digest(table, told)
+        digest = _Digest(table, progress)
         with closing(_rows(connection, table)) as rows:
             for _ in digest.each(rows):
                 pass
@@ -123,9 +125,9 @@ def digest_of(copied: dict[str, CopiedTable]) -> str:
     return f"sha256:{hashlib.sha256(canonical(every)).hexdigest()}"
 
 
-def check_same(target: Connection, name: str, beside: MetaData, copied: dict[str, CopiedTable], told: Told) -> None:
+def check_same(target: Connection, name: str, beside: MetaData, copied: dict[str, CopiedTable], progress: Progress) -> None:
     """Read a copy again, and raise Damaged for a table whose rows are not those that were copied."""
-    again = digest_tables(target, tables_of(target, beside), lambda table, rows: told(f"{table}, read again", rows))
+    again = digest_tables(target, tables_of(target, beside), lambda table, rows: progress(f"{table}, read again", rows))
     for table in sorted({*copied, *again}):
         if copied.get(table) != again.get(table):
             what = f"the table {table!r} has other rows than were copied to it, so nothing was copied"
@@ -158,8 +160,8 @@ def _rows(connection: Connection, table: Table) -> Generator[Row]:
     url = connection.engine.url
     name = str(url.database) if connection.dialect.name == "sqlite" else shown(url.render_as_string(hide_password=False))
     query = select(*(ROW if table is records else table.c)).order_by(*order).execution_options(yield_per=at_once)
-    with translated(name), connection.execute(query) as found:  # two databases are at work: name the one that failed
-        yield from found
+    with translated(name), connection.execute(query) as rows:  # two databases are at work: name the one that failed
+        yield from rows
 
 
 def _pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -178,8 +180,8 @@ def _pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:
 class _Digest:
     """Digests the rows of one table as they pass."""
 
-    def __init__(self, table: Table, told: Told) -> None:
-        self._table, self._told = table, told
+    def __init__(self, table: Table, progress: Progress) -> None:
+        self._table, self._progress = table, progress
         self._hash, self._count = hashlib.sha256(), 0
 
     def each(self, rows: Iterable[Row]) -> Iterator[Row]:
@@ -190,12 +192,12 @@ class _Digest:
                 self._hash.update(b"".join(chain.from_iterable(map(_encoded, row))))
                 self._count += 1
                 if self._count % COPY_ROWS == 0:
-                    self._told(self._table.name, self._count)
+                    self._progress(self._table.name, self._count)
             yield row
 
     def result(self) -> CopiedTable:
         """The number of rows that were copied, and their digest."""
-        self._told(self._table.name, self._count)
+        self._progress(self._table.name, self._count)
         return CopiedTable(self._count, f"sha256:{self._hash.hexdigest()}")
 
 

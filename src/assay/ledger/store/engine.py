@@ -269,13 +269,13 @@ def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
 def _postgresql(url: URL, *, wait: float) -> Engine:
     size, url = _pool_size(url)
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay", **_SILENT}
-    kept = min(size, KEPT_OPEN)
+    kept_open = min(size, KEPT_OPEN)
     try:
         engine = create_engine(
             url,
             pool_pre_ping=True,
-            pool_size=kept,
-            max_overflow=size - kept,
+            pool_size=kept_open,
+            max_overflow=size - kept_open,
             connect_args={name: value for name, value in options.items() if name not in url.query},
         )
     except ModuleNotFoundError:

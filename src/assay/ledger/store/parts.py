@@ -99,26 +99,26 @@ def drop(connection: Connection, entry: StoredArchived, keep: Sequence[Sequence[
     low, high = connection.execute(select(func.min(batches.c.first_seq), func.max(batches.c.last_seq)).where(epochs)).one()
     mine = records.c.seq.between(low, high) & records.c.epoch.between(entry.first, entry.epoch)
     count = connection.scalar(select(func.count()).select_from(records).where(mine)) or 0
-    kept = _kept(connection, mine, keep)
+    remaining = _bodies(connection, mine, keep)
     with _changing_records(connection):
         connection.execute(records.update().where(mine, records.c.body != b"").values(body=b""))
         for name in parts(connection):
             if entry.first <= int(name.removeprefix(f"{BODIES}_")) <= entry.epoch:
                 connection.exec_driver_sql(f"DROP TABLE {name}")
-        if kept:
+        if remaining:
             mark = MARK[connection.dialect.name]
-            connection.exec_driver_sql(f"UPDATE records SET body = {mark} WHERE seq = {mark}", kept)
+            connection.exec_driver_sql(f"UPDATE records SET body = {mark} WHERE seq = {mark}", remaining)
     connection.execute(archived.insert(), {"epoch": entry.epoch, "first": entry.first, "envelope": entry.envelope})
-    return count - len(kept)
+    return count - len(remaining)
 
 
-def _kept(connection: Connection, mine: ColumnElement[bool], keep: Sequence[Sequence[int]]) -> list[tuple[bytes, int]]:
+def _bodies(connection: Connection, mine: ColumnElement[bool], keep: Sequence[Sequence[int]]) -> list[tuple[bytes, int]]:
     """(body, seq) of those of some records whose seqs are in these ranges."""
-    kept = list[tuple[bytes, int]]()
+    remaining = list[tuple[bytes, int]]()
     for at in range(0, len(keep), AT_ONCE):
         ranges = or_(*(records.c.seq.between(first, last) for first, last in keep[at : at + AT_ONCE]))
-        kept += [(body, seq) for seq, _, body in connection.execute(select(*RECORD).where(mine, ranges))]
-    return kept
+        remaining += [(body, seq) for seq, _, body in connection.execute(select(*RECORD).where(mine, ranges))]
+    return remaining
 
 
 @contextmanager

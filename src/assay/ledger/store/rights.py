@@ -243,18 +243,18 @@ def granted(connection: Connection, beside: Sequence[Table] = ()) -> list[Grante
     service = [table.name for table in beside]
     users, numbers = dict[str, Granted](), dict[str, int]()
     for row in connection.execute(_GRANTED, {"names": [*SCHEMA.tables, BODIES, TURN, leases.name, *service]}):
-        found = users.setdefault(row.rolname, Granted(row.rolname, limited=row.limited))
+        user = users.setdefault(row.rolname, Granted(row.rolname, limited=row.limited))
         numbers[row.rolname] = row.oid
-        found.role = "superuser" if row.rolsuper else "owner" if row.owns else "other"
-        may = found.tables.setdefault(row.relname, [])
+        user.role = "superuser" if row.rolsuper else "owner" if row.owns else "other"
+        may = user.tables.setdefault(row.relname, [])
         may += [row.may] * (row.may not in may)
         through = "PUBLIC" if row.through is None else row.through
-        found.through += [through] * (through != found.user and through not in found.through)
+        user.through += [through] * (through != user.user and through not in user.through)
     policies = _validators(connection)
     there = set(service) & set(inspect(connection).get_table_names())
-    for found in users.values():
-        if found.role == "other":
-            found.role, found.validator = _role_of(found.tables, policies.get(numbers[found.user], {}), there)
+    for user in users.values():
+        if user.role == "other":
+            user.role, user.validator = _role_of(user.tables, policies.get(numbers[user.user], {}), there)
     return list(users.values())
 
 
@@ -288,7 +288,7 @@ def _validators(connection: Connection) -> dict[int, dict[str, str | None]]:
     """User's number → table → the validator that its policy there names; None if the policy is not as `grant` makes it."""
     users = dict[int, dict[str, str | None]]()
     for row in connection.execute(_POLICIES):
-        keys = {(one or other).replace("''", "'") for one, other in _KEY.findall(row.rule or "")}
+        keys = {(quoted or other).replace("''", "'") for quoted, other in _KEY.findall(row.rule or "")}
         users.setdefault(row.number, {})[row.relname] = keys.pop() if row.whole and len(keys) == 1 else None
     return users
 

@@ -34,7 +34,7 @@ def _parts(items: Iterable[T], size: int = AT_ONCE) -> Iterator[list[T]]:
 
 def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRow]:
     """The records of these runs and of epochs up to this one, in order of acceptance."""
-    connection, found = view._connection, list[RecordRow]()
+    connection, rows = view._connection, list[RecordRow]()
     if connection.dialect.name == "postgresql":
         query = (
             f"SELECT {_COLUMNS['postgresql']} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
@@ -42,28 +42,28 @@ def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRo
         )
         for some in _parts(runs):
             ends = [run + b"\0" * 8 for run in some], [run + b"\xff" * 8 for run in some]
-            found += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
+            rows += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
     else:
         query = f"SELECT {_COLUMNS['sqlite']} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
         for run in runs:
-            found += map(RecordRow._make, connection.exec_driver_sql(query, (run + b"\0" * 8, run + b"\xff" * 8, last_epoch)))
-    return [view.whole(row) for row in _counting(view, found)]
+            rows += map(RecordRow._make, connection.exec_driver_sql(query, (run + b"\0" * 8, run + b"\xff" * 8, last_epoch)))
+    return [view.whole(row) for row in _counting(view, rows)]
 
 
 def of_slots(view: View, slots: Collection[bytes], last_epoch: int) -> list[RecordRow]:
     """The records with these slots and of epochs up to this one, in order of acceptance; empty bodies are in archives."""
-    connection, found = view._connection, list[RecordRow]()
+    connection, rows = view._connection, list[RecordRow]()
     mark = MARK[connection.dialect.name]
     for some in _parts(slots):
         marks = ", ".join([mark] * len(some))
         query = f"SELECT {_COLUMNS[connection.dialect.name]} FROM records WHERE slot IN ({marks}) AND epoch <= {mark}"
-        found += map(RecordRow._make, connection.exec_driver_sql(query, (*some, last_epoch)))
-    return [view.whole(row) if row.body else row for row in _counting(view, found)]
+        rows += map(RecordRow._make, connection.exec_driver_sql(query, (*some, last_epoch)))
+    return [view.whole(row) if row.body else row for row in _counting(view, rows)]
 
 
-def _counting(view: View, found: list[RecordRow]) -> list[RecordRow]:
-    found.sort(key=lambda row: row.seq)
-    return [row for part in view._only(iter([found]), 0, LATEST) for row in part] if found else found
+def _counting(view: View, rows: list[RecordRow]) -> list[RecordRow]:
+    rows.sort(key=lambda row: row.seq)
+    return [row for part in view._only(iter([rows]), 0, LATEST) for row in part] if rows else rows
 
 
 def of_seqs(view: View, ranges: Iterable[Sequence[int]]) -> Iterator[StoredRecord]:

@@ -84,23 +84,30 @@ class TaskSets:
         return later | {self._brought[row.batch]} if row.batch in self._brought else later
 
 
-def contradictions(rows: Sequence[RecordRow], task_sets: TaskSets) -> Iterator[tuple[RecordRow, RecordRow]]:
+def contradictions(
+    rows: Sequence[RecordRow], task_sets: TaskSets, age: int | None = None
+) -> Iterator[tuple[RecordRow, RecordRow]]:
     """Pairs of a record, and the first of its slot that counts on a task set of the record; only if the two differ.
 
-    rows: of the same 16 bytes, in order of acceptance. SPEC 3.0: an evaluation stands until the task set changes.
+    rows: of the same 16 bytes, in order of acceptance. age: the scheme's `max_age_epochs`; a record that is older than so many
+    epochs counts no more when a later one comes. SPEC 3.0: an evaluation stands until the task set changes, or for so long.
     """
-    firsts: dict[tuple[object, ...], tuple[RecordRow, object]] = {}
+    firsts: dict[tuple[object, ...], list[tuple[RecordRow, object]]] = {}
     whole = all(row.body for row in rows)
     for row in rows:
         slot, content = _compared(row, whole=whole)
         sets = task_sets.of(row)
         wanted = {_EVERY} if None in sets else {*sets, None}
-        earlier = [firsts[key] for name in wanted if (key := (*slot, name)) in firsts]
+        earlier = [
+            pair for name in wanted for pair in firsts.get((*slot, name), ()) if age is None or row.epoch - pair[0].epoch <= age
+        ]
         first, earliest = min(earlier, key=lambda pair: pair[0].seq, default=(row, content))
         if earliest != content:
             yield row, first
         for name in (*sets, _EVERY):
-            firsts.setdefault((*slot, name), (row, content))
+            there = firsts.setdefault((*slot, name), [])
+            if age is not None or not there:  # only if it may grow too old, a later one can come to count
+                there.append((row, content))
 
 
 def _compared(row: RecordRow, *, whole: bool) -> tuple[tuple[object, ...], object]:

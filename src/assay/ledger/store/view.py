@@ -128,39 +128,49 @@ class View:
         query = select(*ROW).where(records.c.slot.between(first, last), records.c.epoch > after).order_by(records.c.slot)
         return (self.filled(RecordRow._make(row)) for row in self._rows(query))
 
-    def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[Conflict]:
-        """The records that contradict the first one of their slot and task set, each with that one. SPEC 3.0."""
-        pairs = ((later, first) for later, first in self._contradictions() if first_epoch <= later.epoch <= last_epoch)
+    def conflicts(self, first_epoch: int = 0, last_epoch: int = LATEST, age: int | None = None) -> Iterator[Conflict]:
+        """The records that contradict the first one of their slot and task set, each with that one. SPEC 3.0.
+
+        age: the scheme's `max_age_epochs`; what is older when a later record comes is contradicted by nothing.
+        """
+        clashes = self._contradictions(age=age)
+        pairs = ((later, first) for later, first in clashes if first_epoch <= later.epoch <= last_epoch)
         yield from map(self._conflict, sorted((later.seq, first.seq) for later, first in pairs))
 
     def conflicts_among(
-        self, first_seq: int, last_seq: int, most: int, counts: Callable[[int], bool] = lambda _: True
+        self,
+        first_seq: int,
+        last_seq: int,
+        most: int,
+        counts: Callable[[int], bool] = lambda _: True,
+        age: int | None = None,
     ) -> tuple[int, list[Conflict]]:
         """The number of conflicts among these records, and the first `most` of them, each with the record that counts.
 
         Of these, the ones are left out whose first record is in an archive: an intake does not wait for one.
 
-        counts: whether the batch of a number counts. Records that came in batches that do not count are ignored.
+        counts: whether the batch of a number counts. Records that came in batches that do not count are ignored. age: as for
+        `conflicts`.
         """
         other = records.alias()
         flagged = exists().where(other.c.slot == records.c.slot, other.c.conflict.is_(True))
         slots = select(records.c.slot).where(records.c.seq.between(first_seq, last_seq), flagged)
-        pairs = self._contradictions(slots, counts)
-        found = sorted((later.seq, first.seq, first.body) for later, first in pairs if first_seq <= later.seq <= last_seq)
-        here = [(later, first) for later, first, body in found if body]
-        return len(found), [*map(self._conflict, here[:most])]
+        pairs = self._contradictions(slots, counts, age)
+        clashes = sorted((later.seq, first.seq, first.body) for later, first in pairs if first_seq <= later.seq <= last_seq)
+        here = [(later, first) for later, first, body in clashes if body]
+        return len(clashes), [*map(self._conflict, here[:most])]
 
     def _conflict(self, seqs: tuple[int, int]) -> Conflict:
         """The conflict of two records: the later one, and the one that counts."""
         pair = (self._connection.execute(select(*RECORD).where(records.c.seq == seq)).one() for seq in seqs)
         return Conflict(*(self.whole(StoredRecord._make(row)) for row in pair))
 
-    def conflicting(self) -> dict[int, int]:
-        """Batch → how many of its records are conflicts; batches without are left out."""
-        return Counter(later.batch for later, _ in self._contradictions())
+    def conflicting(self, age: int | None = None) -> dict[int, int]:
+        """Batch → how many of its records are conflicts; batches without are left out. age: as for `conflicts`."""
+        return Counter(later.batch for later, _ in self._contradictions(age=age))
 
     def _contradictions(
-        self, slots: Select[Any] | None = None, counts: Callable[[int], bool] = lambda _: True
+        self, slots: Select[Any] | None = None, counts: Callable[[int], bool] = lambda _: True, age: int | None = None
     ) -> Iterator[tuple[RecordRow, RecordRow]]:
         """Each record that is in conflict, and the first of its slot and task set. slots: only of these; None: of all.
 
@@ -172,7 +182,7 @@ class View:
         task_sets = None
         for rows in self._sharing(chosen):
             task_sets = task_sets or self._task_sets(select(records.c.batch).where(records.c.slot.in_(chosen)))
-            yield from contradictions([row for row in rows if counts(row.batch)], task_sets)
+            yield from contradictions([row for row in rows if counts(row.batch)], task_sets, age)
 
     def _task_sets(self, bringing: Select[Any] | Collection[int]) -> TaskSets:
         """The task sets of the records that these batches brought. A batch that brought all of its records has no other ones."""
@@ -393,8 +403,8 @@ class View:
         if low is not None:
             query = query.where(records.c.seq.between(low, high), _between(records, first_epoch, last_epoch))
             query = query.order_by(records.c.seq).execution_options(yield_per=at_once or FETCH)
-            with self._connection.execute(query) as found:  # who stops early leaves no cursor open
-                yield from found.partitions()
+            with self._connection.execute(query) as rows:  # who stops early leaves no cursor open
+                yield from rows.partitions()
 
 
 def _between(table: Any, first: int, last: int) -> Any:

@@ -43,13 +43,17 @@ class Writer(View):
         """The numbers of the last batch and the last record, while this writer alone adds any."""
 
     def add_batch(
-        self, batch: Batch, numbers: Sequence[int] | None = None, counts: Callable[[int], bool] = lambda _: True
+        self,
+        batch: Batch,
+        numbers: Sequence[int] | None = None,
+        counts: Callable[[int], bool] = lambda _: True,
+        age: int | None = None,
     ) -> Accepted:
         """Store a batch and those of its records that are new; a batch that is there already adds nothing.
 
         The batch is not checked here: `intake.accept` does that. numbers: the seqs of its records, in the same order, if they
         come from another copy of the ledger. counts: whether the batch of a number counts. Batches that do not count, and their
-        records, are ignored.
+        records, are ignored. age: the scheme's `max_age_epochs`, which decides what is told as a conflict.
         """
         if any(counts(number) for number in self.numbers_named(batch.digest)):
             return Accepted(new=0, known=len(batch.digests))
@@ -79,7 +83,7 @@ class Writer(View):
         self._head = last_batch + 1, max(before, last or 0)
         conflicting = sum(row[5] for row in new)
         if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
-            conflicting, _ = self.conflicts_among(first, last, 0, counts)
+            conflicting, _ = self.conflicts_among(first, last, 0, counts, age)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
 
     def add_submission(self, submission: Submission) -> None:

@@ -111,10 +111,12 @@ def verify(
         if (evidence, scheme, duel, until) != (None, None, None, None):
             what = "is of a subnet, but --evidence, --scheme, --duel and --until are of a competition"
             raise BadInput(what, file=place, hint="verify one of its competitions by itself")
-        announced = None if subnet is None else Path(subnet)
-        subnet_bundle.verified(
-            place, keys, lambda bundle_, named: _of_one(bundle_, named, Verified()), into, announced=announced, **paths
-        )
+        last = LastStages(policy=paths["policy"])
+
+        def of_competition(folder: Path, named: LogKey) -> Verified:
+            return _of_one(folder, named, Verified(), last=last)
+
+        subnet_bundle.verified(place, keys, of_competition, into, announced=None if subnet is None else Path(subnet), **paths)
         return into
     if subnet is not None:
         what = "is of one competition, so a subnet file does not apply"

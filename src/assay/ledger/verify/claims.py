@@ -40,7 +40,7 @@ def name_difference(path: Path, records: BoundRecords, signed: Path | None, epoc
 
     signed: the file of batches. epochs: the first and the last epoch of the receipt.
     """
-    here = dict(zip(records.seqs, zip(records.digests, records.said, strict=True), strict=True))
+    here = dict(zip(records.seqs, zip(records.digests, records.heads, strict=True), strict=True))
     left = set(here)
     try:
         for stated, members in _batches(signed, epochs):
@@ -118,7 +118,7 @@ def check_bound(path: Path, receipt: Receipt, first: int, signed: Path | None = 
                 raise of
             what = f"the records are not those of the receipt of epoch {predicate['epoch']}"
             raise Refused("evidence", what, expected=predicate["evidence"]["root"], found=root, file=path)
-        wrong = next((epoch for _, epoch, _ in set(records.said) if not first <= epoch <= predicate["epoch"]), None)
+        wrong = next((epoch for _, epoch, _ in set(records.heads) if not first <= epoch <= predicate["epoch"]), None)
         if wrong is not None:
             raise Refused(
                 "evidence", f"there is a record of epoch {wrong}", expected=f"{first} … {predicate['epoch']}", file=path
@@ -135,7 +135,7 @@ def check_held(given: Material, receipts: Sequence[Receipt], into: Verified) -> 
             if epoch not in given.evidence:
                 raise Refused("evidence", f"there is no evidence for the receipt of epoch {epoch}", file=given.root)
             records = check_bound(given.evidence[epoch], receipt, first, given.root and given.root / bundle.BATCHES)
-            for mine, theirs in ((whole.seqs, records.seqs), (whole.digests, records.digests), (whole.said, records.said)):
+            for mine, theirs in ((whole.seqs, records.seqs), (whole.digests, records.digests), (whole.heads, records.heads)):
                 mine.extend(theirs)  # type: ignore[arg-type]
             first = epoch + 1
         others = sorted(set(given.evidence) - {receipt.predicate["epoch"] for receipt in receipts})
@@ -153,7 +153,7 @@ def _sorted(records: BoundRecords) -> BoundRecords:
     seqs = [records.seqs[at] for at in order]
     if any(earlier == later for earlier, later in itertools.pairwise(seqs)):
         raise Refused("evidence", "two records have the same seq")
-    return BoundRecords(seqs, [records.digests[at] for at in order], [records.said[at] for at in order])
+    return BoundRecords(seqs, [records.digests[at] for at in order], [records.heads[at] for at in order])
 
 
 def check_signed(given: Material, records: BoundRecords, competition: str, origin: str, into: Verified) -> list[BatchTaskSet]:
@@ -192,11 +192,11 @@ def check_signed(given: Material, records: BoundRecords, competition: str, origi
                 raise error.at(file=path, line=place.line) from None
         if not covered.all():
             at = int(np.flatnonzero(~covered)[0])
-            kind, epoch, validator = records.said[at]
+            kind, epoch, validator = records.heads[at]
             what = f"nobody signed the record with seq {records.seqs[at]}, of kind {kind} and epoch {epoch}"
             raise Refused("signatures", what, expected=f"a batch of {validator}", file=path)
     unnamed = f"; {several(first, 'batch', 'batches')} of version 1, which names no log" if first else ""
-    validators = several(len({who for _, _, who in set(records.said)}), "validator")
+    validators = several(len({who for _, _, who in set(records.heads)}), "validator")
     into.right("signatures", f"{several(len(judged), 'batch', 'batches')} by {validators}{unnamed}")
     return judged
 
@@ -229,7 +229,7 @@ def _batch(
             raise Refused(
                 "signatures", "a record of the batch is missing", expected=f"seq {first} … {last}", found=f"{end - begin} of them"
             )
-        mine = records.said[begin:end]
+        mine = records.heads[begin:end]
         if mine.count(wanted) != len(mine):
             texts = ["{}, epoch {}, by {}".format(*claim) for claim in (wanted, next(claim for claim in mine if claim != wanted))]
             what = "a record is of another validator, epoch or kind than its batch"

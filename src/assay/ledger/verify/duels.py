@@ -74,9 +74,9 @@ def _contest(claim: _Claim, settled: Inputs, file: Path) -> Contest:
     if settled.scheme.duel is None or settled.task_set is None:
         raise Refused("duel", "the scheme has no section [duel]", file=file)
     challenger, king = (Side(side.participant, side.submission) for side in (claim.challenger, claim.king))
-    held = {participant.key: participant for participant in settled.participants}
+    by_key = {participant.key: participant for participant in settled.participants}
     for side in (challenger, king):
-        participant = held.get(side.participant)
+        participant = by_key.get(side.participant)
         if participant is None or participant.submission != side.submission:
             expected = None if participant is None else participant.submission
             what = f"{side.participant!r} does not have that submission in the epoch"
@@ -114,10 +114,10 @@ def _check_receipt(claim: _Claim, receipts: Sequence[Receipt], file: Path) -> No
 
 def _passed(contest: Contest, records: Iterable[bytes]) -> list[dict[Pair, bool]]:
     """Of both sides, whether each trial passed by the validator's evidence; the first accepted counts."""
-    found: dict[str, dict[Pair, str]] = {contest.challenger.submission: {}, contest.king.submission: {}}
+    outcomes: dict[str, dict[Pair, str]] = {contest.challenger.submission: {}, contest.king.submission: {}}
     for body in records:
         value: dict[str, Any] = json.loads(body)
-        if value["validator"] == contest.validator and value["submission"] in found and value["epoch"] <= contest.epoch:
+        if value["validator"] == contest.validator and value["submission"] in outcomes and value["epoch"] <= contest.epoch:
             pair = value["task"], value["trial"]
-            found[value["submission"]].setdefault(pair, value["outcome"])
-    return [{pair: outcome == "pass" for pair, outcome in side.items() if outcome != "error"} for side in found.values()]
+            outcomes[value["submission"]].setdefault(pair, value["outcome"])
+    return [{pair: outcome == "pass" for pair, outcome in side.items() if outcome != "error"} for side in outcomes.values()]

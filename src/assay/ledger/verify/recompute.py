@@ -113,8 +113,8 @@ def settlement(
     if before.receipts[-1].version > 1 and all(path.suffix == ".parquet" for path in paths):
         bound = binding.bind_parquet(paths, inputs, again.document, without, records)
     elif before.receipts[-1].version > 1:
-        held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
-        bound = eligible.bind_results(held, inputs, again.document, gone)
+        stored_records = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
+        bound = eligible.bind_results(stored_records, inputs, again.document, gone)
     rows = statements.results(again.document, bound)
     root = f"sha256:{statements.results_tree(rows).root().hex()}"
     _same({"root": root, "count": len(rows)}, predicate["results"], "results", "the receipt is of other results", given.path)
@@ -131,9 +131,9 @@ def records_behind(bundle_: Path, report: Verified) -> Iterator[tuple[str, Evide
     """(participant, record) of each record that a result rests on, with its seq, from a verified bundle."""
     assert report.settlement is not None
     paths = list(gather_material(bundle_, None).evidence.values())
-    held = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
+    stored_records = (batch.StoredRecord(seq, sha256(body).digest(), body) for seq, body in in_order(paths))
     rows = eligible.records_behind_results(
-        held, read_document(bundle_ / bundle.INPUTS), report.settlement.document, report.left_out
+        stored_records, read_document(bundle_ / bundle.INPUTS), report.settlement.document, report.left_out
     )
     for name, _, stored in rows:
         yield name, record(json.loads(stored.body) | {"seq": stored.seq})
@@ -164,9 +164,9 @@ def _inputs(path: Path, predicate: Json) -> Json:
         return inputs
 
 
-def _same(found: object, wanted: object, name: str, what: str, file: Path) -> None:
-    if found != wanted:
-        raise Refused(name, what, expected=or_null(wanted), found=or_null(found), file=file)
+def _same(computed: object, wanted: object, name: str, what: str, file: Path) -> None:
+    if computed != wanted:
+        raise Refused(name, what, expected=or_null(wanted), found=or_null(computed), file=file)
 
 
 def _compare(ours: Json, path: Path) -> None:
@@ -355,10 +355,10 @@ def verify_decided(settlement: Settlement, until: Until, into: Verified) -> None
     The bounds of every score are computed again from the bundle's evidence. SPEC 2.1, 3, 4, 5.
     """
     with stage("decided"):
-        found = decided(settlement, until)
-        standing = next((row for row in found.standings if not row.decided), None)
+        decision = decided(settlement, until)
+        standing = next((row for row in decision.standings if not row.decided), None)
         if standing is not None:
             what = f"{several(standing.missing, 'missing trial')} could change it: {standing.reason}"
             raise Refused("decided", what, participant=standing.participant, expected="decided", found=standing.why)
     changes = "what anybody is paid" if until == "paid" else "a rank, a tier or a weight"
-    into.right("decided", f"no outcome of {several(found.missing, 'missing trial')} could change {changes}: {found.digest}")
+    into.right("decided", f"no outcome of {several(decision.missing, 'missing trial')} could change {changes}: {decision.digest}")

@@ -41,10 +41,12 @@ def _check_notes(rules: Policy, notes: list[bytes], key: LogKey, policy: Path, i
         except check.CheckError as error:
             refused = refused or error
             continue
-        names = ", ".join(witnessed.times) or "nobody, as the policy says"
         age = "" if witnessed.newest is None else f", the newest {_age(time.time() - witnessed.newest)}"
         entries = several(witnessed.checkpoint.size, "entry", "entries")
-        into.right(STAGE, f"cosigned by {names}{age}; this binds the history of {entries}")
+        if witnessed.times:
+            into.right(STAGE, f"cosigned by {', '.join(witnessed.times)}{age}; this binds the history of {entries}")
+        else:
+            into.right(STAGE, "the policy demands no witness: that everybody is shown this same log is not proven")
         return
     assert refused is not None
     raise Refused(STAGE, refused.what, expected=refused.expected, found=refused.found, file=policy)

@@ -137,9 +137,9 @@ class Inclusion:
 def elsewhere(chain: str, *nodes: BittensorNode | None) -> Refusal | None:
     """The refusal if a node is not of the chain with this block 0; None if all are."""
     for node in nodes:
-        if node is not None and (found := node.genesis()) != chain:
+        if node is not None and (genesis := node.genesis()) != chain:
             names = {genesis: name for name, genesis in CHAINS.items()}
-            there, here = names.get(found, found), names.get(chain, chain)
+            there, here = names.get(genesis, genesis), names.get(chain, chain)
             what = f"{node.host} is a node of the chain {there}, but publish.toml says {here}"
             return Refusal("wrong-chain", what, "correct url or chain")
     return None

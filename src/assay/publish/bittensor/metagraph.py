@@ -118,10 +118,10 @@ def _hyperparameters(node: BittensorNode, subnet: SubnetState) -> dict[str, Any]
 
 
 def _rules(stored: Mapping[str, Any]) -> YumaRules:
-    said = {field: stored[name] for name, field in _FIELDS.items() if name in stored}
+    fields = {field: stored[name] for name, field in _FIELDS.items() if name in stored}
     if "AlphaValues" in stored:
-        said["alpha_low"], said["alpha_high"] = (of_ratio(value, U16) for value in stored["AlphaValues"])
-    return YumaRules(**said)
+        fields["alpha_low"], fields["alpha_high"] = (of_ratio(value, U16) for value in stored["AlphaValues"])
+    return YumaRules(**fields)
 
 
 def _row(node: BittensorNode, name: str, pairs: object, n: int) -> list[int]:

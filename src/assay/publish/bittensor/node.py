@@ -123,22 +123,22 @@ class BittensorNode:
     def runtime(self, at: str | None = None) -> Runtime:
         """The runtime that makes the block after `at`, with metadata of version 15, otherwise 14."""
         block = at or self.head().hash
-        held = self._runtimes.get(self._specs.get(block, -1))
-        if held is None or not held.alive:
+        runtime = self._runtimes.get(self._specs.get(block, -1))
+        if runtime is None or not runtime.alive:
             version = self._read("state_getRuntimeVersion", block)
             if not isinstance(version, dict) or version.get("specName") != SPEC_NAME:
                 raise Unreachable(f"{self.host} is not a node of a subtensor chain", final=True, hint="is the address right?")
             spec, transaction = version.get("specVersion"), version.get("transactionVersion")
             if not (_u32(spec) and _u32(transaction)):
                 raise self._impossible("state_getRuntimeVersion")
-            held = self._runtimes.get(spec)
-            if held is None or not held.alive:
+            runtime = self._runtimes.get(spec)
+            if runtime is None or not runtime.alive:
                 make = partial(Runtime, self.host, self._metadata(block), spec, transaction)
-                held = self._decoded("metadata", make)
+                runtime = self._decoded("metadata", make)
                 self._runtimes.pop(spec, None)
-                _keep(self._runtimes, spec, held, RUNTIMES)
+                _keep(self._runtimes, spec, runtime, RUNTIMES)
             _keep(self._specs, block, spec)
-        return held
+        return runtime
 
     def has(self, pallet: str, item: str, at: str | None = None) -> bool:
         """Whether the chain's storage has such an item."""
@@ -195,7 +195,7 @@ class BittensorNode:
             page = self._read("state_getKeysPaged", prefix, KEYS, keys[-1] if keys else prefix, block)
             self._many_bytes(page, "state_getKeysPaged")
             rising = [*keys[-1:], *page]
-            if len(page) > KEYS or any(one >= other for one, other in pairwise(rising)):
+            if len(page) > KEYS or any(key >= other for key, other in pairwise(rising)):
                 raise self._impossible("state_getKeysPaged")
             if not all(key.startswith(prefix) and len(key) > len(prefix) for key in page):
                 raise self._impossible("state_getKeysPaged")

@@ -110,12 +110,12 @@ class BittensorPublisher:
             return Comparison(None, now)
         notes = self._notes(now)
         own = now.subnet.by_hotkey.get(hotkey or "")
-        held = {} if own is None else weights_of(self._node, now.subnet, own.uid, now.subnet.block)
+        weights = {} if own is None else weights_of(self._node, now.subnet, own.uid, now.subnet.block)
         if hotkey is None:
             why = "publish.toml names no key" if self._settings.key is None else "the hotkey is encrypted"
             what = "registration, permit, stake, rate limit and present weights were not checked"
             notes.append(f'{why}, so {what}; write account = "5…" among the fields of the key to check them')
-        shown = None if hotkey is None else {f"uid {uid}": str(value) for uid, value in sorted(held.items())}
+        shown = None if hotkey is None else {f"uid {uid}": str(value) for uid, value in sorted(weights.items())}
         if own is not None and own.last_update:
             notes.append(
                 f"{hotkey} last set or committed weights in block {own.last_update}; now it is {now.subnet.block.number}"

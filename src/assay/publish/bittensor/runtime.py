@@ -74,7 +74,7 @@ _LOCK = threading.Lock()
 _HELD: OrderedDict[bytes, Confined] = OrderedDict()
 
 
-def _held(metadata: bytes, spec: int, transaction: int) -> Confined:
+def _confined(metadata: bytes, spec: int, transaction: int) -> Confined:
     key = sha256(metadata).digest() + f"{spec} {transaction}".encode()
     with _LOCK:
         child = _HELD.get(key)
@@ -95,7 +95,7 @@ class Runtime:
     def __init__(self, host: str, metadata: bytes, spec: int, transaction: int) -> None:
         self._host = host
         try:
-            self._child = _held(metadata, spec, transaction)
+            self._child = _confined(metadata, spec, transaction)
         except NoAnswer as error:
             raise self._wrong(error) from None
         self.spec_version, self.is_v15 = self._call("facts")

@@ -219,20 +219,20 @@ def _node(target: Target, settings: BittensorSettings, field: str, address: str 
 
 def checked(node: BittensorNode, chain: str) -> BittensorNode:
     """The node, if it is of the chain with this block 0. Raises BadInput if it is not, and Unreachable."""
-    found = node.genesis()
-    if found != chain:
+    genesis = node.genesis()
+    if genesis != chain:
         names = {genesis: name for name, genesis in CHAINS.items()}
-        what = f"{node.host} is a node of the chain {names.get(found, found)}, not of {names.get(chain, chain)}"
+        what = f"{node.host} is a node of the chain {names.get(genesis, genesis)}, not of {names.get(chain, chain)}"
         raise BadInput(what, field="chain", hint="correct the address, or the chain")
     return node
 
 
 def subnet_of(target: Target) -> tuple[BittensorNode, int, int]:
     """The source of a registry: a target's node, which is checked, netuid and mechanism. Raises BadInput, Unreachable."""
-    said = settings_of(target)
-    if said.netuid == 0:
+    settings = settings_of(target)
+    if settings.netuid == 0:
         raise target.refuse("is the root network, which has no participants", "netuid", "name a subnet")
-    return checked(node_of(target, said), said.chain), said.netuid, said.mechanism
+    return checked(node_of(target, settings), settings.chain), settings.netuid, settings.mechanism
 
 
 def open_to_anybody(url: str) -> bool:

@@ -175,11 +175,11 @@ class EvmPublisher:
         if wrong is not None:
             return Comparison(None, wrong)
         receipt, there = chain.oracle.ask("scoresOf", chain.round.address, chain.terms().scorer)
-        held = {checksum(agent): f"{bps} BPS" for agent, bps, _ in there}
+        on_chain = {checksum(agent): f"{bps} BPS" for agent, bps, _ in there}
         committed, notes = self._committed(scores)
         if receipt != NONE:
-            return Comparison(held, self._there(receipt, there, scores, committed), notes)
-        return Comparison(held, self._refused(scores, committed, scorer or chain.terms().scorer), notes)
+            return Comparison(on_chain, self._there(receipt, there, scores, committed), notes)
+        return Comparison(on_chain, self._refused(scores, committed, scorer or chain.terms().scorer), notes)
 
     def send(self, plan: PublishPlan, tell: Tell) -> Outcome:
         """Submit the scores, once."""

@@ -137,9 +137,9 @@ def _counting_for(columns: Columns, frame: Frame, model: type[Record]) -> Ints:
         theirs = np.array([numbers[name] for name in frame.submissions] or [-1], np.int64)[named]
         return np.where((current == theirs) & np.append(frame.unique, False)[named], named, -1)
     without = np.array([not submission for submission in frame.submissions] or [False], np.bool_)
-    held = columns.lookup("submission", frame.holder)
+    of_submission = columns.lookup("submission", frame.holder)
     empty = columns.lookup("submission", {"": 0}) == 0
-    return np.where(empty, np.where(without[named], named, -1), held)
+    return np.where(empty, np.where(without[named], named, -1), of_submission)
 
 
 def first_epochs_of(columns: Columns, frame: Frame, *, by_participant: bool) -> dict[str, int]:

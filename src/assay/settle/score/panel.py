@@ -94,13 +94,13 @@ def vote_columns(rules: RubricScore, names: Sequence[str], verdicts: tuple[str, 
 
     Without a panel in the rules that is the only one: a record may have answers that nobody looks at.
     """
-    k, found = 0 if rules.panel is None else rules.panel.answers, []
+    k, columns = 0 if rules.panel is None else rules.panel.answers, []
     for at in range(k):
-        found.append(RecordColumn(f"panel.{at}.outcome", "vote", -1, words=("judged", "unjudged")))
-        found += [RecordColumn(f"panel.{at}.baseline.{name}", "vote", -1) for name in names]
-        found += [RecordColumn(f"panel.{at}.checks.{check.id}", "vote", -1) for check in rules.checks]
-        found.append(RecordColumn(f"panel.{at}.verdict", "vote", -1, words=verdicts))
-    return (*found, RecordColumn(f"panel.{k}.outcome", "vote", -1, words=("judged", "unjudged")))
+        columns.append(RecordColumn(f"panel.{at}.outcome", "vote", -1, words=("judged", "unjudged")))
+        columns += [RecordColumn(f"panel.{at}.baseline.{name}", "vote", -1) for name in names]
+        columns += [RecordColumn(f"panel.{at}.checks.{check.id}", "vote", -1) for check in rules.checks]
+        columns.append(RecordColumn(f"panel.{at}.verdict", "vote", -1, words=verdicts))
+    return (*columns, RecordColumn(f"panel.{k}.outcome", "vote", -1, words=("judged", "unjudged")))
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,11 @@ def _sides(sides: Ints, cast: Bools, k: int) -> Ints:
 
 def _middle(verdicts: Ints, cast: Bools, k: int) -> Ints:
     """The verdict in the middle of k, [k, N] → [N]; places count from the best."""
-    found = np.full(verdicts.shape[1], -1, np.int64)
+    middle = np.full(verdicts.shape[1], -1, np.int64)
     for at in range(6):
         upper, lower = (cast & (verdicts <= at)).sum(axis=0), (cast & (verdicts >= at)).sum(axis=0)
-        found[(2 * upper > k) & (2 * lower > k)] = at
-    return found
+        middle[(2 * upper > k) & (2 * lower > k)] = at
+    return middle
 
 
 def decide(panel: Sequence[PanelAnswer], rules: RubricScore, names: Sequence[str], verdicts: tuple[str, ...]) -> Decided:
@@ -177,26 +177,26 @@ def decide(panel: Sequence[PanelAnswer], rules: RubricScore, names: Sequence[str
     ids = [check.id for check in rules.checks]
     result = tally(_votes_of(panel, rules, ids, names, verdicts), rules)
     questions = (*names, *ids, "verdict")
-    said = result.answers[:, 0].tolist()
+    sides = result.answers[:, 0].tolist()
     needed = result.needed[:, 0].tolist()
     rates = [
         FlipRate(name, int(result.flips[:, at, 0].sum()), int(result.votes[:, at, 0].sum()))
         for at, name in enumerate(questions)
-        if needed[at] and said[at] >= 0
+        if needed[at] and sides[at] >= 0
     ]
     judges = [
         FlipRate(answer.judge, int(result.flips[at, :, 0].sum()), int(result.votes[at, :, 0].sum()))
         for at, answer in enumerate(panel[: len(result.flips)])
     ]
-    undecided = tuple(name for at, name in enumerate(questions) if needed[at] and said[at] < 0)
+    undecided = tuple(name for at, name in enumerate(questions) if needed[at] and sides[at] < 0)
     why: Literal["unjudged", "panel-split"] | None = None
     if not result.whole[0]:
         why = "panel-split" if result.split[0] else "unjudged"
     whole, met = why is None, bool(result.met[0])
     return Decided(
-        baseline=dict(zip(names, [side == 1 for side in said[:4]], strict=True)) if whole else None,
-        checks=dict(zip(ids, [side == 1 for side in said[4:-1]], strict=True)) if whole and met else None,
-        verdict=verdicts[said[-1]] if whole and met else None,
+        baseline=dict(zip(names, [side == 1 for side in sides[:4]], strict=True)) if whole else None,
+        checks=dict(zip(ids, [side == 1 for side in sides[4:-1]], strict=True)) if whole and met else None,
+        verdict=verdicts[sides[-1]] if whole and met else None,
         why=why,
         undecided=undecided if why == "panel-split" else (),
         questions=tuple(rates),

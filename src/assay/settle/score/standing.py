@@ -56,15 +56,15 @@ def workflow_lasting(values: Iterable[Json], rules: WorkflowScore, spoilt: Conta
     runs: dict[tuple[str, str], list[Json]] = {}
     for value in values:
         runs.setdefault((value["validator"], value["submission"]), []).append(value)
-    kept = []
+    deciding = []
     for run in runs.values():
         run.sort(key=lambda value: (value["epoch"], value["task"].encode()), reverse=True)
         left = rules.window
         for value in run:
             if left or value["outcome"] == "service-error":
-                kept.append(value)
+                deciding.append(value)
             left -= left > 0 and (value["validator"], value["epoch"], value["task"]) not in spoilt
-    return _with_lowest(runs.values(), kept)
+    return _with_lowest(runs.values(), deciding)
 
 
 def given_lasting(values: Iterable[Json]) -> list[Json]:
@@ -75,11 +75,11 @@ def given_lasting(values: Iterable[Json]) -> list[Json]:
     return list(latest.values())
 
 
-def _with_lowest(runs: Iterable[Iterable[Json]], kept: list[Json]) -> list[Json]:
+def _with_lowest(runs: Iterable[Iterable[Json]], deciding: list[Json]) -> list[Json]:
     """The records kept, and for each submission the first record of its lowest epoch."""
     lowest: dict[str, Json] = {}
     for value in (value for run in runs for value in run):
         before = lowest.setdefault(value["submission"], value)
         if (value["epoch"], value["seq"]) < (before["epoch"], before["seq"]):
             lowest[value["submission"]] = value
-    return list({value["seq"]: value for value in (*kept, *lowest.values())}.values())
+    return list({value["seq"]: value for value in (*deciding, *lowest.values())}.values())

@@ -98,14 +98,14 @@ def windows(
     standing = accepted(records, frame)
     failed = {(record.validator, record.epoch, record.task) for record in standing if record.outcome == "service-error"}
     failed |= set(left_out)
-    kept: dict[tuple[int, int], list[Workflow]] = {}
+    by_cell: dict[tuple[int, int], list[Workflow]] = {}
     for record in standing:
         column = frame.column[record.participant]
         if record.submission == frame.submissions[column] and record.participant not in frame.duplicate_of:
-            tasks = kept.setdefault((frame.row[record.validator], column), [])
+            tasks = by_cell.setdefault((frame.row[record.validator], column), [])
             if (record.validator, record.epoch, record.task) not in failed:
                 tasks.append(record)
-    return {cell: sorted(tasks, key=_place)[-rules.window :] for cell, tasks in kept.items()}
+    return {cell: sorted(tasks, key=_place)[-rules.window :] for cell, tasks in by_cell.items()}
 
 
 def _place(record: Workflow) -> tuple[int, bytes]:
@@ -185,13 +185,13 @@ def _task_scores(columns: Mapping[str, Ints], rules: WorkflowScore) -> Ints:
         reliability = np.maximum(0, reliability - penalty * many)
     # w·a/b of each part, in nanos; the float is right to 10^-6 of a nano
     share = np.array([weights.success, weights.cost, weights.latency, weights.reliability]) / NANO
-    found = share[0] * (success / steps) + share[1] * (spared / budget * NANO)
-    found += share[2] * (early / limit * NANO) + share[3] * reliability
-    scores = np.rint(found).astype(np.int64)
-    close = np.flatnonzero(np.abs(np.abs(found - scores) - 0.5) < CLOSE)
+    estimate = share[0] * (success / steps) + share[1] * (spared / budget * NANO)
+    estimate += share[2] * (early / limit * NANO) + share[3] * reliability
+    scores = np.rint(estimate).astype(np.int64)
+    close = np.flatnonzero(np.abs(np.abs(estimate - scores) - 0.5) < CLOSE)
     if len(close):
         parts = (success, spared, early, reliability, steps, budget, limit)
-        scores[close] = _settled(np.floor(found[close]).astype(np.int64), tuple(part[close] for part in parts), rules)
+        scores[close] = _settled(np.floor(estimate[close]).astype(np.int64), tuple(part[close] for part in parts), rules)
     return np.where(ran, scores, 0)
 
 

@@ -122,7 +122,7 @@ def _no_evidence(subject: Subject) -> tuple[str, str]:
             "To do: hand in a submission.",
         )
     return (
-        f"No {subject.judge} has evidence about its current submission.",
+        f"No {subject.judge} has evidence about its current submission, in this epoch or before.",
         f"To do: {plural(rules.min_validators, subject.judge)} must judge it. Evidence about earlier submissions does not count.",
     )
 
@@ -193,15 +193,15 @@ def _evidence(subject: Subject) -> Chapter:
     rows += [(subject.called[evidence["validator"]], *blank, f"no: {left_out(subject, evidence)}") for evidence in others]
     stake = () if subject.alike else ("stake", "in TAO") if subject.in_tao else ("stake",)
     count = len(votes)
-    said = f"{plural(count, subject.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
+    sentence = f"{plural(count, subject.judge)} {'has' if count == 1 else 'have'} a whole score of the current submission"
     if subject.participant.submission:
-        said += f", {subject.participant.submission}"
+        sentence += f", {subject.participant.submission}"
     more = "1 more has" if len(others) == 1 else f"{len(others)} more have"
     return Chapter(
         name="evidence",
         title=f"What the {subject.judge}s saw",
         text=(
-            f"{said}.",
+            f"{sentence}.",
             *subject.chosen_rules(),
             *([f"{more} evidence about it that does not count."] if others else []),
         ),
@@ -230,11 +230,11 @@ def _quorum(subject: Subject) -> Chapter:
             ("share of stake", part(stake, total), percent(rules.min_stake), "yes" if stake >= needed else "no"),
         ),
     )
-    held = "There is a quorum" if subject.quorum else "There is no quorum"
+    quorum = "There is a quorum" if subject.quorum else "There is no quorum"
     return Chapter(
         name="quorum",
         title="Quorum",
-        text=(f"{held}. The share is of {of}, {subject.stake(total)}.",),
+        text=(f"{quorum}. The share is of {of}, {subject.stake(total)}.",),
         facts={
             "validators": count,
             "min_validators": rules.min_validators,
@@ -261,9 +261,9 @@ def _stakes(subject: Subject, stake: int, needed: int) -> list[tuple[str, str, s
 
 def _enough_runs(subject: Subject, count: int) -> Chapter:
     least = subject.scheme.consensus.min_validators
-    said = f"{plural(count, 'run')} {'counts' if count == 1 else 'count'}; {least} {'is' if least == 1 else 'are'} needed."
+    sentence = f"{plural(count, 'run')} {'counts' if count == 1 else 'count'}; {least} {'is' if least == 1 else 'are'} needed."
     return Chapter(
-        name="quorum", title="Enough runs", text=(said,), facts={"runs": count, "min_runs": least, "held": subject.quorum}
+        name="quorum", title="Enough runs", text=(sentence,), facts={"runs": count, "min_runs": least, "held": subject.quorum}
     )
 
 
@@ -409,9 +409,9 @@ def tests(settlement: Settlement, subject: Subject, records: Sequence[Evidence])
     rows = []
     for task, seen in outcomes.items():
         by = [
-            {"validator": key, "passed": found.count("pass"), "timeout": found.count("timeout"), "trials": trials}
+            {"validator": key, "passed": of_validator.count("pass"), "timeout": of_validator.count("timeout"), "trials": trials}
             for key in votes_of(subject)
-            if (found := seen.get(key, [])).count("pass") < trials
+            if (of_validator := seen.get(key, [])).count("pass") < trials
         ]
         if by:
             facts.append({"task": task, "validators": by})
@@ -463,13 +463,13 @@ def workflow_tasks(settlement: Settlement, subject: Subject, records: Sequence[E
         ]
         rows.append((task, str(epoch), ", ".join(how)))
     gate = text(rules.gate)
-    said = (
+    sentence = (
         f"In {len(rows)} of {plural(len(count), 'task')} success was not above {gate} for every {subject.judge}, so cost and "
         f"time add nothing to the score there."
         if rows
         else f"In every task success was above {gate}."
     )
-    return failed_chapter("Tasks that failed", said, {"tasks": facts}, ("task", "epoch", "success at"), rows)
+    return failed_chapter("Tasks that failed", sentence, {"tasks": facts}, ("task", "epoch", "success at"), rows)
 
 
 def failed_chapter(title: str, sentence: str, facts: Json, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Chapter:

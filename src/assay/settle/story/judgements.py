@@ -119,11 +119,11 @@ def flips_of(records: Iterable[Rubric], rules: ScoreRules) -> PanelFlips | None:
     total = PanelFlips()
     for record in records:
         if record.panel is not None:
-            found = decide(record.panel, rules)
+            decision = decide(record.panel, rules)
             total.panels += 1
-            total.split += found.why == "panel-split"
-            _add(total.questions, found.questions)
-            _add(total.judges, found.judges)
+            total.split += decision.why == "panel-split"
+            _add(total.questions, decision.questions)
+            _add(total.judges, decision.judges)
     return total if total.panels else None
 
 

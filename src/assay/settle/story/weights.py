@@ -42,15 +42,15 @@ def _strategy(subject: Subject) -> Chapter:
     rules, weight = subject.scheme.reward, subject.weight
     others = [row for row in subject.document["weights"] if nanos(row["score"]) >= max(1, rules.min_score)]
     if _takes_part(subject):
-        said = (_shared(subject, len(others), text(sum(nanos(row["score"]) for row in others))),)
+        sentences = (_shared(subject, len(others), text(sum(nanos(row["score"]) for row in others))),)
     elif nanos(weight["score"]) == 0:
-        said = ("A score of 0 has no part in the reward.",)
+        sentences = ("A score of 0 has no part in the reward.",)
     else:
-        said = (f"The score is below min_score, {text(rules.min_score)}, so it has no part in the reward.",)
+        sentences = (f"The score is below min_score, {text(rules.min_score)}, so it has no part in the reward.",)
     return Chapter(
         name="strategy",
         title="Share",
-        text=said,
+        text=sentences,
         facts={"strategy": rules.strategy, "share": weight["strategy"], "takes_part": _takes_part(subject), "of": len(others)},
     )
 
@@ -92,16 +92,16 @@ def _cap(subject: Subject) -> Chapter:
         went = {"redistribute": "went to the shares below it", "drop": "stays unallocated", "burn": "burns"}[rules.excess]
         if rules.excess == "redistribute" and nanos(subject.document["burn"]["cap"]):
             went = "went to the shares below it as far as they could take it, and the rest burns"
-        said = f"No share may be more than {cap}: the {text(before - after)} above it {went}. {weight['capped']} is left."
+        sentence = f"No share may be more than {cap}: the {text(before - after)} above it {went}. {weight['capped']} is left."
     elif after > before:
         raised = f"raises this share by {text(after - before)} to {weight['capped']}"
-        said = f"Other shares are above the cap of {cap}; their excess {raised}."
+        sentence = f"Other shares are above the cap of {cap}; their excess {raised}."
     else:
-        said = f"The cap of {cap} changes nothing."
+        sentence = f"The cap of {cap} changes nothing."
     return Chapter(
         name="cap",
         title="Cap",
-        text=(said,),
+        text=(sentence,),
         facts={"cap": text(rules.cap), "excess": rules.excess, "before": weight["strategy"], "after": weight["capped"]},
     )
 
@@ -111,7 +111,7 @@ def _decay(subject: Subject, rules: Decay) -> Chapter:
     last, stale, kept = weight["last"], weight["stale"], nanos(weight["kept"])
     begins = last + rules.grace_epochs + 1
     if rules.curve == "none":
-        said: tuple[str, ...] = ("Under this scheme nothing decays.",)
+        sentences: tuple[str, ...] = ("Under this scheme nothing decays.",)
     else:
         whose = "The competition's" if rules.clock == "competition" else "Its"
         ago = f"{plural(epoch - last, 'epoch')} ago" if last != epoch else "this epoch"
@@ -121,11 +121,11 @@ def _decay(subject: Subject, rules: Decay) -> Chapter:
             since += f" {lost}, from epoch {begins} on: {percent(NANO - kept)} burns, {percent(kept)} is kept."
         else:
             since += f" Everything is kept. Decay begins in epoch {begins}, unless the clock is reset before."
-        said = (since, _reset(subject, rules))
+        sentences = (since, _reset(subject, rules))
     return Chapter(
         name="decay",
         title="Decay",
-        text=said,
+        text=sentences,
         facts={
             "curve": rules.curve,
             "clock": rules.clock,
@@ -162,26 +162,26 @@ def _reset(subject: Subject, rules: Decay) -> str:
 
 def _warm_up(subject: Subject, whole: int) -> Chapter:
     seen, warm = subject.weight["tasks_seen"], subject.weight["warm"]
-    said = f"It was seen in {plural(seen, 'task')}; a whole share needs {whole}. "
-    said += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
-    return Chapter(name="warm-up", title="Warm-up", text=(said,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
+    sentence = f"It was seen in {plural(seen, 'task')}; a whole share needs {whole}. "
+    sentence += "Everything is kept." if seen >= whole else f"So {percent(warm)} is kept, and the rest burns."
+    return Chapter(name="warm-up", title="Warm-up", text=(sentence,), facts={"warm_up": whole, "tasks_seen": seen, "warm": warm})
 
 
 def _weight(subject: Subject) -> Chapter:
     weight, rules = subject.weight, subject.scheme.reward
-    said = [f"The final share is {weight['share']} ({percent(weight['share'])})."]
+    sentences = [f"The final share is {weight['share']} ({percent(weight['share'])})."]
     if weight["uid"] is None:
-        said = [
+        sentences = [
             "It has no uid on the subnet, so its share burns.",
             "To do: register the key as a hotkey on the subnet; the operator then fills in its uid.",
-            *said,
+            *sentences,
         ]
     chain = f"on chain, where the largest weight is 65535, {weight['chain_u16']}"
-    said.append(f"Encoded ({rules.encoding}), it is {weight['u16']} of 65535; {chain}.")
+    sentences.append(f"Encoded ({rules.encoding}), it is {weight['u16']} of 65535; {chain}.")
     return Chapter(
         name="weight",
         title="Weight",
-        text=tuple(said),
+        text=tuple(sentences),
         facts={key: weight[key] for key in ("uid", "share", "u16", "chain_u16")} | {"encoding": rules.encoding},
     )
 
@@ -206,15 +206,15 @@ def _release(subject: Subject, rules: Payout) -> Chapter:
     document = subject.document
     best, tier, deposit = document["agreed"][0], document["tier_bps"], rules.deposit
     ratio = part(_nanos(best), rules.threshold_bps * (NANO // BPS))
-    said = f"The best score, {_bps(best)} BPS, is {ratio} of the threshold of {rules.threshold_bps} BPS"
+    sentence = f"The best score, {_bps(best)} BPS, is {ratio} of the threshold of {rules.threshold_bps} BPS"
     if tier:
-        said += f": {part(tier, BPS)} of the deposit is released."
+        sentence += f": {part(tier, BPS)} of the deposit is released."
     else:
-        said += f", below the lowest tier ({_lowest(rules)}): the deposit is refunded."
+        sentence += f", below the lowest tier ({_lowest(rules)}): the deposit is refunded."
     return Chapter(
         name="release",
         title="What is released",
-        text=(said,),
+        text=(sentence,),
         facts={
             "best": best["participant"],
             "threshold_bps": rules.threshold_bps,
@@ -235,12 +235,12 @@ def _paid(subject: Subject, rules: Payout) -> Chapter:
     paid, place = subject.payout, subject.rank
     facts: dict[str, object] = {"place": place, "places": len(rules.split), "fee_bps": rules.fee_bps}
     if paid is None:
-        said = [f"{ordinal(place)} place is not paid; the prize is for {plural(len(rules.split), 'place')}."]
+        sentences = [f"{ordinal(place)} place is not paid; the prize is for {plural(len(rules.split), 'place')}."]
     elif paid["gross"] == "0":
-        said = [_nothing(subject, rules)]
+        sentences = [_nothing(subject, rules)]
     else:
         split, fee = part(rules.split[place - 1], BPS), part(rules.fee_bps, BPS)
-        said = [
+        sentences = [
             f"{ordinal(place)} place gets {split} of it, less a fee of {fee}.",
             f"It goes to {paid['address']}."
             if paid["address"]
@@ -253,7 +253,7 @@ def _paid(subject: Subject, rules: Payout) -> Chapter:
         if paid is None or paid["gross"] == "0"
         else money_table({"its part": paid["gross"], "fee": paid["fee"], "paid": paid["net"]}, subject.token)
     )
-    return Chapter(name="payout", title="Payout", text=tuple(said), facts=facts, table=amounts)
+    return Chapter(name="payout", title="Payout", text=tuple(sentences), facts=facts, table=amounts)
 
 
 def _nothing(subject: Subject, rules: Payout) -> str:
@@ -280,21 +280,21 @@ def reaching(settlement: Settlement, subject: Subject) -> Chapter:
         return _chapter(("It has the first place.",), {"rank": 1, "above": None, "least": None})
     column, other = settlement.order[place - 1], settlement.order[place - 2]
     above = settlement.frame.participants[other]
-    theirs = _said(settlement, _value(settlement, other))
+    theirs = _score_text(settlement, _value(settlement, other))
     facts: Json = {"rank": place, "above": above, "above_score": theirs}
     has = f"The place above, {ordinal(place - 1)}, is held by {subject.person(above)} with {theirs}."
-    found = _least(settlement, column, place)
-    if found is None:
+    change = _least(settlement, column, place)
+    if change is None:
         never = "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
         return _chapter((has, never), facts | {"least": None})
-    value, then = found
-    least, at = _said(settlement, value), then.order.index(column)
+    value, then = change
+    least, at = _score_text(settlement, value), then.order.index(column)
     takes = "takes it" if at == place - 2 else f"takes place {at + 1} at once"
     brings, numbers = _brings(subject, then, at)
-    said = f"A new submission with an agreed score of {least} or more {takes}: if all else stays the same, {brings}."
+    sentence = f"A new submission with an agreed score of {least} or more {takes}: if all else stays the same, {brings}."
     facts |= {"least": least, "place": at + 1} | numbers
     enough, trials = subject.scheme.kind.enough(subject, value)
-    return _chapter((has, said, *enough), facts | trials)
+    return _chapter((has, sentence, *enough), facts | trials)
 
 
 def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
@@ -304,29 +304,29 @@ def _sharing(settlement: Settlement, subject: Subject) -> Chapter:
     own = _value(settlement, settlement.order[subject.rank - 1])
     better = [column for column in settlement.order if _value(settlement, column) > own]
     value = _value(settlement, better[-1])
-    above, least = settlement.frame.participants[better[-1]], _said(settlement, value)
+    above, least = settlement.frame.participants[better[-1]], _score_text(settlement, value)
     place = 1 + sum(_value(settlement, column) > value for column in better)
-    said = f"The place above, {ordinal(place)}, is held by {subject.person(above)} with {least}. An equal score shares it."
+    sentence = f"The place above, {ordinal(place)}, is held by {subject.person(above)} with {least}. An equal score shares it."
     enough, trials = subject.scheme.kind.enough(subject, value)
     facts = {"rank": subject.place, "above": above, "above_score": least, "least": least, "place": place}
-    return _chapter((said, *enough), facts | trials)
+    return _chapter((sentence, *enough), facts | trials)
 
 
 def trials_enough(subject: Subject, value: int) -> tuple[tuple[str, ...], Json]:
     """The number of passed trials (or of tasks, where all validators must see them pass) for a score (nanos). SPEC 2.1, 3.0."""
     if subject.scheme.score.scores_jointly():
         passed = _passed(value, subject.tasks)
-        said = f"It is enough if every {subject.judge} sees all trials of {passed} of {plural(subject.tasks, 'task')} pass."
-        return (said,), {"tasks_passed": passed, "tasks": subject.tasks}
+        sentence = f"It is enough if every {subject.judge} sees all trials of {passed} of {plural(subject.tasks, 'task')} pass."
+        return (sentence,), {"tasks_passed": passed, "tasks": subject.tasks}
     trials = subject.tasks * (subject.scheme.kind.trials(subject.scheme.score) or 1)
     passed = _passed(value, trials)
     are = "is" if passed == 1 else "are"
-    said = f"If every {subject.judge} sees the same, {passed} of {plural(trials, 'trial')} passed {are} enough."
-    return (said,), {"trials_passed": passed, "trials": trials}
+    sentence = f"If every {subject.judge} sees the same, {passed} of {plural(trials, 'trial')} passed {are} enough."
+    return (sentence,), {"trials_passed": passed, "trials": trials}
 
 
-def _chapter(said: tuple[str, ...], facts: Json) -> Chapter:
-    return Chapter(name="next-place", title="The next place", text=said, facts=facts)
+def _chapter(sentences: tuple[str, ...], facts: Json) -> Chapter:
+    return Chapter(name="next-place", title="The next place", text=sentences, facts=facts)
 
 
 def _step(settlement: Settlement) -> int:
@@ -340,7 +340,7 @@ def _value(settlement: Settlement, column: int) -> int:
     return int(settlement.agreement.score[column]) if bps is None else int(bps[column]) * _step(settlement)
 
 
-def _said(settlement: Settlement, value: int) -> str:
+def _score_text(settlement: Settlement, value: int) -> str:
     """A score as people of this competition write it."""
     return text(value) if settlement.agreement.bps is None else f"{value // _step(settlement)} BPS"
 

@@ -194,18 +194,18 @@ def _context(environment: Path, limits: Limits, file: Any) -> str:
     """Writes an archive of the files that a build may see, and returns its digest, which leaves out the times of files."""
     try:
         context = Context.open(environment, bounds=tree.Bounds(limits.disk, limits.files))
-        kept = dict(context.entries)
+        entries = dict(context.entries)
         for entry in tree.walk(environment):
             if entry.path in _ALWAYS:
-                kept[entry.path] = entry
-        if sum(entry.size for entry in kept.values() if entry.kind in ("file", "exec")) > limits.disk:
+                entries[entry.path] = entry
+        if sum(entry.size for entry in entries.values() if entry.kind in ("file", "exec")) > limits.disk:
             raise tree.TooMuch(f"has more than {limits.disk} bytes in its files")
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, errors="surrogateescape") as tar:
-            archive.pack_entries(tar, environment, iter(kept[path] for path in sorted(kept)))
+            archive.pack_entries(tar, environment, iter(entries[path] for path in sorted(entries)))
         total = sha256()
-        for path in sorted(kept):
-            total.update(f"{path!r} {kept[path].kind} {kept[path].target!r}\n".encode())
-            if kept[path].kind in ("file", "exec"):
+        for path in sorted(entries):
+            total.update(f"{path!r} {entries[path].kind} {entries[path].target!r}\n".encode())
+            if entries[path].kind in ("file", "exec"):
                 total.update(tree.digest(environment, path).encode())
         return total.hexdigest()
     except tree.TreeError as error:

@@ -184,10 +184,10 @@ class Output:
 
     def keep(self, kind: int, data: bytes) -> None:
         """Keeps output of stdout or stderr as far as the limit allows. Raises InfrastructureError."""
-        kept = data[: self._left]
-        self._left -= len(kept)
-        self.dropped += len(data) - len(kept)
-        append(self._files.get(kind, self._files[STDOUT]), kept)
+        within = data[: self._left]
+        self._left -= len(within)
+        self.dropped += len(data) - len(within)
+        append(self._files.get(kind, self._files[STDOUT]), within)
 
     def close(self) -> None:
         """Closes both files."""

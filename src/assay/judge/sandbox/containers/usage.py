@@ -324,12 +324,12 @@ class _LocalUsage:
                 most = tree.Bounds(_ALL, _ALL if bounds is None else max(0, bounds.files - entries))
                 usage = tree.measure(place, bounds=most)
                 bytes_, entries = bytes_ + usage.bytes, entries + usage.files
-            held, _ = self._view.unnamed(self._device)
+            unnamed, _ = self._view.unnamed(self._device)
         except OSError as error:
             raise InfrastructureError(
                 f"the container's files could not be measured: {error.strerror}", file=error.filename
             ) from error
-        return bytes_ + held, entries
+        return bytes_ + unnamed, entries
 
     def _own(self) -> list[Path]:
         """The entries of the container's root, without mounts."""
