@@ -112,6 +112,7 @@ export async function witnessed(report, checkpoint, policyText, now) {
   const policy = staged("witnesses", () => readPolicy(policyText));
   const times = await checkWitnesses(checkpoint, policy);
   const newest = [...times.values()].reduce((a, b) => (a > b ? a : b), 0n);
-  const names = times.size ? `cosigned by ${[...times.keys()].join(", ")}, the newest ${age(newest, now)} ago` : "the policy demands nobody";
-  report.did("witnesses", `${names}; this binds the history of ${several(Number(checkpoint.size), "entry", "entries")}`);
+  if (!times.size) return report.did("witnesses", "the policy demands no witness: that everybody is shown this same log is not proven");
+  const history = `this binds the history of ${several(Number(checkpoint.size), "entry", "entries")}`;
+  report.did("witnesses", `cosigned by ${[...times.keys()].join(", ")}, the newest ${age(newest, now)} ago; ${history}`);
 }
