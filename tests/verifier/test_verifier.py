@@ -19,6 +19,7 @@ import pytest
 
 import assay
 import ledger_kit
+import small_folder
 from assay.errors import AssayError
 from assay.exact import canonical, digest
 from assay.ledger import batch, bundle, intake, settling
@@ -29,6 +30,7 @@ from depth import depth
 from verifier_kit import CONFORMANCE, ROOT, VERIFIER, Change, changes, node, run
 
 KEY = str(ledger_kit.KEY)
+CHANGED = Path(__file__).with_name("changed.mjs")
 
 
 @pytest.fixture(scope="module")
@@ -375,7 +377,7 @@ def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path,
     some = every[::step] if way == "bulk" else every[step // 2 :: step]
     lines = "".join(f"{one}\n" for one in ['{"path": null}', *(change.line() for change in some)])
     done = subprocess.run(
-        [node(), str(Path(__file__).parent / "changed.mjs"), str(place), KEY, way],
+        [node(), str(CHANGED), str(place), KEY, way],
         input=lines,
         capture_output=True,
         text=True,
@@ -458,6 +460,33 @@ def test_vendored_files_are_made_of_the_pinned_packages() -> None:
         [node(), "verifier/vendor/make.mjs", "--check"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+RULES = {
+    "drawn": '[consensus]\nassign = 2\nmin_validators = 1\nmin_stake = "0"\n',  # by when the first record came
+    "softmax": '[reward]\nstrategy = "softmax"\n',
+    "payout": '[reward]\nkind = "payout"\n[payout]\ndeposit = "1000"\n',
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_few_schemes_have_hold_however_evidence_is_read(tmp_path: Path, rule: str) -> None:
+    randomness = "epoch,hex\n3," + "ab" * 32 + "\n" if rule == "drawn" else None
+    folder = ledger_kit.made(tmp_path / "small", scheme_toml=small_folder.SCHEME + RULES[rule], randomness_csv=randomness)
+    rows = [
+        small_folder.record(validator=validator, participant=who, submission=submission, task=task)
+        for validator in ledger_kit.VALIDATORS
+        for who, submission in (("m1", "s1"), ("m2", "s2"))
+        for task in ("t1", "t2")
+    ]
+    ledger_kit.add(folder, rows)
+    with ledger_kit.opened(folder) as ledger:
+        settling.settle(ledger, ledger_kit.SIGNER, 3)
+        bundle.export(ledger, 3, tmp_path / "epoch-3")
+    for way in ("bulk", "records"):
+        words = [node(), str(CHANGED), str(tmp_path / "epoch-3"), KEY, way]
+        done = subprocess.run(words, input='{"path": null}', capture_output=True, text=True, timeout=60, check=False)
+        assert json.loads(done.stdout)["verified"], (way, done.stdout, done.stderr)
 
 
 def test_a_duel_is_followed_step_by_step(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import functools
 import gzip
 import http.server
 import json
+import re
 import shutil
 import tarfile
 import threading
@@ -107,8 +108,13 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, site: str,
         "lib/explain.js",
         "lib/whatif.js",
         "page/whatif.js",
-        "lib/audit.js",
+        "lib/audit",
         "lib/rubric.js",
+        "lib/panel.js",
+        "lib/powers.js",
+        "lib/payout.js",
+        "lib/hotkeys.js",
+        "page/fault.js",
     )
     assert not any(address.startswith(later) for address in files)
     contents = [(VERIFIER / address).read_bytes() for address in files]
@@ -134,6 +140,26 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, site: str,
     if AXE.exists():
         page.evaluate(AXE.read_text(encoding="utf-8"))
         assert page.evaluate(BARRIERS) == []
+
+
+def loaded(*roots: str) -> set[Path]:
+    """These files of the verifier, and all that they import at once."""
+    found = set[Path]()
+    waiting = [VERIFIER / root for root in roots]
+    while waiting:
+        file = waiting.pop()
+        if file not in found:
+            found.add(file)
+            names = re.findall(r'^(?:import|export)[^"\n]*?"(\.[^"]+)";', file.read_text(encoding="utf-8"), re.MULTILINE)
+            waiting += [(file.parent / name).resolve() for name in names]
+    return found
+
+
+def test_many_records_take_no_more_than_a_plain_bundle_may() -> None:
+    """The first epoch of a log: for a later one, what reads the settlement before comes on top."""
+    files = loaded("index.html", "page/style.css", "page/page.js", "page/worker.js", "lib/epoch.js", "lib/bulk.js", "lib/sha4.js")
+    assert VERIFIER / "lib" / "settle.js" in files
+    assert sum(file.stat().st_size for file in files) <= 200_000
 
 
 def test_a_difference_is_red_and_named(page: Page, two: Path, tmp_path: Path) -> None:

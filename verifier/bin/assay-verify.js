@@ -5,7 +5,7 @@ import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
 import { open, readdir, stat } from "node:fs/promises";
 import { join, relative, sep } from "node:path";
 import { createInterface } from "node:readline";
-import { keyFrom, verify } from "../lib/bundle.js";
+import { verify } from "../lib/bundle.js";
 import { Refused, Unsupported } from "../lib/errors.js";
 import { canonical, Float, parse } from "../lib/json.js";
 import { readTar } from "../lib/tar.js";
@@ -145,6 +145,12 @@ function print(report, name) {
     if (settlement) console.log(`\nVerified${report.recomputed ? ", and computed again" : ""}. Digest ${settlement}`);
     if (!report.witnessed && settlement) console.log("Not proven: that everybody is shown this same log. Witnesses of a policy prove it: --policy.");
   }
+}
+
+/** A key as text, or the `key = "…"` of a ledger.toml, or the first line of a file. */
+function keyFrom(text) {
+  const toml = /^key = "([^"\n]+)"/m.exec(text);
+  return (toml ? toml[1] : text.trim().split("\n")[0]).trim();
 }
 
 async function optionsOf(found) {

@@ -1,14 +1,11 @@
-// Batches: evidence as a validator signs it. docs/formats.md, "A batch".
+// Batches: evidence as a validator signs it, and as a bundle has it. docs/formats.md, "A batch", "A bundle".
 
 import * as read from "./fields.js";
-import { digestOf, fromHex, isDigest, sha256, toHex, utf8 } from "./bytes.js";
-import { byUtf8 } from "./exact.js";
+import { digestOf, isDigest, sha256, toHex, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
-import { canonical, parse } from "./json.js";
+import { canonical, isObject } from "./json.js";
 import { openEnvelope, signers, statementOf } from "./dsse.js";
 import { keyId, readKey, refuseSmallOrder } from "./keys.js";
-import { rootOf, rootText } from "./merkle.js";
-import { contentOf, keyOf, readRecord, recordDigest, recordText } from "./records.js";
 import { staged, subjects } from "./receipts.js";
 import { KINDS } from "./score.js";
 
@@ -21,13 +18,12 @@ const VERSIONS = {
   "assay:evidence/v1": statement("assay:evidence/v1", predicate),
   "assay:evidence/v2": statement("assay:evidence/v2", { origin: nullable(read.key), ...predicate }),
 };
-const LARGEST_ENVELOPE = 1 << 20;
 
 /** A submission as a subject's digest: itself where it is one, else of its text. */
 const subjectDigest = (name) => (isDigest(name) ? name.slice(7) : toHex(sha256(utf8(name))));
 
 /** The statement of a batch's envelope. Nobody has checked who signed it: `checkSigner` does. */
-function openStatement(envelope, code) {
+export function openStatement(envelope, code) {
   const wrong = (what, detail = {}) => refuse(what, { code, ...detail });
   const opened = openEnvelope(envelope, code);
   const { value, text } = statementOf(opened, code);
@@ -39,7 +35,7 @@ function openStatement(envelope, code) {
 }
 
 /** That the validator which the statement names signed it; with `key`, that it is this one. */
-async function checkSigner({ opened, validator }, code, key = null) {
+export async function checkSigner({ opened, validator }, code, key = null) {
   const wrong = (what, detail = {}) => refuse(what, { code, ...detail });
   const own = (await readKey(validator)) ?? wrong(`${JSON.stringify(validator)} is no public key`);
   refuseSmallOrder(own, validator);
@@ -54,44 +50,46 @@ export async function openBatch(envelope, code) {
   return batch;
 }
 
-/** That a statement is of these record digests (in bytes, in any order) and submissions. */
-export function checkRoot({ statement: { subject }, count, root }, digests, submissions, code) {
-  const distinct = new Map(digests.map((digest) => [toHex(digest), digest]));
-  if (distinct.size !== count) refuse(`the statement counts ${count} records`, { code, expected: count, found: distinct.size });
-  const found = rootText(rootOf([...distinct.keys()].sort().map((hex) => distinct.get(hex))));
-  if (found !== root) refuse("the root is of other records", { code, expected: root, found });
-  const names = [...new Set(submissions)].sort(byUtf8);
-  if (names.length !== subject.length || names.some((name, i) => subject[i].name !== name)) refuse("the subjects are not the submissions of the records", { code });
+const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
+
+/** The rows of a batch by its members: ranges of seq that ascend. */
+function rowsOf(members, bySeq, name) {
+  const rows = [];
+  let last = -1;
+  if (!Array.isArray(members) || members.length === 0) wrong(`${name}: it has no members`);
+  for (const range of members) {
+    const right = Array.isArray(range) && range.length === 2 && range.every((end) => Number.isSafeInteger(end)) && range[0] > last && range[0] <= range[1];
+    if (!right) wrong(`${name}: members are ranges [first, last] that ascend`);
+    if (range[1] - range[0] >= 100000) wrong(`${name}: more members than a batch may have`);
+    for (let seq = range[0]; seq <= range[1]; seq++) rows.push(bySeq(seq) ?? wrong(`${name}: there is no record with seq ${seq}`));
+    last = range[1];
+  }
+  return rows;
 }
 
-/** A batch's file: the envelope's line, then each record's. */
-export async function readBatch(text, keyText = null) {
-  if (typeof text !== "string" || text.length > 64 << 20) refuse("a batch is a text of at most 64 MiB");
-  if (!text.endsWith("\n")) refuse("the last line does not end");
-  const lines = text.slice(0, -1).split("\n");
-  if (lines[0].length > LARGEST_ENVELOPE) refuse("an envelope has at most 1 MiB");
-  const key = keyText === null ? null : ((await readKey(keyText)) ?? refuse(`${keyText} is no public key`, "key"));
-  const batch = openStatement(parse(lines[0]), "batch");
-  if (lines.length === 1) refuse("a batch has at least one record");
-  const records = [];
-  let last = "";
-  for (const line of lines.slice(1)) {
-    const record = readRecord(parse(line));
-    if ("seq" in record || recordText(record) !== line) refuse("a record is not in its canonical form");
-    if (record.kind !== batch.kind) refuse(`a record is of kind ${record.kind}`, "kind");
-    if (record.epoch !== batch.epoch || record.validator !== batch.validator) refuse("a record is of another epoch or validator than the batch");
-    const digest = recordDigest(record).slice(7);
-    if (digest <= last) refuse("records are in ascending order of their digests, each once");
-    last = digest;
-    records.push({ record, digest });
+const short = (members) => members.map(([first, last]) => (first === last ? String(first) : `${first} … ${last}`)).join(", ");
+
+/**
+ * The batches of a bundle, in their order: each once, signed by its validator, and of this log and competition. `bySeq`: a seq → its row, or undefined.
+ * Gives for each the `batch`, its `rows`, its `name`, and `changed`: what is wrong if its root is another, for the participant of the first row.
+ * Some signatures at a time are checked beside this thread.
+ */
+export async function* openBatches(batches, bySeq, { origin, competition }) {
+  const opening = [];
+  const seen = new Set();
+  const open = (row) => openBatch(isObject(row) ? row.envelope : null, "signatures").then((batch) => ({ batch }), (error) => ({ error }));
+  for (const [i, row] of batches.entries()) {
+    while (opening.length < Math.min(batches.length, i + 64)) opening.push(open(batches[opening.length]));
+    const name = `batches.jsonl, line ${i + 1}`;
+    if (!isObject(row) || Object.keys(row).sort().join() !== "envelope,members") wrong(`${name}: a batch is {"envelope", "members"}`);
+    const { batch, error } = await opening[i];
+    opening[i] = null;
+    if (error) throw error;
+    if (seen.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
+    seen.add(batch.digest);
+    if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
+    if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
+    const changed = (participant) => `${name}: ${participant}: at least one record with seq ${short(row.members)} was changed after ${batch.validator} signed it`;
+    yield { batch, rows: rowsOf(row.members, bySeq, name), name, changed };
   }
-  checkRoot(batch, records.map(({ digest }) => fromHex(digest)), records.map(({ record }) => record.submission), "input");
-  const contents = new Map();
-  for (const { record } of records) {
-    const known = contents.get(keyOf(record));
-    if (known !== undefined && known !== contentOf(record)) refuse("two records of the batch contradict each other");
-    contents.set(keyOf(record), contentOf(record));
-  }
-  await checkSigner(batch, "batch", key);
-  return { digest: batch.digest, statement: batch.value, records: records.map(({ record }) => record) };
 }

@@ -13,7 +13,7 @@ import { inWords, isAt, viewOf, Words } from "./words.js";
 import { readTasks } from "./inputs.js";
 import { KINDS, kindOf, loadKinds, testsVote } from "./score.js";
 import { owners, settle } from "./settle.js";
-import { equalText, membersOf, opened, short } from "./epoch.js";
+import { openBatches } from "./batches.js";
 import { staged } from "./receipts.js";
 
 const OUTCOMES = ["pass", "fail", "timeout", "error"];
@@ -335,37 +335,35 @@ function compare(digests, a, b) {
 }
 
 /** That every record is in a batch that its validator signed for this log; a bit for each record that is in a batch of no other task set than the receipt's. */
-async function checkBatches(columns, find, batches, { origin, competition, taskSet }, progress) {
+async function checkBatches(columns, find, batches, { taskSet, ...of }, progress) {
   const wrong = (what, detail = {}) => refuse(what, { code: "signatures", stage: "signatures", ...detail });
   const [signed, right] = [new Uint8Array(columns.count), new Uint8Array(columns.count)];
-  const [digests, validators] = [new Set(), new Set()];
-  for await (const [i, { members }, batch, name] of opened(batches, wrong)) {
-    if (digests.has(batch.digest)) wrong(`${name}: the batch ${batch.digest} stands twice`);
-    digests.add(batch.digest);
+  const validators = new Set();
+  const { words } = columns;
+  let done = 0;
+  for await (const { batch, rows, name, changed } of openBatches(batches, find, of)) {
     validators.add(batch.validator);
-    if (batch.origin !== undefined && batch.origin !== origin) wrong(`${name}: it was signed for another log`, { expected: origin, found: batch.origin });
-    if (batch.competition !== competition) wrong(`${name}: it is of another competition`, { expected: competition, found: batch.competition });
     const kind = KINDS.indexOf(batch.kind);
-    const rows = membersOf(members, { get: find }, name, wrong);
-    const validator = columns.words.validator.ids.get(batch.validator);
+    const validator = words.validator.ids.get(batch.validator);
     const submissions = new Set();
     for (const row of rows) {
-      if (columns.validator[row] !== validator || columns.kind[row] !== kind || columns.epoch[row] !== batch.epoch) wrong(`${name}: a record of ${columns.words.validator.texts[columns.validator[row]]} in epoch ${columns.epoch[row]} is not this batch's`);
+      if (columns.validator[row] !== validator || columns.kind[row] !== kind || columns.epoch[row] !== batch.epoch) wrong(`${name}: a record of ${words.validator.texts[columns.validator[row]]} in epoch ${columns.epoch[row]} is not this batch's`);
       submissions.add(columns.submission[row]);
       signed[row] = 1;
       if (taskSet === null || batch.task_set === null || batch.task_set === taskSet) right[row] = 1;
     }
     const { count, root } = batchRoot(columns, rows);
-    const changed = `${columns.words.participant.texts[columns.participant[rows[0]]]}: at least one record with seq ${short(members)} was changed after ${batch.validator} signed it`;
-    if (count !== batch.count) wrong(`${name}: ${changed}`, { expected: batch.count, found: count });
-    if (root !== batch.root) wrong(`${name}: ${changed}`, { expected: batch.root, found: root });
-    const names = [...submissions].map((id) => columns.words.submission.texts[id]).sort(byUtf8);
-    if (!equalText(names, batch.statement.subject.map((row) => row.name))) wrong(`${name}: the subjects are not the submissions of the records`);
-    progress("signatures", (i + 1) / batches.length);
+    const whose = words.participant.texts[columns.participant[rows[0]]];
+    if (count !== batch.count) wrong(changed(whose), { expected: batch.count, found: count });
+    if (root !== batch.root) wrong(changed(whose), { expected: batch.root, found: root });
+    const names = [...submissions].map((id) => words.submission.texts[id]).sort(byUtf8);
+    const { subject } = batch.statement;
+    if (names.length !== subject.length || names.some((text, i) => subject[i].name !== text)) wrong(`${name}: the subjects are not the submissions of the records`);
+    progress("signatures", ++done / batches.length);
   }
   const loose = signed.indexOf(0);
-  if (loose >= 0) wrong(`the record with seq ${columns.seq[loose]} by ${columns.words.validator.texts[columns.validator[loose]]} is in no batch`);
-  return { batches: digests.size, validators, right };
+  if (loose >= 0) wrong(`the record with seq ${columns.seq[loose]} by ${words.validator.texts[columns.validator[loose]]} is in no batch`);
+  return { batches: batches.length, validators, right };
 }
 
 /** Tallies of the first accepted trial of each cell, and the records that each result rests on. */
@@ -435,7 +433,7 @@ function firstEpochs(columns, right, { participants, validators }, epoch) {
   }));
 }
 
-/** Votes as `settle` takes them, and what "What if" and `explain` ask: from the sheets of each participant and validator. */
+/** Votes as `settle` takes them, and the sheets of each participant and validator, which "What if" and `explain` ask. */
 function votesOf({ document }, { cells, tasks, trials }) {
   const wide = tasks.length * trials;
   const many = document.validators.length;
@@ -451,28 +449,11 @@ function votesOf({ document }, { cells, tasks, trials }) {
   };
   const votes = new Map(document.participants.map((row) => [row.key, new Map()]));
   for (const [cell, sheet] of cells) votes.get(document.participants[Math.floor(cell / many)].key).set(document.validators[cell % many].key, vote(sheet));
-  const sheetOf = (participant, validator) => {
-    const [p, v] = [document.participants.findIndex((row) => row.key === participant), document.validators.findIndex((row) => row.key === validator)];
-    return cells.get(p * many + v);
-  };
-  const outcomes = (participant) => {
-    const table = new Map([...tasks].sort(byUtf8).map((task) => [task, []]));
-    for (const { key } of document.validators) {
-      const sheet = sheetOf(participant, key);
-      sheet?.forEach((outcome, at) => outcome !== 255 && table.get(tasks[Math.floor(at / trials)]).push({ validator: key, outcome: OUTCOMES[outcome] }));
-    }
-    return table;
-  };
-  const changeTrial = ({ participant, validator, task, outcome }) => {
-    const sheet = sheetOf(participant, validator)?.slice();
-    if (sheet === undefined || !tasks.includes(task)) return votes;
-    sheet.fill(OUTCOMES.indexOf(outcome), tasks.indexOf(task) * trials, (tasks.indexOf(task) + 1) * trials);
-    return new Map(votes).set(participant, new Map(votes.get(participant)).set(validator, vote(sheet)));
-  };
-  return { votes, outcomes, changeTrial };
+  const of = (participant, validator) => cells.get(document.participants.findIndex((row) => row.key === participant) * many + document.validators.findIndex((row) => row.key === validator));
+  return { votes, sheets: { of, tasks, trials, outcomes: OUTCOMES, vote } };
 }
 
-/** As the general way in bundle.js: counts, batches, the settlement, and what results rest on. */
+/** As `oneByOne` in evidence.js: counts, batches, the settlement, and what results rest on. */
 export async function bulk(files, paths, chain, progress) {
   const columns = await readEvidence(files, paths, chain, progress);
   const { find, order } = bySeq(columns);
@@ -482,9 +463,9 @@ export async function bulk(files, paths, chain, progress) {
     checkBatches: (batches, of) => checkBatches(columns, find, batches, { ...of, taskSet }, progress),
     settle(document, previous, { epoch }, { right }) {
       const tallied = tally(columns, order, right, document, epoch);
-      const { votes, outcomes, changeTrial } = votesOf({ document }, tallied);
+      const { votes, sheets } = votesOf({ document }, tallied);
       const accepted = document.scheme.consensus.assign === undefined ? null : firstEpochs(columns, right, document, epoch);
-      const context = { document, epoch, records: [], accepted, previous, scored: votes, outcomes, changeTrial };
+      const context = { document, epoch, records: [], accepted, previous, votes, sheets };
       const computed = staged("settlement", () => settle(context, votes)).settlement;
       const rests = () => new Map(document.participants.map(({ key }, i) => {
         const own = tallied.rests[i];

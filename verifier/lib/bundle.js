@@ -7,7 +7,7 @@
 
 import { concat, equal, fromUtf8, toBase64 } from "./bytes.js";
 import { refuse, Refused, Unsupported } from "./errors.js";
-import { digestOfJson, isObject, parse, parseWritten } from "./json.js";
+import { digestOfJson, isObject, isTextOf, parse, parseWritten } from "./json.js";
 import { noteKeyId } from "./keys.js";
 import { checkTiles, openCheckpoint, readVkey } from "./notes.js";
 import { staged } from "./receipts.js";
@@ -65,7 +65,7 @@ function* linesOf(text) {
 }
 
 /** The values of lines of JSON, one after the other. */
-function* jsonLines(text, path, stage) {
+export function* jsonLines(text, path, stage) {
   let number = 0;
   for (const line of linesOf(text)) {
     number++;
@@ -91,12 +91,6 @@ export function namedKey(value) {
   if (!match || !origin) refuse("the receipt does not name the key that signed it", { code: "receipt", stage: "receipt" });
   const data = concat(Uint8Array.of(1), Uint8Array.from(match[1].match(/../g), (byte) => Number.parseInt(byte, 16)));
   return `${origin}+${noteKeyId(origin, data)}+${toBase64(data)}`;
-}
-
-/** A key as text, or the `key = "…"` of a ledger.toml, or the first line of a file. */
-export function keyFrom(text) {
-  const toml = /^key = "([^"\n]+)"/m.exec(text);
-  return (toml ? toml[1] : text.trim().split("\n")[0]).trim();
 }
 
 export const whoSigned = (key, given) => (given ? `signed by the log's key ${key}` : `signed by ${key}, which the receipt names itself: compare it with the log's`);
@@ -158,7 +152,7 @@ function evidenceFiles(files) {
  */
 export async function checkBundle(files, options, report) {
   const { progress } = options;
-  const [{ checkBefore, checkChain, checkInputs, checkResults, checkSettlement }, { readPrevious }, { isTextOf }] = await Promise.all([import("./epoch.js"), import("./inputs.js"), import("./document.js")]);
+  const { checkBefore, checkChain, checkInputs, checkResults, checkSettlement } = await import("./epoch.js");
   const receipts = await readReceipts(files);
   const key = options.key ?? namedKey(receipts.at(-1)[1]);
   const vkey = staged("key", () => readVkey(key));
@@ -174,35 +168,45 @@ export async function checkBundle(files, options, report) {
   if (options.checkpoint) await checkKept(log, options.checkpoint, vkey, report);
   if (options.policy) await (await import("./witnesses.js")).witnessed(report, log.checkpoint, options.policy, options.now);
   report.did("chain", `${several(chain.length, "receipt")} from the first to this one, each naming the one before`);
-  const before = checkBefore(chain, files.paths.includes("previous.json") ? await readJson(files, "previous.json", LIMITS["previous.json"], "chain") : null);
+  const before = await checkBefore(chain, files.paths.includes("previous.json") ? await readJson(files, "previous.json", LIMITS["previous.json"], "chain") : null);
   const inputs = await readJson(files, "inputs.json", LIMITS["inputs.json"], "inputs");
   const found = await evidence(files, options, chain, inputs);
   report.did("evidence", `${several(found.count, "record")} under ${several(chain.length, "evidence root")}`);
   const signed = await found.checkBatches(await readJsonLines(files, "batches.jsonl", LIMITS["batches.jsonl"], "signatures"), { origin: checkpoint.origin, competition: predicate.competition });
   report.did("signatures", `${several(signed.batches, "batch", "batches")} by ${several(signed.validators.size, "validator")}`);
-  const document = checkInputs(inputs, receipt);
+  const document = await checkInputs(inputs, receipt);
+  await (await import("./reward.js")).loadRules(document.scheme);
   const own = options.scheme === null ? "" : ", which is your file's";
   if (own) await sameScheme(options.scheme, predicate.scheme);
   report.did("inputs", `${several(document.participants.length, "participant")}, ${several(document.validators.length, "validator")}, scheme ${predicate.scheme}${own}`);
   progress("settlement", 0);
-  const previous = staged("settlement", () => readPrevious(before, document, predicate.epoch));
+  const previous = before === null ? null : await previousOf(before, document, predicate.epoch);
   const { computed, context, rests } = found.settle(document, previous, predicate, signed);
   // A file that is the computed settlement, letter by letter, is not read field by field.
   const settlement = await readText(files, "settlement.json", LIMITS["settlement.json"], "settlement");
   const same = isTextOf(settlement.trimEnd(), computed);
-  checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
+  await checkSettlement(same ? computed : jsonOf(settlement, "settlement.json", "settlement"), computed, receipt);
   report.did("settlement", `computed again to the bit: ${computed.digest}`);
   report.recomputed = true;
   checkResults(computed, rests(), receipt);
   report.did("results", `${several(computed.agreed.length, "result")} under their root`);
   const [own_, audits] = [[], []];
   for (const path of carried(files)) own_.push({ path, text: await readText(files, path, LIMITS.receipt, "audit"), carried: true });
-  for (const audit of [...own_, ...options.audits]) audits.push(await (await import("./audited.js")).auditOf(audit, receipt, { settlement: computed, context }, options, report));
+  for (const audit of [...own_, ...options.audits]) {
+    const checked = await (await import("./audited.js")).auditOf(audit, receipt, { settlement: computed, context }, options, report);
+    if (checked !== null) audits.push(checked);
+  }
   for (const { key, failed_audit } of document.validators)
     if (document.scheme.audit?.failed && failed_audit && !audits.some((audit) => audit.digest === failed_audit)) report.not("audit", `${key} is left out for the audit ${failed_audit}, which is not here`);
   const other = files.paths.find((path) => !KNOWN.test(path));
   if (other !== undefined) report.not("inputs", `${other} is no file of a bundle, and was not looked at`);
   return { what: "bundle", settlement: computed, context, chain, audits };
+}
+
+/** The settlement before, as far as the next one continues it. */
+async function previousOf(before, document, epoch) {
+  const { readPrevious } = await import("./document.js");
+  return staged("settlement", () => readPrevious(before, document, epoch));
 }
 
 /** The signed audits that a bundle carries. */
@@ -227,31 +231,8 @@ async function evidence(given, options, chain, inputs) {
     const bulk = await options.bulk();
     return await bulk(files, paths, chain, options.progress);
   }
-  const { bearing, behind, checkBatches, checkEvidence, restsOf, withDigests } = await import("./epoch.js");
-  const [{ owners, settle }, { KINDS, loadKinds }] = await Promise.all([import("./settle.js"), import("./score.js")]);
-  const rows = new Map();
-  await loadKinds([inputs?.scheme?.score?.kind]);
-  for (const [epoch, path] of paths) {
-    const text = await readText(files, path, LIMITS.evidence, "evidence");
-    await loadKinds(KINDS.filter((kind) => text.includes(`"${kind}"`)));
-    rows.set(epoch, jsonLines(text, path, "evidence"));
-  }
-  options.progress("evidence", 0);
-  const all = checkEvidence(chain, rows);
-  return {
-    count: all.length,
-    checkBatches: (batches, of) => checkBatches(batches, all, of, (done, total) => options.progress("signatures", done / total)),
-    settle(document, previous, { epoch, task_set }, { signed }) {
-      const own = bearing(document, all, signed, task_set);
-      const records = own.map(({ record }) => record);
-      const whose = owners(document.scheme.score.kind, document.participants).of;
-      const context = { document, epoch, records, previous, whose };
-      const { settlement: computed, counting } = staged("settlement", () => settle(context));
-      const rows = behind(document, computed, own, counting);
-      context.behind = () => withDigests(rows);
-      return { computed, context, rests: () => restsOf(rows) };
-    },
-  };
+  const { oneByOne } = await import("./evidence.js");
+  return await oneByOne(files, paths, chain, inputs, options.progress);
 }
 
 /**

@@ -2,7 +2,8 @@
 
 import * as read from "./fields.js";
 import { Refused, refuse, under } from "./errors.js";
-import { checkResets, readInputs, readPrevious } from "./inputs.js";
+import { readPrevious } from "./document.js";
+import { checkResets, readInputs } from "./inputs.js";
 import { isObject } from "./json.js";
 import { readRecord } from "./records.js";
 
@@ -36,7 +37,7 @@ function readEpoch(value, records) {
   return records.reduce((latest, record) => Math.max(latest, record.epoch), 0);
 }
 
-/** A case as {document, epoch, records, previous}. `records` are all of its evidence; settle() takes what counts. */
+/** A case as {document, epoch, records, previous}. `records` are all of its evidence; standing.js takes what counts. */
 export function readCase(value) {
   if (!isObject(value)) refuse("a case is an object", "input");
   for (const field of Object.keys(value)) if (!FIELDS.includes(field)) refuse(`${field}: there is no such field`, "input");

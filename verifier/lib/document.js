@@ -1,8 +1,9 @@
-// The settlement's document, closed and versioned (docs/formats.md, "The settlement"): reading one, and comparing two.
+// The settlement's document, closed and versioned (docs/formats.md, "The settlement"): reading one that was written, and comparing two. An epoch that is the
+// first, and whose files are what is computed, does not need it.
 
 import * as read from "./fields.js";
-import { digestOf } from "./bytes.js";
 import { refuse } from "./errors.js";
+import { unique } from "./inputs.js";
 import { canonical, digestOfJson, isObject } from "./json.js";
 
 const { object, list, oneOf, pattern, integer, epoch, bps } = read;
@@ -69,33 +70,16 @@ export function readSettlement(value, name = "settlement") {
   return found;
 }
 
-/** What was written once: a settlement without its digest, with the place where that goes, and the rows of `agreed`, which results repeat. */
-const WRITTEN = new WeakMap();
-
-/** A row of `agreed` in canonical form. */
-export function rowText(row) {
-  let text = WRITTEN.get(row);
-  if (text === undefined) WRITTEN.set(row, (text = canonical(row)));
-  return text;
-}
-
-/** The digest of a document without `digest`, put at its end. */
-export function sealed(document) {
-  const names = Object.keys(document).filter((name) => document[name] !== undefined).sort();
-  const parts = names.map((name) => `"${name}":${name === "agreed" ? `[${document.agreed.map(rowText).join(",")}]` : canonical(document[name])}`);
-  const text = `{${parts.join(",")}}`;
-  const place = parts.slice(0, names.filter((name) => name < "digest").length).reduce((at, part) => at + part.length + 1, 1);
-  const result = { ...document, digest: digestOf(text) };
-  WRITTEN.set(result, { text, place });
-  return result;
-}
-
-/** Whether a text is, to the letter, the canonical form of a document that `sealed` made; something comes after its digest. */
-export function isTextOf(text, document) {
-  const { text: own, place } = WRITTEN.get(document);
-  const field = `"digest":"${document.digest}",`;
-  if (text.length !== own.length + field.length || !text.startsWith(field, place)) return false;
-  return own.startsWith(text.slice(0, place)) && own.endsWith(text.slice(place + field.length));
+/** The settlement before: whole, closed, of this competition, of an earlier epoch, under its digest. */
+export function readPrevious(value, document, epoch) {
+  if (value === null) return null;
+  const previous = readSettlement(value);
+  if (previous.scheme.name !== document.scheme.scheme.name) refuse("previous: it is a settlement of another competition", { where: "previous.scheme.name" });
+  if (previous.epoch >= epoch) refuse("previous: it is not of an earlier epoch", { where: "previous.epoch" });
+  const clocks = previous.clock.participants;
+  unique(clocks, "participant", "previous.clock.participants");
+  if (clocks.some((clock) => clock.last > previous.epoch) || (previous.clock.last ?? 0) > previous.epoch) refuse("previous.clock: a clock is after its own epoch", { where: "previous.clock" });
+  return previous;
 }
 
 const receiptRow = object({ competition: read.key, epoch, digest: read.digest, log: anyText });

@@ -2,7 +2,7 @@
 
 import { concat, fromBase64, fromUtf8, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
-import { isObject, parse, parseWritten } from "./json.js";
+import { isObject, parseWritten } from "./json.js";
 import { verifyWith } from "./keys.js";
 
 const TYPE = "application/vnd.in-toto+json";
@@ -27,8 +27,6 @@ export function openEnvelope(value, code = "dsse") {
   });
   return { payload, signatures };
 }
-
-export const parseEnvelope = (text, code = "dsse") => openEnvelope(parse(text, { code }), code);
 
 /** Those of `keys` that signed it. A keyid is a hint and decides nothing. */
 export async function signers({ payload, signatures }, keys) {

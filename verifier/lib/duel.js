@@ -1,101 +1,126 @@
-// A duel of a challenger and a king, pair by pair: docs/formats.md, "A duel".
+// A duel: a challenger and a king, pair by pair, until it is certain enough who is better. docs/formats.md, "A duel".
 
-import { concat, fromHex, sha256, toHex, utf8 } from "./bytes.js";
-import { refuse } from "./errors.js";
-import { NANO } from "./exact.js";
 import * as read from "./fields.js";
+import { concat, fromHex, sha256, toHex, utf8 } from "./bytes.js";
+import { floorDiv, NANO, sum } from "./exact.js";
+import { refuse } from "./errors.js";
 import { canonical, digestOfJson } from "./json.js";
+import { staged } from "./receipts.js";
 import { nanos } from "./scheme.js";
 
-const BETS = [1n, 2n, 3n];
-const RISK = 3n;
-const SCALE = 10n ** 18n;
-const floorDiv = (n, d) => (n - (((n % d) + d) % d)) / d;
+const UNIT = 10n ** 18n;
+const BETS = [1n, 2n, 3n]; // quarters
+const MOST = 10_000; // tasks, trials of one, and challengers
+
 const ceilDiv = (n, d) => -floorDiv(-n, d);
 
-/** All pairs [task, trial], by SHA-256(receipt ‖ 0 ‖ challenger ‖ 0 ‖ king ‖ 0 ‖ task ‖ 0 ‖ trial). */
-export function order(given) {
-  const pairs = given.tasks.flatMap((task) => Array.from({ length: given.trials }, (_, i) => ({ task, trial: i + 1, at: place(given, task, i + 1) })));
-  return pairs.sort((a, b) => (a.at < b.at ? -1 : 1));
+/** What gives the place of a pair: the pairs of a duel are sorted by it. `receipt`: the digest that the order is drawn from; the sides: their submissions. */
+function placer(receipt, challenger, king) {
+  const zero = new Uint8Array(1);
+  const before = concat(fromHex(receipt.slice(7)), zero, utf8(challenger), zero, utf8(king), zero);
+  return (task, trial) => toHex(sha256(concat(before, utf8(task), zero, utf8(String(trial)))));
 }
 
-const place = ({ receipt, challenger, king }, task, trial) => toHex(sha256(concat(fromHex(receipt.slice(7)), utf8(`\0${challenger}\0${king}\0${task}\0${trial}`))));
+/**
+ * 1 + bet · gain as a ratio, with the bet λ = quarters/4, but at most (3/4) / loss; λ where the loss is 0. `gain` and `loss` are over d; `loss` is the most that a bet
+ * of 1 can lose here, so at most three quarters of a wealth are lost at once.
+ */
+const factor = (quarters, gain, loss, d) => (quarters * loss <= 3n * d ? [4n * d + quarters * gain, 4n * d] : [4n * loss + 3n * gain, 4n * loss]);
 
-/** The path as far as outcomes go, the winner and by what, or the pair that is waited for. `outcomes`: (task, trial) → [challenger, king] or null. */
-export function duel(rules, given, outcomes) {
-  const pairs = order(given);
-  return along(rules, pairs, pairs.length, given.challengers, outcomes);
-}
-
-/** The same along pairs of which only the first may be known; `number`: how many there are. */
-function along(rules, pairs, number, challengers, outcomes) {
-  const count = BigInt(number);
-  const [margin, alpha] = [nanos(rules.margin), nanos(rules.alpha)];
-  const least = floorDiv(margin * count, NANO) + 1n;
-  let [up, down] = [BETS.map(() => SCALE), BETS.map(() => SCALE)];
-  let sum = 0n;
-  const path = [];
-  const all = (wealth) => wealth.reduce((a, b) => a + b);
-  const enough = BigInt(BETS.length) * SCALE * NANO;
-  const decided = () => {
-    const left = count - BigInt(path.length);
-    if (path.length && all(up) * alpha >= enough * BigInt(challengers)) return ["challenger", "wealth"];
-    if (path.length && all(down) * alpha >= enough) return ["king", "wealth"];
-    if (sum - left >= least) return ["challenger", "certainty"];
-    if (sum + left < least) return ["king", "certainty"];
-    return null;
-  };
-  let end = decided();
-  while (end === null) {
-    const { task, trial } = pairs[path.length] ?? refuse("a pair is missing in the path", { code: "duel", stage: "duel" });
-    const outcome = outcomes(task, trial);
-    if (outcome === null) break;
-    const d = BigInt(outcome[0]) - BigInt(outcome[1]);
-    const left = count - BigInt(path.length);
-    const whole = left * NANO;
-    const open = margin * count - sum * NANO;
-    up = up.map((wealth, i) => raised(wealth, BETS[i], whole, whole + open, d * whole - open, floorDiv));
-    const missing = least - sum;
-    down = down.map((wealth, i) => raised(wealth, BETS[i], left, left - missing, missing - d * left, ceilDiv));
-    sum += d;
-    path.push({ task, trial, challenger: outcome[0], king: outcome[1], sum: Number(sum), challenger_wealth: all(up).toString(), king_wealth: all(down).toString() });
-    end = decided();
+/** The two wealths and the end of a duel of so many pairs. `alpha` and `margin` as their texts. */
+class Contest {
+  constructor({ margin, alpha, challengers, pairs }) {
+    this.margin = nanos(margin) * BigInt(pairs); // of the sum, in nanos
+    this.goal = floorDiv(this.margin, NANO) + 1n;
+    this.alpha = nanos(alpha);
+    this.challengers = BigInt(challengers);
+    this.left = BigInt(pairs);
+    this.sum = 0n;
+    this.wealths = { challenger: BETS.map(() => UNIT), king: BETS.map(() => UNIT) };
   }
-  const waits = end === null ? { task: pairs[path.length].task, trial: pairs[path.length].trial } : null;
-  return { pairs: number, path, winner: end?.[0] ?? null, by: end?.[1] ?? null, waits_for: waits };
+
+  /** The next pair: whether each side passed. Gives what the path says after it. */
+  take(challenger, king) {
+    const d = challenger === king ? 0n : challenger ? 1n : -1n;
+    const [mean, whole] = [this.margin - this.sum * NANO, this.left * NANO]; // μ = mean / whole
+    const kings = this.goal - this.sum; // ν = kings / left
+    const { wealths } = this;
+    const grown = (wealth, [n, of], rounded) => rounded(wealth * n, of);
+    wealths.challenger = wealths.challenger.map((wealth, i) => grown(wealth, factor(BETS[i], d * whole - mean, whole + mean, whole), floorDiv));
+    wealths.king = wealths.king.map((wealth, i) => grown(wealth, factor(BETS[i], kings - d * this.left, this.left - kings, this.left), ceilDiv));
+    this.sum += d;
+    this.left--;
+    return { sum: Number(this.sum), challenger_wealth: sum(wealths.challenger).toString(), king_wealth: sum(wealths.king).toString() };
+  }
+
+  /** {winner, by}, both null while the duel is under way. */
+  end() {
+    const isRich = (side, sharing) => sum(this.wealths[side]) * this.alpha >= BigInt(BETS.length) * UNIT * NANO * sharing;
+    if (isRich("challenger", this.challengers)) return { winner: "challenger", by: "wealth" };
+    if (isRich("king", 1n)) return { winner: "king", by: "wealth" };
+    if (this.sum - this.left >= this.goal) return { winner: "challenger", by: "certainty" };
+    if (this.sum + this.left < this.goal) return { winner: "king", by: "certainty" };
+    return { winner: null, by: null };
+  }
 }
 
-/** A wealth after a bet of `quarters` / 4, of which at most three quarters are risked; `room` / whole is what a unit of the bet can lose. */
-const raised = (wealth, quarters, whole, room, gain, divide) =>
-  quarters * room <= RISK * whole ? divide(wealth * (4n * whole + quarters * gain), 4n * whole) : divide(wealth * (4n * room + RISK * gain), 4n * room);
+/** A duel from its outcomes. `outcomes`: (task, trial) → whether challenger and king passed, or null if one of them is not known. */
+export function duel({ margin, alpha }, { receipt, challenger, king, tasks, trials, challengers }, outcomes) {
+  const placeOf = placer(receipt, challenger, king);
+  const pairs = [];
+  for (const task of tasks) for (let trial = 1; trial <= trials; trial++) pairs.push({ task, trial, place: placeOf(task, trial) });
+  pairs.sort((a, b) => (a.place < b.place ? -1 : 1));
+  const contest = new Contest({ margin, alpha, challengers, pairs: pairs.length });
+  const path = [];
+  for (const { task, trial } of pairs) {
+    if (contest.end().winner !== null) break;
+    const both = outcomes(task, trial);
+    if (both === null) return { pairs: pairs.length, path, ...contest.end(), waits_for: { task, trial } };
+    path.push({ task, trial, challenger: both[0], king: both[1], ...contest.take(...both) });
+  }
+  return { pairs: pairs.length, path, ...contest.end(), waits_for: null };
+}
 
 const side = read.object({ participant: read.key, submission: read.key });
-const step = read.object({
-  task: read.key, trial: read.integer(1, 10000), challenger: read.boolean, king: read.boolean, sum: read.integer(-read.LARGEST, read.LARGEST),
-  challenger_wealth: read.integerText(10n ** 80n), king_wealth: read.integerText(10n ** 80n),
-});
-const DIGEST = read.pattern(/^sha256:[0-9a-f]{64}$/, "a digest");
-const shape = read.object({
-  schema: read.oneOf("assay.duel/1"), competition: read.key, epoch: read.epoch, validator: read.key, challenger: side, king: side, challengers: read.integer(1, 10000),
-  receipt: read.object({ epoch: read.epoch, digest: DIGEST }), scheme: DIGEST, task_set: DIGEST, margin: read.share, alpha: read.share, pairs: read.integer(1, 1e8),
-  path: read.list(step), winner: read.maybe(read.oneOf("challenger", "king")), by: read.maybe(read.oneOf("certainty", "wealth")), waits_for: read.maybe(read.anything), digest: DIGEST,
+const digits = read.pattern(/^(0|[1-9][0-9]*)$/, "a string of digits");
+const step = read.object({ task: read.key, trial: read.integer(1, MOST), challenger: read.boolean, king: read.boolean, sum: read.integer(-MOST * MOST, MOST * MOST), challenger_wealth: digits, king_wealth: digits });
+const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
+const document = read.object({
+  schema: read.oneOf("assay.duel/1"), competition: read.key, epoch: read.epoch, validator: read.key, challenger: side, king: side, challengers: read.integer(1, MOST),
+  receipt: read.object({ epoch: read.epoch, digest: read.digest }), scheme: read.digest, task_set: read.digest, margin: read.number({ most: NANO - 1n }),
+  alpha: read.number({ least: 1n, most: NANO - 1n }), pairs: read.integer(1, MOST * MOST), path: read.list(step), winner: nullable(read.oneOf("challenger", "king")),
+  by: nullable(read.oneOf("wealth", "certainty")), waits_for: nullable(read.anything), digest: read.digest,
 });
 
-/** Follows the document of a duel by itself: each step, who won, the digest. That no pair was left out, and the outcomes, are in a bundle alone. */
-export function follow(document) {
+/**
+ * Follows the document of a duel that is decided, and gives it: its digest, the order of its pairs, each step and the end. Which pairs there are it does not say, nor
+ * whether the trials went so: the bundle of the epoch has that.
+ */
+export function follow(value) {
   const wrong = (what, detail = {}) => refuse(what, { code: "duel", stage: "duel", ...detail });
-  const found = shape(document, "");
-  if (found.winner === undefined) wrong("the duel is not decided yet");
-  const { digest, ...rest } = document;
-  if (digestOfJson(rest) !== digest) wrong("the digest is of another document", { expected: digestOfJson(rest), found: digest });
-  const given = { receipt: found.receipt.digest, challenger: found.challenger.submission, king: found.king.submission };
-  const pairs = found.path.map(({ task, trial }) => ({ task, trial, at: place(given, task, trial) }));
-  const late = pairs.findIndex((pair, i) => i && pair.at <= pairs[i - 1].at);
-  if (late > 0) wrong(`path[${late}]: the receipt gives another order`);
-  const outcomes = new Map(found.path.map((row) => [`${row.task}\n${row.trial}`, [row.challenger, row.king]]));
-  const own = along(found, pairs, found.pairs, found.challengers, (task, trial) => outcomes.get(`${task}\n${trial}`));
-  const differs = found.path.findIndex((row, i) => canonical(row) !== canonical(own.path[i] ?? null));
-  if (differs >= 0) wrong(`path[${differs}] differs`, { expected: own.path[differs] ?? null, found: found.path[differs] });
-  if (own.winner !== found.winner || own.by !== found.by) wrong("winner differs", { expected: own.winner, found: found.winner });
+  const found = staged("duel", () => document(value, ""));
+  const { digest, ...rest } = value;
+  const own = digestOfJson(rest);
+  if (own !== digest) wrong("the digest is of another document", { where: "digest", expected: own, found: digest });
+  if (canonical(found) !== canonical(value)) wrong("a fraction is not written as Assay writes it");
+
+  const placeOf = placer(found.receipt.digest, found.challenger.submission, found.king.submission);
+  const places = found.path.map(({ task, trial }) => placeOf(task, trial));
+  places.forEach((place, i) => {
+    if (i && place <= places[i - 1]) wrong(`path[${i}]: the receipt gives another order`, { where: `path[${i}]` });
+  });
+  const contest = new Contest(found);
+  let end = contest.end();
+  for (const [i, row] of found.path.entries()) {
+    const where = `path[${i}]`;
+    if (end.winner !== null) wrong(`${where} differs: the duel ended before it`, { where, found: row });
+    const expected = { task: row.task, trial: row.trial, challenger: row.challenger, king: row.king, ...contest.take(row.challenger, row.king) };
+    if (canonical(expected) !== canonical(row)) wrong(`${where} differs`, { where, expected, found: row });
+    end = contest.end();
+  }
+  if (found.winner === null) wrong("the duel is not decided yet", { where: "winner" });
+  if (end.winner === null) wrong("a pair is missing in the path: the duel does not end after the last one", { where: "path" });
+  for (const [where, expected] of Object.entries({ ...end, waits_for: null }))
+    if (found[where] !== expected) wrong(`${where} differs`, { where, expected, found: found[where] });
   return found;
 }

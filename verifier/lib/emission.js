@@ -3,11 +3,10 @@
 import * as read from "./fields.js";
 import { apportion, decimal, fractionOf, NANO, shown, sum } from "./exact.js";
 import { refuse, under } from "./errors.js";
-import { isObject } from "./json.js";
+import { isObject, sealed } from "./json.js";
 import { encode, strategy } from "./reward.js";
 import { readCase } from "./case.js";
-import { settle } from "./settle.js";
-import { sealed } from "./document.js";
+import { settleCase } from "./standing.js";
 
 const { object, or, maybe } = read;
 export const readRules = object({
@@ -88,7 +87,7 @@ export function emission(input) {
     input.competitions.map((competition) => {
       if (!isObject(competition)) refuse("a competition is an object");
       const read = readCase(competition.case);
-      return { share: fractionOf(competition.share) ?? refuse("no share"), document: read.document, ...settle(read) };
+      return { share: fractionOf(competition.share) ?? refuse("no share"), document: read.document, ...settleCase(read) };
     }),
   );
   return split(rules, parts);

@@ -35,13 +35,3 @@ export function under(code, work) {
     throw error;
   }
 }
-
-/** The same for a promise. */
-export async function underAsync(code, work) {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof Refused) error.code = code;
-    throw error;
-  }
-}

@@ -1,6 +1,4 @@
-// Exact numbers: nanos, decimal strings, instants, rounding, largest remainder, the exponential of softmax. SPEC 1.
-
-import { refuse } from "./errors.js";
+// Exact numbers: nanos, decimal strings, instants, rounding, largest remainder. SPEC 1; the exponential of softmax is in powers.js.
 
 export const NANO = 10n ** 9n;
 /** Integers below it are exact as numbers. */
@@ -113,43 +111,6 @@ export function apportion(whole, numerators, denominator) {
   return parts;
 }
 
-const DIGITS = 50;
-
-/** n/d > 0 in `DIGITS` significant digits, half to even, as [coefficient, exponent]; `exact` is false if n is a lower bound. */
-function significant(n, d) {
-  let exponent = n.toString().length - d.toString().length - DIGITS;
-  const scaled = () => (exponent < 0 ? [n * 10n ** BigInt(-exponent), d] : [n, d * 10n ** BigInt(exponent)]);
-  let [top, bottom] = scaled();
-  while (top / bottom >= 10n ** BigInt(DIGITS)) {
-    exponent++;
-    [top, bottom] = scaled();
-  }
-  const coefficient = halfEven(top, bottom);
-  return coefficient === 10n ** BigInt(DIGITS) ? [coefficient / 10n, exponent + 1] : [coefficient, exponent];
-}
-
-/** e^(−n/d) as [coefficient, exponent] of 50 significant digits: the argument and the result half to even. SPEC 1, softmax. */
-export function decimalExp(n, d) {
-  if (n === 0n) return [1n, 0];
-  const [coefficient, exponent] = significant(n, d);
-  for (let precision = 140; ; precision *= 2) {
-    const one = 10n ** BigInt(precision);
-    let x = exponent < 0 ? (coefficient * one) / 10n ** BigInt(-exponent) : coefficient * 10n ** BigInt(exponent) * one;
-    let halvings = 0;
-    for (; x > one / 256n; x /= 2n) halvings++;
-    // e^x by its series, then squared: an error of a few units of the last digit doubles with each squaring.
-    let [term, total] = [one, one];
-    for (let k = 1n; term > 0n; k++) {
-      term = (term * x) / (one * k);
-      total += term;
-    }
-    for (let i = 0; i < halvings; i++) total = (total * total) / one;
-    const slack = 10n ** BigInt(20) * (total / one + 1n);
-    const [low, high] = [significant(one, total + slack), significant(one, total - slack)];
-    if (low[0] === high[0] && low[1] === high[1]) return low;
-  }
-}
-
 const below = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 /** The order of two texts by their UTF-8 bytes. */
@@ -165,13 +126,6 @@ export function byUtf8(a, b) {
     return below(x, y);
   }
   return below(a.length, b.length);
-}
-
-/** `a/b` as [numerator, denominator], or a refusal under `code`. */
-export function ratioOf(text, code) {
-  const match = typeof text === "string" ? /^([0-9]+)\/([1-9][0-9]*)$/.exec(text) : null;
-  if (match === null) refuse(`${JSON.stringify(text)} is not a ratio`, code);
-  return [BigInt(match[1]), BigInt(match[2])];
 }
 
 /** Lowest terms, as the cases write them. */

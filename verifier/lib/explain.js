@@ -1,8 +1,8 @@
 // Why a participant got its weight or payout: the numbers of the settlement in order, in sentences. Everything is read from what was computed.
 
-import { decimal, NANO, nanosOf } from "./exact.js";
-import { firstAccepted } from "./inputs.js";
+import { byUtf8, decimal, NANO, nanosOf } from "./exact.js";
 import { nanos } from "./scheme.js";
+import { standing } from "./standing.js";
 import { decay, weights } from "./reward.js";
 
 const percent = (text) => {
@@ -48,23 +48,28 @@ function saw(row, kind, name, joint) {
   return { title: "What the validators saw", lines, table: { head: ["validator", "stake", "saw", "score", row.validators.some((vote) => vote.z_squared !== null) ? (row.mean === null ? "M²" : "z²") : "|M|", "counts"], rows: [...counted, ...others] } };
 }
 
-/** Validator → outcome of each trial of a participant, by task: of evidence of kind tests. */
-function outcomesOf(records, whose) {
+/** Of evidence of kind tests: participant → by task, each trial's validator and outcome. `sheets`: those of bulk.js, where evidence was read in bulk. */
+function outcomesOf(context) {
+  const { document, whose, sheets } = context;
+  const counting = sheets ? [] : standing(context);
   return (participant) => {
-    const table = new Map();
-    for (const record of records) {
-      if (record.kind !== "tests") return null;
+    const table = new Map((sheets?.tasks ?? []).map((task) => [task, []]));
+    for (const { key } of sheets ? document.validators : []) {
+      const sheet = sheets.of(participant, key) ?? [];
+      sheet.forEach((outcome, at) => outcome !== 255 && table.get(sheets.tasks[Math.floor(at / sheets.trials)]).push({ validator: key, outcome: sheets.outcomes[outcome] }));
+    }
+    for (const record of counting) {
       if (whose(record) !== participant) continue;
       if (!table.has(record.task)) table.set(record.task, []);
       table.get(record.task).push(record);
     }
-    return new Map([...table].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
+    return new Map([...table].sort((a, b) => byUtf8(a[0], b[0])));
   };
 }
 
 /** Tasks that not every validator saw passed: of evidence of kind tests, one by one. */
 function notPassed(context, row, name) {
-  if (context.document.scheme.score.kind === "tests") context.outcomes ??= outcomesOf(firstAccepted(context.records), context.whose);
+  if (context.document.scheme.score.kind === "tests") context.outcomes ??= outcomesOf(context);
   const table = context.outcomes?.(row.participant);
   if (!table) return null;
   const votes = new Set(row.validators.map((vote) => vote.validator));

@@ -4,9 +4,7 @@ import * as read from "./fields.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, under } from "./errors.js";
 import { digestOfJson } from "./json.js";
-import { keyOf, contentOf } from "./records.js";
 import { readScheme } from "./scheme.js";
-import { readSettlement } from "./document.js";
 
 const { or, maybe, object, list } = read;
 /** An empty text is as good as none, and left out. */
@@ -93,37 +91,7 @@ export function readInputs(value) {
   return document;
 }
 
-/** The first accepted record of each key; two different ones without two different seqs are refused. SPEC 3.0. */
-export function firstAccepted(records) {
-  const first = new Map();
-  for (const record of records) {
-    const about = keyOf(record);
-    const known = first.get(about);
-    if (known === undefined) {
-      first.set(about, record);
-      continue;
-    }
-    const same = contentOf(known) === contentOf(record);
-    if (!same && (known.seq === undefined || record.seq === undefined || known.seq === record.seq))
-      refuse(`evidence: two different records of one key by ${JSON.stringify(record.validator)}, and no seq says which was first`, { code: "evidence", where: "evidence" });
-    if (record.seq !== undefined && (known.seq === undefined || record.seq < known.seq)) first.set(about, record);
-  }
-  return [...first.values()];
-}
-
 export function checkResets(document, epoch) {
   for (const row of document.participants)
     if (row.last_reset_epoch > epoch) refuse(`participants: last_reset_epoch of ${JSON.stringify(row.key)} is after epoch ${epoch}`, { code: "participants", where: "participants" });
-}
-
-/** The settlement before: whole, closed, of this competition, of an earlier epoch, under its digest. */
-export function readPrevious(value, document, epoch) {
-  if (value === null) return null;
-  const previous = readSettlement(value);
-  if (previous.scheme.name !== document.scheme.scheme.name) refuse("previous: it is a settlement of another competition", { where: "previous.scheme.name" });
-  if (previous.epoch >= epoch) refuse("previous: it is not of an earlier epoch", { where: "previous.epoch" });
-  const clocks = previous.clock.participants;
-  unique(clocks, "participant", "previous.clock.participants");
-  if (clocks.some((clock) => clock.last > previous.epoch) || (previous.clock.last ?? 0) > previous.epoch) refuse("previous.clock: a clock is after its own epoch", { where: "previous.clock" });
-  return previous;
 }

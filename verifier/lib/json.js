@@ -24,8 +24,6 @@ export class Float {
   }
 }
 
-export const hasLoneSurrogate = (text) => SURROGATE.test(text);
-
 /** A text as a value. `lenient` takes lone surrogates and large integers (as Float): a program answers of them by field. */
 export function parse(text, { code = "input", lenient = false } = {}) {
   let at = 0;
@@ -200,3 +198,34 @@ export function canonical(value) {
 
 /** The digest of a value's canonical form. */
 export const digestOfJson = (value) => digestOf(canonical(value));
+
+// ---- documents that carry their own digest
+
+/** What was written once: a settlement without its digest, with the place where that goes, and the rows of `agreed`, which results repeat. */
+const WRITTEN = new WeakMap();
+
+/** A row of `agreed` in canonical form. */
+export function rowText(row) {
+  let text = WRITTEN.get(row);
+  if (text === undefined) WRITTEN.set(row, (text = canonical(row)));
+  return text;
+}
+
+/** The digest of a document without `digest`, put at its end. */
+export function sealed(document) {
+  const names = Object.keys(document).filter((name) => document[name] !== undefined).sort();
+  const parts = names.map((name) => `"${name}":${name === "agreed" ? `[${document.agreed.map(rowText).join(",")}]` : canonical(document[name])}`);
+  const text = `{${parts.join(",")}}`;
+  const place = parts.slice(0, names.filter((name) => name < "digest").length).reduce((at, part) => at + part.length + 1, 1);
+  const result = { ...document, digest: digestOf(text) };
+  WRITTEN.set(result, { text, place });
+  return result;
+}
+
+/** Whether a text is, to the letter, the canonical form of a document that `sealed` made; something comes after its digest. */
+export function isTextOf(text, document) {
+  const { text: own, place } = WRITTEN.get(document);
+  const field = `"digest":"${document.digest}",`;
+  if (text.length !== own.length + field.length || !text.startsWith(field, place)) return false;
+  return own.startsWith(text.slice(0, place)) && own.endsWith(text.slice(place + field.length));
+}

@@ -1,11 +1,9 @@
-// Public keys and signatures: Ed25519 (WebCrypto, or the vendored one where there is none), sr25519 of hotkeys, ML-DSA-44 of witnesses.
+// Public keys and signatures: Ed25519 (WebCrypto, or the vendored one where there is none). sr25519 is loaded when a hotkey is met: hotkeys.js.
 
-import { concat, equal, fromHex, sha256, toHex, utf8 } from "./bytes.js";
-import { refuse, Unsupported } from "./errors.js";
+import { concat, fromHex, sha256, toHex, utf8 } from "./bytes.js";
+import { refuse } from "./errors.js";
 
 const subtle = globalThis.crypto?.subtle;
-const sr25519 = () => import("../vendor/sr25519.js");
-const mlDsa = () => import("../vendor/ml-dsa-44.js");
 
 /** y of the points of small order, little endian, without the sign's bit; also the spellings that are not canonical. */
 const SMALL = [
@@ -53,7 +51,7 @@ export async function verifyEd25519(key, message, signature) {
       return false;
     }
   }
-  const { ed25519 } = await sr25519();
+  const { ed25519 } = await import("../vendor/sr25519.js");
   try {
     return ed25519.verify(signature, message, key, { zip215: false });
   } catch {
@@ -61,65 +59,11 @@ export async function verifyEd25519(key, message, signature) {
   }
 }
 
-/** Substrate's signatures: of the message, or of <Bytes>message</Bytes> as wallets sign it. */
-export async function verifySr25519(key, message, signature) {
-  if (signature.length !== 64) return false;
-  const { verifySr25519: verify } = await sr25519();
-  for (const signed of [message, concat(utf8("<Bytes>"), message, utf8("</Bytes>"))]) {
-    try {
-      if (verify(signed, signature, key)) return true;
-    } catch {
-      // not a signature of this form
-    }
-  }
-  return false;
-}
-
-export async function verifyMlDsa44(key, message, signature) {
-  let module;
-  try {
-    module = await mlDsa();
-  } catch {
-    throw new Unsupported("a cosignature of ML-DSA-44 (0x06): vendor/ml-dsa-44.js is not here");
-  }
-  try {
-    return module.ml_dsa44.verify(signature, message, key);
-  } catch {
-    return false;
-  }
-}
-
-const BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-
-function fromBase58(text) {
-  let value = 0n;
-  for (const letter of text) {
-    const digit = BASE58.indexOf(letter);
-    if (digit < 0) return null;
-    value = value * 58n + BigInt(digit);
-  }
-  const hex = value === 0n ? "" : value.toString(16);
-  const zeros = /^1*/.exec(text)[0].length;
-  return concat(new Uint8Array(zeros), fromHex(hex.length % 2 ? "0" + hex : hex));
-}
-
-/** The public key of an SS58 address, or null: a prefix of one or two bytes, the key, two bytes of a blake2b checksum. */
-async function fromSs58(text) {
-  if (text.length < 40 || text.length > 60) return null;
-  const bytes = fromBase58(text);
-  if (bytes === null || bytes.length < 35) return null;
-  const prefix = bytes[0] < 64 ? 1 : bytes[0] < 128 ? 2 : 0;
-  if (prefix === 0 || bytes.length !== prefix + 34) return null;
-  const { blake2b } = await sr25519();
-  const checksum = blake2b(concat(utf8("SS58PRE"), bytes.subarray(0, -2)));
-  return equal(checksum.subarray(0, 2), bytes.subarray(-2)) ? bytes.slice(prefix, prefix + 32) : null;
-}
-
 /** A validator's key: `[ed25519:|sr25519:]` and 64 hex digits (alone: Ed25519), also after 0x, or an SS58 address (sr25519); null if it is none. */
 export async function readKey(text) {
   const match = /^(?:(ed25519|sr25519):)?(?:0x)?([0-9a-fA-F]{64})$/.exec(text);
   if (match) return { kind: match[1] ?? "ed25519", key: fromHex(match[2].toLowerCase()) };
-  const key = await fromSs58(text);
+  const key = text.length < 40 || text.length > 60 ? null : await (await import("./hotkeys.js")).fromSs58(text);
   return key === null ? null : { kind: "sr25519", key };
 }
 
@@ -130,7 +74,8 @@ export function refuseSmallOrder(found, text) {
   return found;
 }
 
-export const verifyWith = ({ kind, key }, message, signature) => (kind === "sr25519" ? verifySr25519 : verifyEd25519)(key, message, signature);
+export const verifyWith = async ({ kind, key }, message, signature) =>
+  kind === "sr25519" ? await (await import("./hotkeys.js")).verifySr25519(key, message, signature) : await verifyEd25519(key, message, signature);
 
 /** The first four bytes of SHA-256(name ‖ 0A ‖ type ‖ key), in hex: the digits of a vkey. */
 export const noteKeyId = (name, typeAndKey) => toHex(sha256(concat(utf8(name), Uint8Array.of(0x0a), typeAndKey)).subarray(0, 4));

@@ -1,12 +1,13 @@
 // The kinds of conformance cases (docs/conformance.md): input → output, or a refusal with its code.
 
 import * as read from "./fields.js";
-import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO, nanosOf, ratioOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
+import { apportion, decimal, fractionOf, instantOf, instantText, integerOf, NANO, nanosOf, ratioText, shown, STAKES, sum, WEIS } from "./exact.js";
 import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { canonical, digestOfJson, isObject, parse } from "./json.js";
 import { agree, assigned } from "./consensus.js";
+import { payout } from "./payout.js";
 import { clocks } from "./clock.js";
-import { cap, decay, encode, payout, strategy, weights } from "./reward.js";
+import { cap, decay, encode, loadRules, strategy, weights } from "./reward.js";
 import { readConsensus, readDecay, readDuel, readPayout, readReward, readScheme, readScore } from "./scheme.js";
 import { KINDS as EVIDENCE, loadKinds, scoreTests } from "./score.js";
 import { readTask, scoreTask } from "./workflow.js";
@@ -16,7 +17,8 @@ import { decide } from "./panel.js";
 import { readRecord, recordDigest, withoutSeq } from "./records.js";
 import { readCase } from "./case.js";
 import { readTasks, taskSetDigest, unique } from "./inputs.js";
-import { settle, shownClocks } from "./settle.js";
+import { shownClocks } from "./settle.js";
+import { settleCase } from "./standing.js";
 import { answerOfLedger } from "./ledger-kinds.js";
 import { emission } from "./emission.js";
 import { duel } from "./duel.js";
@@ -24,6 +26,7 @@ import { margin } from "./margin.js";
 import { taskHealth } from "./health.js";
 
 await loadKinds(EVIDENCE);
+await loadRules({ reward: { strategy: "softmax", kind: "payout" } });
 
 const { object, list, maybe, or, anything } = read;
 const text = (value, path) => (typeof value === "string" ? value : refuse(`${path}: is not a text`));
@@ -36,6 +39,12 @@ const COUNTS = {
 };
 const within = (value, most) => (value !== null && value <= most ? value : null);
 
+/** `a/b` as [numerator, denominator], or a refusal under `code`. */
+function ratioOf(text, code) {
+  const match = typeof text === "string" ? /^([0-9]+)\/([1-9][0-9]*)$/.exec(text) : null;
+  if (match === null) refuse(`${JSON.stringify(text)} is not a ratio`, code);
+  return [BigInt(match[1]), BigInt(match[2])];
+}
 const ratios = (value, path) => list((item) => ratioOf(item, path))(value, path);
 /** Ratios over one denominator. */
 function together(parts) {
@@ -199,6 +208,8 @@ const KINDS = {
       consensus: or(readConsensus({}, "consensus"), readConsensus), payout: maybe(readPayout), trials: read.integer(1, 64),
       validators: list(object({ key: read.key, stake }), { least: 1, most: 8 }), participants: list(object({ key: read.key, seen: entries }), { least: 1, most: 8 }),
     }, input);
+    for (const rows of ["validators", "participants"]) under(rows, () => unique(found[rows], "key", rows));
+    if (found.consensus.assign !== undefined) refuse("validators are drawn with randomness, and a board of this kind has none");
     const known = new Set(found.validators.map((row) => row.key));
     for (const { seen } of found.participants) {
       for (const [name, { passed, missing }] of Object.entries(seen)) {
@@ -233,7 +244,7 @@ const KINDS = {
     if (found.results.some((one) => !found.tasks.includes(one.task))) refuse("results of a task that is not named", "results");
     return { tasks: taskHealth(found.tasks, found.results) };
   },
-  settle: (input) => settle(readCase(input)).settlement,
+  settle: (input) => settleCase(readCase(input)).settlement,
   emission: (input) => emission(input),
 };
 

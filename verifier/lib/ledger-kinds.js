@@ -4,21 +4,22 @@ import * as read from "./fields.js";
 import { fromHex, toHex } from "./bytes.js";
 import { refuse, Refused, under, Unsupported } from "./errors.js";
 import { digestOfJson, isObject, parse } from "./json.js";
-import { parseEnvelope, signers } from "./dsse.js";
+import { openEnvelope, signers } from "./dsse.js";
 import { keyId, readKey, refuseSmallOrder } from "./keys.js";
 import { checkCheckpoint, checkConsistency, checkFork, checkSeen, consistencyProof, inclusionProof } from "./history.js";
 import { checkInclusion, leafHash, rootOfLeaves } from "./merkle.js";
-import { checkLogProof, checkTiles, openCheckpoint, readVkey, TILE_PATH, tilePath } from "./notes.js";
-import { openProof, readSeqs } from "./proof.js";
-import { evidenceRoot, openReceipt, results, staged } from "./receipts.js";
+import { checkLogProof, checkTiles, openCheckpoint, readVkey, tilePath } from "./notes.js";
+import { evidenceRoot, openProof, readSeqs } from "./proof.js";
+import { openReceipt, results, staged } from "./receipts.js";
 import { checkWitnesses, readPolicy } from "./witnesses.js";
-import { readBatch } from "./batches.js";
+import { checkSigner, openStatement } from "./batches.js";
 import { readCase } from "./case.js";
-import { readPrevious, readTasks } from "./inputs.js";
-import { recordDigest } from "./records.js";
-import { settle } from "./settle.js";
-import { readSettlement } from "./document.js";
-import { bearing, behind, checkBatches, checkBefore, checkChain, checkEvidence, checkInputs, checkResults, checkSettlement, restsOf, withDigests } from "./epoch.js";
+import { readTasks } from "./inputs.js";
+import { readRecord, recordDigest, recordText } from "./records.js";
+import { contentOf, keyOf, settleCase } from "./standing.js";
+import { readPrevious, readSettlement } from "./document.js";
+import { checkBefore, checkChain, checkInputs, checkResults, checkSettlement } from "./epoch.js";
+import { bearing, behind, checkBatches, checkEvidence, checkRoot, restsOf, withDigests } from "./evidence.js";
 import { checkAudit, openAudit, outcomeOf, planOf, seedOf, trialsOf, wrongOf } from "./audit.js";
 import { namedKey } from "./bundle.js";
 import { checkSplit } from "./subnet.js";
@@ -36,6 +37,7 @@ const base64 = (value, path) => {
   const bytes = typeof value === "string" && /^[A-Za-z0-9+/]{43}=$/.test(value) ? Uint8Array.from(atob(value), (letter) => letter.charCodeAt(0)) : null;
   return bytes ?? refuse(`${path}: is not 32 bytes in base64`);
 };
+const TILE_PATH = /^tile\/(?:entries|[0-9]|[1-5][0-9]|6[0-3])\/(?:x[0-9]{3}\/)*[0-9]{3}(?:\.p\/(?:[1-9][0-9]{0,2}))?$/;
 const vkeys = (keys) => keys.map((key) => readVkey(key));
 
 const KINDS = {
@@ -91,7 +93,7 @@ const KINDS = {
       refuseSmallOrder(key, written);
       if (!keys.some((known) => keyId(known) === keyId(key))) keys.push({ ...key, written });
     }
-    const envelope = parseEnvelope(found.json);
+    const envelope = openEnvelope(parse(found.json, { code: "dsse" }));
     const signed = await signers(envelope, keys);
     if (signed.length < found.threshold) refuse(`${signed.length} of the keys signed, and ${found.threshold} are needed`, "dsse");
     return { payload: toHex(envelope.payload), signed_by: signed.map(keyId) };
@@ -169,7 +171,7 @@ const KINDS = {
     const found = fields({ case: anything, receipt: read.digest, randomness: hash, seen: or([], list(seenRow)) }, input);
     const context = readCase(found.case);
     if (context.document.scheme.score.kind !== "tests") refuse("only trials, of kind tests, are audited", "case");
-    const { settlement } = settle(context);
+    const { settlement } = settleCase(context);
     const { scheme } = context.document;
     const tasks = readTasks(context.document.tasks).map(({ id }) => id);
     const plan = planOf(scheme, settlement, trialsOf({ scheme, tasks }, settlement, behindCase(context, settlement)));
@@ -189,6 +191,40 @@ const KINDS = {
     return { competition, epoch: number, verdict, judged: predicate.judged.length, counted: predicate.trials.counted, validators: wrong, digest, index: index.toString(), size: entries.toString() };
   },
 };
+
+const LARGEST_ENVELOPE = 1 << 20;
+
+/** A batch's file: the envelope's line, then each record's. */
+async function readBatch(text, keyText = null) {
+  if (typeof text !== "string" || text.length > 64 << 20) refuse("a batch is a text of at most 64 MiB");
+  if (!text.endsWith("\n")) refuse("the last line does not end");
+  const lines = text.slice(0, -1).split("\n");
+  if (lines[0].length > LARGEST_ENVELOPE) refuse("an envelope has at most 1 MiB");
+  const key = keyText === null ? null : ((await readKey(keyText)) ?? refuse(`${keyText} is no public key`, "key"));
+  const batch = openStatement(parse(lines[0]), "batch");
+  if (lines.length === 1) refuse("a batch has at least one record");
+  const records = [];
+  let last = "";
+  for (const line of lines.slice(1)) {
+    const record = readRecord(parse(line));
+    if ("seq" in record || recordText(record) !== line) refuse("a record is not in its canonical form");
+    if (record.kind !== batch.kind) refuse(`a record is of kind ${record.kind}`, "kind");
+    if (record.epoch !== batch.epoch || record.validator !== batch.validator) refuse("a record is of another epoch or validator than the batch");
+    const digest = recordDigest(record).slice(7);
+    if (digest <= last) refuse("records are in ascending order of their digests, each once");
+    last = digest;
+    records.push({ record, digest });
+  }
+  checkRoot(batch, records.map(({ digest }) => fromHex(digest)), records.map(({ record }) => record.submission), "input");
+  const contents = new Map();
+  for (const { record } of records) {
+    const known = contents.get(keyOf(record));
+    if (known !== undefined && known !== contentOf(record)) refuse("two records of the batch contradict each other");
+    contents.set(keyOf(record), contentOf(record));
+  }
+  await checkSigner(batch, "batch", key);
+  return { digest: batch.digest, statement: batch.value, records: records.map(({ record }) => record) };
+}
 
 const wholeEpoch = (input) =>
   fields({ key: text, receipts: anything, inputs: anything, settlement: anything, previous: nothing(anything), records: anything, batches: list(anything) }, input);
@@ -222,15 +258,15 @@ const epochsOf = (value, stage) => {
 async function openEpoch({ key, receipts, inputs, settlement, previous, records, batches }) {
   const chain = await checkChain(epochsOf(receipts, "receipt"), key);
   const receipt = chain.at(-1);
-  const before = checkBefore(chain, previous);
+  const before = await checkBefore(chain, previous);
   const all = checkEvidence(chain, new Map(epochsOf(records, "evidence")));
   const { predicate, checkpoint } = receipt;
   const signed = await checkBatches(batches, all, { origin: checkpoint.origin, competition: predicate.competition });
-  const document = checkInputs(inputs, receipt);
+  const document = await checkInputs(inputs, receipt);
   const records_ = bearing(document, all, signed.signed, predicate.task_set);
   const context = { document, epoch: predicate.epoch, records: records_.map(({ record }) => record), previous: staged("settlement", () => readPrevious(before, document, predicate.epoch)) };
-  const computed = staged("settlement", () => settle(context)).settlement;
-  checkSettlement(settlement, computed, receipt);
+  const computed = staged("settlement", () => settleCase(context)).settlement;
+  await checkSettlement(settlement, computed, receipt);
   const rows = behind(document, computed, records_);
   checkResults(computed, restsOf(rows), receipt);
   return { chain, receipt, document, settlement: computed, behind: () => withDigests(rows), records: all.length, batches: signed.batches };

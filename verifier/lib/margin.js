@@ -1,81 +1,139 @@
-// The margin of a board: the least flips, missing trials and lying stake that change each verdict (docs/margins.md).
-// By looking at every state of every participant, so for small boards only.
+// How firmly a board's verdicts hold: the fewest flips, the fewest missing trials and the least lying stake that change one. docs/margins.md.
+// It is brute force: every state that the trials of a participant can be in is judged. So the numbers are exact, and boards have to be small.
 
-import { NANO, halfEven, sum } from "./exact.js";
+import { Unsupported } from "./errors.js";
 import { agree } from "./consensus.js";
-import { payout } from "./reward.js";
+import { payout } from "./payout.js";
+import { scoreTests } from "./score.js";
 
-/** Every way to take one of each list. */
-function* every(lists, at = 0, taken = []) {
-  if (at === lists.length) yield taken;
-  else for (const item of lists[at]) yield* every(lists, at + 1, [...taken, item]);
+/** So many states of one participant are judged; for more this program says that it cannot. */
+const MOST = 1_000_000;
+
+const NONE = null; // the score of a participant without one
+
+/** Every choice of one value from each list. */
+function* choices(lists, at = 0, chosen = []) {
+  if (at === lists.length) yield chosen;
+  else
+    for (const value of lists[at]) {
+      chosen[at] = value;
+      yield* choices(lists, at + 1, chosen);
+    }
 }
 
-const upTo = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => from + i);
+const upTo = (most) => Array.from({ length: most + 1 }, (_, value) => value);
 
-/** The agreed score of what validators saw pass, null for one that misses a trial; null if there is none. */
-function agreedOf({ consensus, validators, trials }, passed) {
-  const least = BigInt(consensus.min_validator_stake);
-  const votes = validators
-    .filter((row) => passed.has(row.key) && row.stake > 0n && row.stake >= least)
-    .map((row) => {
-      const count = passed.get(row.key);
-      const seen = count === null ? { state: "incomplete" } : { score: halfEven(BigInt(count) * NANO, BigInt(trials)) };
-      return { validator: row.key, stake: row.stake, ...seen };
-    });
-  return agree(consensus, votes, { needed: sum(validators.map((row) => row.stake)), trials }).score;
-}
-
-function verdictsOf(given, scores) {
-  const order = scores.map((_, i) => i).filter((i) => scores[i] !== null);
-  order.sort((a, b) => (scores[a] === scores[b] ? a - b : scores[a] < scores[b] ? 1 : -1));
-  const found = { winner: String(order[0]), order: order.join() };
-  if (given.payout) found.tier = String(payout(given.payout, order.map((i) => scores[i])).tier_bps);
-  return found;
-}
-
-/** By agreed score, what is the least that it costs. choices: by validator, lists of [passed, cost]. */
-function columnOf(given, names, choices) {
-  const found = new Map();
-  for (const taken of every(choices)) {
-    const score = agreedOf(given, new Map(names.map((name, i) => [name, taken[i][0]])));
-    const cost = taken.reduce((all, [, own]) => all + own, 0);
-    if (!found.has(score) || found.get(score) > cost) found.set(score, cost);
+/** One participant's votes: those of validators that may count, with what they may come to. */
+class Trials {
+  constructor({ consensus, trials, validators }, seen) {
+    this.rules = { consensus, trials };
+    this.total = validators.reduce((sum, { stake }) => sum + stake, 0n);
+    const least = BigInt(consensus.min_validator_stake);
+    this.votes = validators.filter(({ key, stake }) => Object.hasOwn(seen, key) && stake > 0n && stake >= least).map(({ key, stake }) => ({ validator: key, stake, ...seen[key] }));
+    this.scores = new Map();
+    this.now = this.score(this.votes.map(({ passed, missing }) => (missing ? NONE : passed)));
   }
-  return [...found];
+
+  /** The agreed score if the votes have so many passed trials; null in the list: it misses trials. */
+  score(passed) {
+    const name = passed.join();
+    if (!this.scores.has(name)) {
+      const votes = this.votes.map(({ validator, stake }, i) => ({ validator, stake, ...(passed[i] === NONE ? { state: "incomplete" } : { score: scoreTests(passed[i], this.rules.trials) }) }));
+      this.scores.set(name, agree(this.rules.consensus, votes, { needed: this.total, trials: this.rules.trials }).score);
+    }
+    return this.scores.get(name);
+  }
+
+  /** Score → the least cost with which it is reached. `options`: of a vote, the numbers of passed trials (or null) that it may come to; `costOf`: what one costs. */
+  reach(options, costOf) {
+    const lists = this.votes.map(options);
+    if (lists.reduce((product, list) => product * list.length, 1) > MOST) throw new Unsupported(`a board with more than ${MOST} states of one participant`);
+    const least = new Map();
+    for (const passed of choices(lists)) {
+      const cost = this.votes.reduce((sum, vote, i) => sum + costOf(vote, passed[i]), 0);
+      const score = this.score(passed);
+      if (!(least.get(score) <= cost)) least.set(score, cost);
+    }
+    return least;
+  }
+
+  /** Trials that counted get the other outcome: each costs 1. */
+  flips() {
+    return this.reach(({ passed, missing }) => (missing ? [NONE] : upTo(this.rules.trials)), (vote, passed) => (passed === NONE ? 0 : Math.abs(passed - vote.passed)));
+  }
+
+  /** All missing trials of a validator are decided, or none: they cost as many as they are. */
+  missing() {
+    return this.reach(({ passed, missing }) => (missing ? [NONE, ...upTo(missing).map((more) => passed + more)] : [passed]), (vote, passed) => (passed === NONE ? 0 : vote.missing));
+  }
+
+  /** Validators that lie say any number, where they count; that costs nothing more than that they lie. */
+  lies(liars) {
+    return this.reach(({ validator, passed, missing }) => (missing ? [NONE] : liars.has(validator) ? upTo(this.rules.trials) : [passed]), () => 0);
+  }
 }
 
-/** The least that each verdict costs, null if nothing changes it. choose: what a validator may say of what it saw. */
-function leastOf(given, before, choose) {
-  const columns = given.participants.map(({ seen }) => {
-    const names = Object.keys(seen);
-    return columnOf(given, names, names.map((name) => choose(seen[name], name)));
-  });
-  const found = Object.fromEntries(Object.keys(before).map((name) => [name, null]));
-  for (const taken of every(columns)) {
-    const after = verdictsOf(given, taken.map(([score]) => score));
-    const cost = taken.reduce((all, [, own]) => all + own, 0);
-    for (const name of Object.keys(found)) if (after[name] !== before[name] && (found[name] === null || cost < found[name])) found[name] = cost;
-  }
-  return found;
+const cheapest = (costs) => costs.reduce((least, cost) => (cost < least ? cost : least), Infinity);
+const where = (reach, holds) => cheapest([...reach].filter(([score]) => holds(score)).map(([, cost]) => cost));
+const isSome = (score) => score !== NONE;
+
+/** The least cost with which `behind` is before `ahead`. `reaches`: of each participant, in the order of submissions, in which the earlier wins a tie. */
+function overtaken(reaches, ahead, behind) {
+  const isBefore = (score, other) => score > other || (score === other && behind < ahead);
+  const rises = [...reaches[behind]].filter(([score]) => isSome(score));
+  return cheapest(rises.map(([score, cost]) => cost + where(reaches[ahead], (other) => isSome(other) && isBefore(score, other))));
 }
 
-export function margin(given) {
-  const { trials, validators } = given;
-  const now = ({ passed, missing }) => [[missing ? null : passed, 0]];
-  const scores = given.participants.map(({ seen }) => agreedOf(given, new Map(Object.entries(seen).map(([name, row]) => [name, now(row)[0][0]]))));
-  const before = verdictsOf(given, scores);
-  const flips = leastOf(given, before, (row) => (row.missing ? now(row) : upTo(0, trials).map((count) => [count, Math.abs(count - row.passed)])));
-  const missing = leastOf(given, before, (row) =>
-    row.missing ? [...now(row), ...upTo(row.passed, row.passed + row.missing).map((count) => [count, row.missing])] : now(row));
-  const stake = Object.fromEntries(Object.keys(before).map((name) => [name, null]));
-  const coalitions = [...every(validators.map((row) => [null, row]))].map((taken) => taken.filter(Boolean)).filter((taken) => taken.length);
-  const held = (taken) => sum(taken.map((row) => row.stake));
-  for (const taken of coalitions.sort((a, b) => (held(a) < held(b) ? -1 : held(a) > held(b) ? 1 : 0))) {
-    if (Object.values(stake).every((value) => value !== null)) break;
-    const members = new Set(taken.map((row) => row.key));
-    const done = leastOf(given, before, (row, name) => (members.has(name) && !row.missing ? upTo(0, trials).map((count) => [count, 0]) : now(row)));
-    for (const name of Object.keys(stake)) if (done[name] !== null && stake[name] === null) stake[name] = held(taken).toString();
+/** The least cost of each verdict's change. `now`: the scores as they are. */
+const CHANGES = {
+  /** Another participant is first, or nobody is. */
+  winner({ ranking, reaches }) {
+    const [winner] = ranking;
+    if (winner === undefined) return cheapest(reaches.map((reach) => where(reach, isSome)));
+    const others = reaches.map((_, other) => (other === winner ? Infinity : overtaken(reaches, winner, other)));
+    return cheapest([where(reaches[winner], (score) => !isSome(score)), ...others]);
+  },
+  /** Another part of the deposit is released: one participant rises above, or all who reach the tier fall below it. */
+  tier({ now, reaches, rules }) {
+    const tierOf = (score) => (isSome(score) ? payout(rules, [score]).tier_bps : 0);
+    const tier = Math.max(0, ...now.map(tierOf));
+    const rise = cheapest(reaches.map((reach) => where(reach, (score) => tierOf(score) > tier)));
+    const fall = reaches.reduce((sum, reach) => sum + where(reach, (score) => tierOf(score) < tier), 0);
+    return cheapest([rise, fall]);
+  },
+  /** The ranking is another list: one enters, one leaves, or two neighbours change places; any other list turns two neighbours around as well. */
+  order({ now, ranking, reaches }) {
+    const turned = ranking.slice(1).map((behind, i) => overtaken(reaches, ranking[i], behind));
+    return cheapest([...turned, ...reaches.map((reach, i) => where(reach, (score) => isSome(score) !== isSome(now[i])))]);
+  },
+};
+
+/** Coalitions of validators, by ascending stake. */
+function coalitions(validators) {
+  const all = [];
+  for (let chosen = 1; chosen < 2 ** validators.length; chosen++) {
+    const members = validators.filter((_, i) => chosen & (1 << i));
+    all.push({ liars: new Set(members.map(({ key }) => key)), stake: members.reduce((sum, { stake }) => sum + stake, 0n) });
   }
-  return { verdicts: Object.fromEntries(Object.keys(before).map((name) => [name, { flips: flips[name], missing: missing[name], stake: stake[name] }])) };
+  return all.sort((a, b) => (a.stake < b.stake ? -1 : 1));
+}
+
+/** The output of a conformance case of kind margin. */
+export function margin({ consensus, payout: rules, trials, validators, participants }) {
+  const all = participants.map(({ seen }) => new Trials({ consensus, trials, validators }, seen));
+  const now = all.map((own) => own.now);
+  const ranking = now.map((_, i) => i).filter((i) => isSome(now[i])).sort((a, b) => (now[a] === now[b] ? a - b : now[a] > now[b] ? -1 : 1));
+  const names = rules === undefined ? ["winner", "order"] : ["winner", "tier", "order"];
+  const boards = { flips: all.map((own) => own.flips()), missing: all.map((own) => own.missing()) };
+  const changeOf = (name, reaches) => CHANGES[name]({ now, ranking, reaches, rules });
+  const counted = (cost) => (cost === Infinity ? null : cost);
+
+  const stakes = new Map();
+  for (const { liars, stake } of coalitions(validators)) {
+    if (stakes.size === names.length) break;
+    const reaches = all.map((own) => own.lies(liars));
+    for (const name of names) if (!stakes.has(name) && changeOf(name, reaches) === 0) stakes.set(name, stake.toString());
+  }
+  const verdict = (name) => ({ flips: counted(changeOf(name, boards.flips)), missing: counted(changeOf(name, boards.missing)), stake: stakes.get(name) ?? null });
+  return { verdicts: Object.fromEntries(names.map((name) => [name, verdict(name)])) };
 }

@@ -1,6 +1,6 @@
 // Merkle trees of RFC 6962: a leaf is SHA-256(00 ‖ entry), a node SHA-256(01 ‖ left ‖ right). Proofs of RFC 9162, 2.1.3 and 2.1.4.
 
-import { equal, sha256, sha256Into, toHex, utf8 } from "./bytes.js";
+import { equal, sha256, sha256Into, toHex } from "./bytes.js";
 import { refuse } from "./errors.js";
 
 export const EMPTY_ROOT = sha256(new Uint8Array(0));
@@ -90,22 +90,6 @@ export function leafHashes(entries) {
 }
 export const rootOf = (entries) => many.root(leafHashes(entries), entries.length);
 
-/** SHA-256 of each of many texts that are not empty, one after the other. */
-export function digests(texts) {
-  const found = new Uint8Array(texts.length * 32);
-  const data = utf8(texts.join(""));
-  const view = new DataView(data.buffer, data.byteOffset, data.length);
-  const characters = texts.reduce((total, text) => total + text.length, 0);
-  const sizeOf = characters === data.length ? (text) => text.length : (text) => utf8(text).length;
-  let at = 0;
-  texts.forEach((text, i) => {
-    const size = sizeOf(text);
-    many.add(data, view, at, size, data[at + size - 1], found, i * 32);
-    at += size;
-  });
-  many.flush();
-  return found;
-}
 export const rootText = (root) => "sha256:" + toHex(root);
 
 /** The root that a proof leads to from a leaf hash, or null where its length does not fit. Sizes are numbers or BigInts. */

@@ -3,7 +3,7 @@
 import { concat, equal, fromBase64, toHex, utf8 } from "./bytes.js";
 import { refuse } from "./errors.js";
 import { isSmallOrder, noteKeyId, verifyEd25519 } from "./keys.js";
-import { checkInclusion, EMPTY_ROOT, leafHash, rootFromInclusion, rootOfLeaves } from "./merkle.js";
+import { checkInclusion, EMPTY_ROOT, leafHash, rootOfLeaves } from "./merkle.js";
 
 export const LARGEST = 2n ** 63n;
 const NAME = /^[^\s+\u0000-\u001f\u007f]+$/u;
@@ -104,9 +104,6 @@ export async function checkLogProof(text, entry, keys) {
   return { checkpoint, index: proof.index, hashes: proof.hashes };
 }
 
-/** The root of the log's first `index + 1` entries, by the proof that its last entry is in it. */
-export const rootUpTo = (entry, index, hashes) => rootFromInclusion(leafHash(entry), index, index + 1n, hashes);
-
 // ---- tiles
 
 const WIDTH = 256;
@@ -120,8 +117,6 @@ export function tilePath(level, index, width) {
   }
   return `tile/${level}/${path}${width === WIDTH ? "" : `.p/${width}`}`;
 }
-
-export const TILE_PATH = /^tile\/(?:entries|[0-9]|[1-5][0-9]|6[0-3])\/(?:x[0-9]{3}\/)*[0-9]{3}(?:\.p\/(?:[1-9][0-9]{0,2}))?$/;
 
 const tileRoot = (tile) => rootOfLeaves(Array.from({ length: tile.length / 32 }, (_, i) => tile.subarray(32 * i, 32 * i + 32)));
 

@@ -1,83 +1,72 @@
-// A panel: what k answers about one solution decide, and how far they differ. docs/rubric.md, "Panels".
+// Panels: k answers to the questions of one rubric, and what the majority of them decides. SPEC 2.3; docs/rubric.md, "Panels".
+// rubric.js and this file import each other, so nothing here is used before both are loaded, except functions.
 
+import { ratioText } from "./exact.js";
 import { refuse } from "./errors.js";
-import { isObject } from "./json.js";
+import { BASELINE, scoreRubric, VERDICTS } from "./rubric.js";
 
-const BASELINE = ["B1", "B2", "B3", "B4"];
-const VERDICTS = ["EXCEPTIONAL", "ELEGANT", "COHERENT", "MINOR_ISSUES", "FLAWED", "FUNDAMENTALLY_BROKEN"];
-const says = (value, names) => isObject(value) && names.every((name) => typeof value[name] === "boolean");
-const isMet = (answer) => BASELINE.every((name) => answer.baseline[name]);
-
-/** `p/q` of whole numbers of at most four digits, at most 1, as it is in its lowest terms. */
+/** `max_disagreement`: p/q of at most four digits each, from 0 to 1, in lowest terms. */
 export function readBound(value, path) {
-  const written = typeof value === "string" ? /^([0-9]{1,4})\/([1-9][0-9]{0,3})$/.exec(value) : null;
-  const [p, q] = written === null ? [1, 0] : written.slice(1).map(Number);
-  if (p > q) refuse(`${path}: not a fraction p/q from 0 to 1`, { code: "input", where: path });
-  const common = (a, b) => (b === 0 ? a : common(b, a % b));
-  return `${p / common(p, q)}/${q / common(p, q)}`;
+  const match = typeof value === "string" ? /^([0-9]{1,4})\/([1-9][0-9]{0,3})$/.exec(value) : null;
+  if (match === null || Number(match[1]) > Number(match[2])) refuse(`${path}: ${JSON.stringify(value)} is no fraction p/q from 0 to 1`, { where: path });
+  return ratioText(BigInt(match[1]), BigInt(match[2]));
 }
 
-/** Rule 1: whether an answer would be a judgement by itself. */
-function isVote(answer, ids) {
-  if (answer.outcome !== "judged" || !says(answer.baseline, BASELINE)) return false;
-  return !isMet(answer) || (says(answer.checks, ids) && VERDICTS.includes(answer.verdict));
-}
+/** The side that more than half of k are on or before, and more than half on or after; undefined: there is none. Of NO and YES it is the majority's. */
+const middle = (sides, k) =>
+  sides.find((side) => 2 * sides.filter((other) => other <= side).length > k && 2 * sides.filter((other) => other >= side).length > k);
 
-/** The questions in their order; `of` reads what a vote says there, undefined where it takes no side. */
-function questionsOf(ids) {
-  const past = (read) => (vote) => (isMet(vote) ? read(vote) : undefined);
-  return [
-    ...BASELINE.map((name) => ({ part: "baseline", name, of: (vote) => vote.baseline[name] })),
-    ...ids.map((id) => ({ part: "checks", name: id, of: past((vote) => vote.checks[id]) })),
-    { part: "verdict", name: "verdict", of: past((vote) => vote.verdict) },
-  ];
-}
+const isMet = ({ baseline }) => BASELINE.every((question) => baseline[question]);
 
-const number = (list, test) => list.filter(test).length;
+/** What a panel decides: the output of a conformance case of kind panel. `rules`: a [score] with a panel. */
+export function decide(rules, answers) {
+  const k = rules.panel.answers;
+  const isVote = (answer) => answers.length <= k && answer.outcome === "judged" && scoreRubric(rules, answer) !== null;
+  const votes = answers.slice(0, k).map((answer) => (isVote(answer) ? answer : null));
+  const judges = answers.slice(0, k).map(({ judge }) => ({ name: judge, flips: 0, votes: 0 }));
+  const [questions, undecided] = [[], []];
+  const nothing = { undecided, baseline: null, checks: null, verdict: null, questions, judges };
+  if (2 * votes.filter((vote) => vote !== null).length <= k) return { why: "unjudged", ...nothing };
 
-/** Rules 2 and 3: undefined where a question is undecided. */
-function answerOf(part, sides, k) {
-  if (part !== "verdict") return [true, false].find((side) => 2 * number(sides, (value) => value === side) > k);
-  const places = sides.filter((value) => value !== undefined).map((word) => VERDICTS.indexOf(word));
-  return VERDICTS.find((_, at) => 2 * number(places, (place) => place <= at) > k && 2 * number(places, (place) => place >= at) > k);
-}
-
-/** What a panel decides: `why` it has no judgement (or null), its answers, and flips / votes of each question and each answer. */
-export function decide(score, panel) {
-  const { answers: k, max_disagreement: bound } = score.panel;
-  const [most, of] = bound.split("/").map(Number);
-  const ids = score.checks.map(({ id }) => id);
-  const seats = panel.slice(0, k).map((answer) => (panel.length <= k && isVote(answer, ids) ? answer : null));
-  const votes = number(seats, (seat) => seat !== null);
-  const questions = questionsOf(ids).map((question) => {
-    const sides = seats.map((seat) => (seat === null ? undefined : question.of(seat)));
-    return { ...question, sides, answer: answerOf(question.part, sides, k) };
-  });
-  const met = questions.slice(0, 4).every(({ answer }) => answer === true);
-  const needed = met ? questions : questions.slice(0, 4);
-  const decided = needed.filter(({ answer }) => answer !== undefined);
-  const rate = (name, pairs) => ({ name, flips: number(pairs, ([side, answer]) => side !== answer), votes: pairs.length });
-  const voted = ([side]) => side !== undefined;
-  const rates = decided.map(({ name, sides, answer }) => rate(name, sides.map((side) => [side, answer]).filter(voted)));
-  const judges = seats.map((_, at) => rate(panel[at].judge, decided.map(({ sides, answer }) => [sides[at], answer]).filter(voted)));
-  const undecided = needed.filter(({ answer }) => answer === undefined).map(({ name }) => name);
-  let why = null;
-  if (2 * votes <= k) why = "unjudged";
-  else if (undecided.length > 0 || rates.some((row) => row.flips * of > most * row.votes)) why = "panel-split";
-  const table = (part) => Object.fromEntries(questions.filter((question) => question.part === part).map(({ name, answer }) => [name, answer]));
-  return {
-    why, undecided: why === "panel-split" ? undecided : [],
-    baseline: why === null ? table("baseline") : null, checks: why === null && met ? table("checks") : null, verdict: why === null && met ? questions.at(-1).answer : null,
-    questions: rates, judges,
+  /** The panel's side on a question that is needed, and who was on another; undefined: it is undecided. `sideOf`: a vote's side, undefined where it takes none. */
+  const ask = (name, sideOf) => {
+    const sides = votes.map((vote) => (vote === null ? undefined : sideOf(vote)));
+    const taken = sides.filter((side) => side !== undefined);
+    const side = middle(taken, k);
+    if (side === undefined) undecided.push(name);
+    else {
+      questions.push({ name, flips: taken.filter((other) => other !== side).length, votes: taken.length });
+      sides.forEach((other, i) => {
+        if (other === undefined) return;
+        judges[i].votes++;
+        if (other !== side) judges[i].flips++;
+      });
+    }
+    return side;
   };
+  const baseline = Object.fromEntries(BASELINE.map((name) => [name, ask(name, (vote) => vote.baseline[name])]));
+  let [checks, verdict] = [null, null];
+  if (isMet({ baseline })) {
+    checks = Object.fromEntries(rules.checks.map(({ id }) => [id, ask(id, (vote) => (isMet(vote) ? vote.checks[id] : undefined))]));
+    verdict = VERDICTS[ask("verdict", (vote) => (isMet(vote) ? VERDICTS.indexOf(vote.verdict) : undefined))];
+  }
+  const [p, q] = rules.panel.max_disagreement.split("/").map(Number);
+  if (undecided.length || questions.some(({ flips, votes: all }) => flips * q > p * all)) return { why: "panel-split", ...nothing };
+  return { why: null, undecided, baseline, checks, verdict, questions, judges };
 }
 
-/** A record's judgement by its panel: `{state}` where it has none, or `votes` and `flips`. Its own answers must be the panel's. */
-export function judged(score, record) {
-  const found = decide(score, record.panel ?? []);
-  if (found.why !== null) return { state: found.why === "panel-split" ? "split" : "unjudged" };
-  const differs = (own, panel) => panel !== null && Object.entries(panel).some(([name, answer]) => !isObject(own) || own[name] !== answer);
-  if (differs(record.baseline, found.baseline) || differs(record.checks, found.checks) || (found.verdict !== null && record.verdict !== found.verdict)) return { state: "unjudged" };
-  const total = (field) => found.questions.reduce((sum, row) => sum + row[field], 0);
-  return { votes: total("votes"), flips: total("flips") };
+const total = (rows, field) => rows.reduce((sum, row) => sum + row[field], 0);
+
+/** Whether a record's own answers are those of its panel. What nobody asks, and what need not be there, is not looked at. */
+function isSame(rules, { baseline, checks, verdict }, record) {
+  if (scoreRubric(rules, record) === null || BASELINE.some((question) => record.baseline[question] !== baseline[question])) return false;
+  return checks === null || (record.verdict === verdict && rules.checks.every(({ id }) => record.checks[id] === checks[id]));
+}
+
+/** What a record's panel is worth: {votes, flips}, or the `state` "split" or "unjudged" of a record that is no judgement. */
+export function judged(rules, record) {
+  const panel = decide(rules, record.panel ?? []);
+  if (panel.why === "panel-split") return { state: "split" };
+  if (panel.why !== null || !isSame(rules, panel, record)) return { state: "unjudged" };
+  return { votes: total(panel.questions, "votes"), flips: total(panel.questions, "flips") };
 }

@@ -5,10 +5,13 @@ import { equal, fromHex } from "./bytes.js";
 import { agreedRow, payoutRow, weightRow } from "./document.js";
 import { refuse } from "./errors.js";
 import { canonical, isObject } from "./json.js";
-import { checkInclusion, leafHash } from "./merkle.js";
-import { counted, evidenceEntry, evidenceRoot, natural, nullable, openReceipt, opened, sha, staged } from "./receipts.js";
+import { checkInclusion, leafHash, rootOf, rootText } from "./merkle.js";
+import { counted, evidenceEntry, natural, nullable, openReceipt, opened, sha, staged } from "./receipts.js";
 import { aboutParticipants, readRecord, recordDigest, recordText, withoutSeq } from "./records.js";
 import { loadKinds } from "./score.js";
+
+/** Records in order of acceptance, each with its own seq: their root and count. `records`: {seq, digest}. */
+export const evidenceRoot = (records) => ({ root: rootText(rootOf(records.map(({ seq, digest: of }) => evidenceEntry(seq, fromHex(of.slice(7)))))), count: records.length });
 
 const { object, list } = read;
 

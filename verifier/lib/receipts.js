@@ -1,15 +1,14 @@
 // Receipts, what they bind, and statements that are signed and in a log. docs/formats.md, "A receipt".
 
 import * as read from "./fields.js";
-import { fromHex, sha256, utf8 } from "./bytes.js";
-import { rowText } from "./document.js";
+import { sha256, utf8 } from "./bytes.js";
 import { byUtf8 } from "./exact.js";
 import { refuse, Refused } from "./errors.js";
-import { canonical, parse } from "./json.js";
+import { canonical, parse, rowText } from "./json.js";
 import { openEnvelope, signers, statementOf } from "./dsse.js";
 import { keyId } from "./keys.js";
 import { checkLogProof, readVkey } from "./notes.js";
-import { leafHash, rootOf, rootOfLeaves, rootText } from "./merkle.js";
+import { leafHash, rootOfLeaves, rootText } from "./merkle.js";
 
 const { object, list, oneOf, maybe, digest } = read;
 export const nullable = (reader) => (value, path) => (value === null ? null : reader(value, path));
@@ -105,26 +104,20 @@ export function evidenceEntry(seq, digest) {
   return bytes;
 }
 
-/** Records in order of acceptance, each with its own seq: their root and count. `records`: {seq, digest}. */
-export const evidenceRoot = (records) => ({ root: rootText(rootOf(records.map(({ seq, digest: of }) => evidenceEntry(seq, fromHex(of.slice(7)))))), count: records.length });
-
-/** A participant's result, as a receipt binds it. `rests`: root and count of its records; without it, that of version 1. */
-export function resultOf(settlement, participant, rests) {
-  const rank = settlement.ranking.indexOf(participant);
-  return {
-    participant, rank: rank < 0 ? null : rank + 1, agreed: settlement.agreed.find((row) => row.participant === participant),
-    weight: settlement.weights.find((row) => row.participant === participant) ?? null, payouts: settlement.payouts.filter((row) => row.participant === participant),
-    ...(rests ? { records: rests } : {}),
-  };
-}
-
 /** A result in canonical form; `agreed` is the first of its fields. */
 const resultText = ({ agreed, ...rest }) => `{"agreed":${rowText(agreed)},${canonical(rest).slice(1)}`;
 
-/** All results of a settlement, by key; their leaf hashes. */
-export function results(settlement, rests) {
-  const keys = settlement.agreed.map((row) => row.participant).sort(byUtf8);
-  const rows = keys.map((key) => resultOf(settlement, key, rests?.get(key)));
+/** All results of a settlement, by key, as a receipt binds them; their leaf hashes. `rests`: participant → root and count of its records; without it, those of version 1. */
+export function results({ agreed, ranking, weights, payouts }, rests) {
+  const ranks = new Map(ranking.map((participant, i) => [participant, i + 1]));
+  const weightOf = new Map(weights.map((row) => [row.participant, row]));
+  const payoutsOf = new Map(agreed.map(({ participant }) => [participant, []]));
+  for (const row of payouts) payoutsOf.get(row.participant)?.push(row);
+  const rows = agreed.map((row) => ({
+    participant: row.participant, rank: ranks.get(row.participant) ?? null, agreed: row, weight: weightOf.get(row.participant) ?? null, payouts: payoutsOf.get(row.participant),
+    ...(rests ? { records: rests.get(row.participant) } : {}),
+  }));
+  rows.sort((a, b) => byUtf8(a.participant, b.participant));
   const leaves = rows.map((row) => leafHash(utf8(resultText(row))));
   return { rows, leaves, root: rootText(rootOfLeaves(leaves)), count: rows.length };
 }

@@ -35,22 +35,3 @@ export const recordDigest = (record) => digestOfJson(withoutSeq(record));
 
 /** Whether records of this kind are about a participant, whatever it has submitted. */
 export const aboutParticipants = (kind) => kind === "workflow" || kind === "points";
-
-/** What a record is about: two records of one key are one fact, and the first accepted counts. No text has a line end in it. */
-export function keyOf(record) {
-  const { validator, participant, submission, epoch, task } = record;
-  const whose = submission === "" ? `\n${participant}` : submission;
-  switch (record.kind) {
-    case "tests": return `${validator}\n${whose}\n${task}\n${record.trial}`;
-    case "workflow": return `${validator}\n${participant}\n${epoch}\n${task}`;
-    case "rubric": return `${validator}\n${whose}`;
-    case "points": return `${validator}\n${participant}\n${record.repository}\n${epoch}`;
-    default: return `${validator}\n${whose}\n${epoch}`;
-  }
-}
-
-/** What makes two records of one key different: everything but seq, and but the participant where the key names the submission. */
-export function contentOf(record) {
-  const { seq, participant, ...rest } = record;
-  return canonical(aboutParticipants(record.kind) || record.submission === "" ? { ...rest, participant } : rest);
-}

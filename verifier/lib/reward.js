@@ -1,7 +1,16 @@
-// Agreed scores → weights (SPEC 4) and payouts (SPEC 5). Shares stay exact: numerators over one denominator, until they are encoded.
+// Agreed scores → weights. SPEC 4; payouts (SPEC 5) are in payout.js. Shares stay exact: numerators over one denominator, until they are encoded.
 
-import { apportion, decimalExp, halfEven, halfUp, max, min, NANO, shown, sum } from "./exact.js";
+import { apportion, halfUp, max, min, NANO, shown, sum } from "./exact.js";
 import { nanos } from "./scheme.js";
+
+/** Rules that only some schemes have, once they are loaded: those of powers.js and payout.js. */
+export const later = {};
+
+/** Loads the rules that a scheme needs beside this file: before anything of it is computed. */
+export async function loadRules({ reward, decay }) {
+  if (reward?.strategy === "softmax" || decay?.curve === "exponential") Object.assign(later, await import("./powers.js"));
+  if (reward?.kind === "payout") Object.assign(later, await import("./payout.js"));
+}
 
 /** Shares of one whole: `n[i]/d`, and what burns, `burn/d`. */
 const whole = (n, d) => ({ n, d, burn: d - sum(n) });
@@ -32,9 +41,9 @@ export function strategy(reward, scores) {
 
 function softmax(reward, taking, takes) {
   const best = taking.reduce(max);
-  const powers = taking.map((score, i) => (takes[i] ? decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
-  const lowest = Math.min(...powers.map(([, exponent]) => exponent));
-  const n = powers.map(([coefficient, exponent]) => coefficient * 10n ** BigInt(exponent - lowest));
+  const raised = taking.map((score, i) => (takes[i] ? later.decimalExp(best - score, nanos(reward.temperature)) : [0n, 0]));
+  const lowest = Math.min(...raised.map(([, exponent]) => exponent));
+  const n = raised.map(([coefficient, exponent]) => coefficient * 10n ** BigInt(exponent - lowest));
   return whole(n, sum(n));
 }
 
@@ -69,31 +78,13 @@ export function cap(reward, shares) {
   }
 }
 
-/** 1 − (1−ρ)^τ in nanos, half to even: exact where that is short, else between two bounds that round alike. */
-function exponential(rate, stale) {
-  const base = NANO - rate;
-  if (stale <= 400) return halfEven(NANO ** BigInt(stale) - base ** BigInt(stale), NANO ** BigInt(stale - 1));
-  if (base === 0n) return NANO;
-  for (let digits = 60n; ; digits *= 2n) {
-    const one = 10n ** digits;
-    let [low, high] = [one, one];
-    let [baseLow, baseHigh] = [(base * one) / NANO, (base * one) / NANO];
-    for (let power = BigInt(stale); power > 0n; power >>= 1n) {
-      if (power & 1n) [low, high] = [(low * baseLow) / one, (high * baseHigh) / one + 1n];
-      [baseLow, baseHigh] = [(baseLow * baseLow) / one, (baseHigh * baseHigh) / one + 1n];
-    }
-    const [least, most] = [halfEven((one - min(high, one)) * NANO, one), halfEven((one - low) * NANO, one)];
-    if (least === most) return least;
-  }
-}
-
 /** What a stale participant loses: epochs stale, and B in nanos. SPEC 4, Decay. */
 export function decay(rules, last, epoch) {
   const stale = last === null || rules.curve === "none" ? 0 : Math.max(0, epoch - last - rules.grace_epochs);
   const most = nanos(rules.max_burn);
   let burned = 0n;
   if (stale > 0 && rules.curve === "linear") burned = min(nanos(rules.rate) * BigInt(stale), most);
-  if (stale > 0 && rules.curve === "exponential") burned = min(exponential(nanos(rules.rate), stale), most);
+  if (stale > 0 && rules.curve === "exponential") burned = min(later.exponential(nanos(rules.rate), stale), most);
   return { stale, burned, kept: NANO - burned };
 }
 
@@ -142,20 +133,4 @@ export function weights(reward, participants, warmUp = false) {
   const burn = { share: shown(exact.burn, d), u16: encoded.burn_u16, chain_u16: encoded.burn_chain_u16 };
   for (const part of ["strategy", "cap", "decay", ...(warmUp ? ["warm_up"] : []), "unregistered"]) burn[part] = shown(parts[part], d);
   return { rows, burn, unallocated: shown(unallocated, d), exact };
-}
-
-/** A deposit into places, fees and refund. `marks`, in ranking order: scores in nanos. SPEC 5. */
-export function payout(rules, marks) {
-  const deposit = BigInt(rules.deposit);
-  const reaches = (mark, tier) => mark >= 10n * BigInt(tier.reach_bps) * BigInt(rules.threshold_bps);
-  const tier = marks.length ? rules.tiers.find((step) => reaches(marks[0], step)) : undefined;
-  const released = tier ? (deposit * BigInt(tier.release_bps)) / 10000n : 0n;
-  const places = rules.split.slice(0, marks.length).map((part, i) => {
-    const gross = reaches(marks[i], rules.tiers.at(-1)) ? (released * BigInt(part)) / 10000n : 0n;
-    const fee = (gross * BigInt(rules.fee_bps)) / 10000n;
-    return { place: i + 1, gross: gross.toString(), fee: fee.toString(), net: (gross - fee).toString() };
-  });
-  const given = sum(places.map((place) => BigInt(place.gross)));
-  const fees = sum(places.map((place) => BigInt(place.fee)));
-  return { tier_bps: tier ? tier.release_bps : 0, released: released.toString(), places, fees: fees.toString(), refund: (deposit - given).toString() };
 }

@@ -42,8 +42,8 @@ const fields = {
   attestation: maybe(read.submission), quotes: maybe(quotes), panel: maybe(list(readAnswer, { least: 1, most: 100 })),
 };
 
-const BASELINE = ["B1", "B2", "B3", "B4"];
-const VERDICTS = ["EXCEPTIONAL", "ELEGANT", "COHERENT", "MINOR_ISSUES", "FLAWED", "FUNDAMENTALLY_BROKEN"];
+export const BASELINE = ["B1", "B2", "B3", "B4"];
+export const VERDICTS = ["EXCEPTIONAL", "ELEGANT", "COHERENT", "MINOR_ISSUES", "FLAWED", "FUNDAMENTALLY_BROKEN"];
 const isYesOrNo = (value) => typeof value === "boolean";
 const answers = (value, ids) => isObject(value) && ids.every((id) => isYesOrNo(value[id]));
 

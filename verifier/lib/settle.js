@@ -4,11 +4,10 @@ import { byUtf8, decimal, instantOf, NANO, nanosOf, sum } from "./exact.js";
 import { refuse } from "./errors.js";
 import { agree, assigned } from "./consensus.js";
 import { clocks } from "./clock.js";
-import { decay, payout, weights } from "./reward.js";
-import { brokenKey, jointVotes, kindOf } from "./score.js";
-import { firstAccepted, readTasks, taskSetDigest } from "./inputs.js";
-import { digestOfJson } from "./json.js";
-import { sealed } from "./document.js";
+import { decay, later, weights } from "./reward.js";
+import { jointVotes } from "./score.js";
+import { readTasks, taskSetDigest } from "./inputs.js";
+import { digestOfJson, sealed } from "./json.js";
 
 const submissionOf = (participant) => participant.submission ?? "";
 
@@ -49,12 +48,6 @@ export function owners(kind, participants) {
     return known.get(record.participant) === "" ? record.participant : undefined;
   };
   return { of, copies };
-}
-
-/** The records that can count: of epochs up to this one, not older than the scheme allows, and the first accepted of each key. */
-function standing(document, epoch, records) {
-  const age = document.scheme.consensus.max_age_epochs;
-  return firstAccepted(records.filter((record) => record.epoch <= epoch && (age === undefined || record.epoch >= epoch - age)));
 }
 
 /** The epoch in which a submission was accepted: as the registry says, else that of the first record about it by anybody (points: about the participant). */
@@ -192,25 +185,17 @@ const warmPart = (seen, warmUp) => decimal((BigInt(Math.min(seen, warmUp)) * NAN
 
 /**
  * The settlement of a case {document, epoch, records, previous}: its document, sealed with its digest, and `exact`, the shares before they are shown.
- * `scored`: participant → votes, where evidence in bulk was scored already; `accepted` in the context then says in which epochs submissions were accepted.
+ * `votes`: participant → validator → vote, as standing.js or bulk.js makes them. `accepted` in the context, if there is one: participant → the epoch of the first record about it.
  */
-export function settle(context, scored = null, override = (participant, votes) => votes) {
-  const { document, epoch, records, previous } = context;
+export function settle(context, votes) {
+  const { document, epoch, previous } = context;
   const { scheme, participants } = document;
   const kind = scheme.score.kind;
   const tasks = kind === "tests" ? readTasks(document.tasks) : null;
-  const { of, copies } = owners(kind, participants);
-  const counting = scored ? [] : standing(document, epoch, records);
-  const byParticipant = new Map(participants.map(({ key }) => [key, []]));
-  for (const record of counting) byParticipant.get(of(record))?.push(record);
-  // A service error takes the task of that validator and epoch out for every participant.
-  const broken = new Set(counting.filter((record) => record.outcome === "service-error").map(brokenKey));
+  const { copies } = owners(kind, participants);
   const found = new Map();
   const asked = { ...context, registry: registryOf(document), tasks: tasks?.map(({ id }) => id), trials: tasks === null ? 1 : tasks.length * scheme.score.trials };
-  for (const participant of participants) {
-    const own = scored?.get(participant.key) ?? kindOf(kind).score(scheme.score, asked.tasks, byParticipant.get(participant.key), { epoch, broken });
-    found.set(participant.key, agreement(asked, participant, override(participant.key, own), copies.get(participant.key)));
-  }
+  for (const participant of participants) found.set(participant.key, agreement(asked, participant, votes.get(participant.key), copies.get(participant.key)));
   const ranking = ranked(participants, found);
   const taskSet = tasks === null ? null : taskSetDigest(tasks);
   const clock = clocks(scheme.decay ?? {}, {
@@ -221,7 +206,7 @@ export function settle(context, scored = null, override = (participant, votes) =
   let exact = null;
   if (scheme.reward.kind === "weights") ({ exact, ...rewarded } = { ...rewarded, ...weighing(context, ranking, found, clock) });
   if (scheme.reward.kind === "payout") {
-    const paid = payout(scheme.payout, ranking.map((row) => mark(found.get(row.key))));
+    const paid = later.payout(scheme.payout, ranking.map((row) => mark(found.get(row.key))));
     const payouts = paid.places.map((place, i) => ({ participant: ranking[i].key, address: ranking[i].address ?? null, ...place }));
     Object.assign(rewarded, { released: paid.released, tier_bps: paid.tier_bps, payouts, fees: paid.fees, refund: paid.refund });
   }
@@ -231,5 +216,5 @@ export function settle(context, scored = null, override = (participant, votes) =
     total_stake: asked.registry.total.toString(), agreed: [...ranking, ...others].map((row) => found.get(row.key).row),
     ranking: ranking.map((row) => row.key), clock: shownClocks(clock), ...rewarded,
   });
-  return { settlement: result, exact, counting };
+  return { settlement: result, exact };
 }

@@ -128,7 +128,7 @@ export async function checkSubnet(files, options, report) {
     if (own.digest !== row.digest) refuse(`${folder}: the split names another receipt`, { code: "emission", stage: "emission", where: folder, expected: row.digest, found: own.digest });
     report.did("settlement", `${row.competition}: verified, and computed again: ${found.settlement.digest}`);
     for (const done of inner.stages) if (done.stage === "audit") report.stages.push({ ...done, what: `${row.competition}: ${done.what}` });
-    parts.push({ document: found.context.document, ...settle(found.context, found.context.scored), settlement: found.settlement });
+    parts.push({ document: found.context.document, ...settle(found.context, found.context.votes), settlement: found.settlement });
   }
   recompute(signed, parts);
   report.did("emission", `the split was computed again to the bit: ${split.digest}`);

@@ -10,7 +10,7 @@ import { split as compute } from "./emission.js";
 import { before, checkSubject, nullable, openReceipt, openSigned, software, STATEMENT, subjects } from "./receipts.js";
 import { readCase } from "./case.js";
 import { readVkey } from "./notes.js";
-import { settle } from "./settle.js";
+import { settleCase } from "./standing.js";
 
 const wrong = (what, detail = {}) => refuse(what, { code: "emission", stage: "emission", ...detail });
 
@@ -87,7 +87,7 @@ export async function checkSplit({ receipt, key, competitions, subnet }) {
     const own = await openReceipt(row.receipt, split.receipts[i].log);
     if (own.digest !== split.receipts[i].digest) wrong("the split names another receipt", { expected: split.receipts[i].digest, found: own.digest });
     const found = under("competitions", () => readCase(row.case));
-    const settled = settle(found);
+    const settled = settleCase(found);
     if (settled.settlement.digest !== own.predicate.settlement) refuse("the receipt is of another settlement", { code: "competitions", expected: own.predicate.settlement, found: settled.settlement.digest });
     parts.push({ document: found.document, ...settled });
   }

@@ -4,6 +4,7 @@ import { nanosOf } from "./exact.js";
 import { refuse } from "./errors.js";
 import { readScheme } from "./scheme.js";
 import { settle } from "./settle.js";
+import { standing, votesOf } from "./standing.js";
 
 /**
  * The settlement under `changes`: {stakes: {validator: text}, threshold, cap, trial: {participant, validator, task, outcome}, score: {participant,
@@ -24,17 +25,30 @@ export function whatIf(context, changes) {
     return { ...row, stake: BigInt(stake).toString() };
   });
   const changed = { ...context, document: { ...document, scheme: readScheme(scheme), validators } };
-  if (changes.trial && context.scored) changed.scored = context.changeTrial(changes.trial);
+  let { votes } = context;
+  if (changes.trial && context.sheets) votes = withTrial(context, changes.trial);
   else if (changes.trial) {
     const { participant, validator, task, outcome } = changes.trial;
-    changed.records = context.records.map((record) => (record.validator === validator && record.task === task && context.whose(record) === participant ? { ...record, outcome } : record));
+    const isIt = (record) => record.validator === validator && record.task === task && context.whose(record) === participant;
+    votes = votesOf(context, standing(context).map((record) => (isIt(record) ? { ...record, outcome } : record)));
   }
-  const override = (participant, votes) => {
-    const wanted = changes.score;
-    if (!wanted || wanted.participant !== participant || !votes.get(wanted.validator)?.work) return votes;
-    if (scheme.score.passed_by) refuse("with passed_by = \"all\" no validator has a score of its own; change a trial");
-    const score = nanosOf(wanted.score) ?? refuse("a score is a decimal string from 0 to 1");
-    return new Map(votes).set(wanted.validator, { ...votes.get(wanted.validator), score });
-  };
-  return settle(changed, changed.scored ?? null, override).settlement;
+  return settle(changed, changes.score ? withScore(votes, changes.score, scheme) : votes).settlement;
+}
+
+/** The votes with another score of one participant by one validator that has one. */
+function withScore(votes, { participant, validator, score }, { score: { passed_by } }) {
+  const vote = votes.get(participant)?.get(validator);
+  if (!vote?.work) return votes;
+  if (passed_by) refuse("with passed_by = \"all\" no validator has a score of its own; change a trial");
+  const own = { ...vote, score: nanosOf(score) ?? refuse("a score is a decimal string from 0 to 1") };
+  return new Map(votes).set(participant, new Map(votes.get(participant)).set(validator, own));
+}
+
+/** The votes of evidence that was read in bulk, with another outcome of each trial of a task. */
+function withTrial({ votes, sheets }, { participant, validator, task, outcome }) {
+  const { tasks, trials, outcomes, vote } = sheets;
+  const sheet = sheets.of(participant, validator)?.slice();
+  if (sheet === undefined || !tasks.includes(task)) return votes;
+  sheet.fill(outcomes.indexOf(outcome), tasks.indexOf(task) * trials, (tasks.indexOf(task) + 1) * trials);
+  return new Map(votes).set(participant, new Map(votes.get(participant)).set(validator, vote(sheet)));
 }

@@ -46,12 +46,12 @@ async function check(what) {
   const options = { key: key("key"), auditor: key("auditor"), policy: byId("policy").value.trim() ? byId("policy").value.replace(/\n*$/, "\n") : null, checkpoint: byId("seen").value.trim() ? byId("seen").value.replace(/\n*$/, "\n") : null };
   try {
     result = await ask("verify", { ...what, options });
-    verdict(result);
+    await verdict(result);
     if (result.audits.length) (await import("./audits.js")).audits(result);
     if (result.settlement) numbers(result);
-    if (result.result) ownResult(result);
+    if (result.result) (await import("./proof.js")).ownResult(result);
   } catch (error) {
-    verdict({ stages: [], audits: [], fault: { message: error.message, stage: "reading", expected: null, found: null } });
+    await verdict({ stages: [], audits: [], fault: { message: error.message, stage: "reading", expected: null, found: null } });
   }
   show("working", false);
   byId("again").disabled = false;
@@ -59,25 +59,6 @@ async function check(what) {
 }
 
 // ---- the verdict
-
-/** Two texts with what differs marked: what they begin and end with alike is plain. */
-function marked(expected, found, tag) {
-  const [own, other] = tag === "ins" ? [expected, found] : [found, expected];
-  let [from, end] = [0, 0];
-  while (from < own.length && own[from] === other[from]) from++;
-  while (end < Math.min(own.length, other.length) - from && own[own.length - 1 - end] === other[other.length - 1 - end]) end++;
-  return [own.slice(0, from), el(tag, own.slice(from, own.length - end)), own.slice(own.length - end)];
-}
-
-function difference({ message, stage, where, expected, found, whose }) {
-  const rows = [];
-  if (where) rows.push(el("tr", el("th", "Where"), el("td", el("code", where))));
-  if (whose) rows.push(el("tr", el("th", "Whose"), el("td", whose)));
-  const both = expected !== null && found !== null && expected.length < 400 && found.length < 400;
-  if (expected !== null) rows.push(el("tr", el("th", "Expected"), el("td", ...(both ? marked(expected, found, "ins") : [expected.slice(0, 2000)]))));
-  if (found !== null) rows.push(el("tr", el("th", "Found"), el("td", ...(both ? marked(expected, found, "del") : [found.slice(0, 2000)]))));
-  return el("div.result", el("h3", `Different: ${stage}`), el("p", message), el("table", el("tbody", ...rows)));
-}
 
 const ORDER = ["receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results", "audit"];
 
@@ -96,7 +77,7 @@ function title({ verified, recomputed, unsupported, what, audits: all }) {
   return recomputed ? "Verified, and computed again to the bit" : "Verified";
 }
 
-function verdict(found) {
+async function verdict(found) {
   const { stages, fault, unsupported, verified, witnessed, milliseconds } = found;
   fill("h-verdict", title(found));
   byId("h-verdict").className = verified ? "good" : fault ? "bad" : "";
@@ -106,7 +87,7 @@ function verdict(found) {
     const at = ORDER.indexOf(fault.stage);
     for (const stage of at < 0 ? [] : ORDER.slice(at + 1)) rows.push(check_(stage, "not reached", "na", "–", "not reached"));
   }
-  fill("difference", ...(fault ? [difference(fault)] : unsupported ? [el("p.lead", unsupported)] : []));
+  fill("difference", ...(fault ? [(await import("./fault.js")).difference(fault)] : unsupported ? [el("p.lead", unsupported)] : []));
   fill("checks", ...rows);
   const notes = [];
   if (verified && !byId("key").value.trim()) notes.push("No key was given: the receipt names its signer itself. Compare the key with the one that the competition publishes.");
@@ -158,15 +139,6 @@ async function tell() {
   const told = await ask("explain", { participant: byId("who").value });
   const parts = told.sections.flatMap(({ title: name, lines, table: own }, i) => [el("h3", `${i + 1}. ${name}`), ...lines.map((line) => el("p", line)), ...(own ? [Object.assign(el("div.scroll", table(own)), { tabIndex: 0 })] : [])]);
   fill("told", el("p.headline", told.headline), ...parts);
-}
-
-/** A participant's own proof: its result as it stands. */
-function ownResult({ result: own, receipt }) {
-  fill("about", `${receipt.competition} · epoch ${receipt.epoch}: the result of ${own.participant}, as the receipt binds it.`);
-  const rows = [["rank", own.rank ?? "–"], ["score", own.agreed.score ?? own.agreed.status], ["validators that count", own.agreed.validators.length]];
-  if (own.weight) rows.push(["share", percent(own.weight.share)], ["weight (u16)", own.weight.u16]);
-  fill("board", el("tbody", ...rows.map(([name, value]) => el("tr", el("th", name), el("td", value)))));
-  show("numbers");
 }
 
 // ---- how things come in
@@ -230,7 +202,7 @@ async function linked() {
     await check({ file: await answer.blob() });
   } catch (error) {
     show("working", false);
-    verdict({ stages: [], audits: [], fault: { message: error.message, stage: "fetching", expected: null, found: null } });
+    await verdict({ stages: [], audits: [], fault: { message: error.message, stage: "fetching", expected: null, found: null } });
   }
 }
 addEventListener("hashchange", linked);
