@@ -138,13 +138,13 @@ def _placed(
     records that are there in its slots.
     """
     epoch, seqs, new = batch.statement.epoch, list[int](), list[NewRow]()
-    rows = zip(batch.records, batch.slots, batch.digests, batch.bodies, strict=True)
     if not stored and len(set(batch.slots)) == len(batch.slots):  # nothing to compare with
         seqs = list(wanted)
         return seqs, [
             (seq, digest, number, epoch, slot, False, body)
             for seq, digest, slot, body in zip(seqs, batch.digests, batch.slots, batch.bodies, strict=True)
         ]
+    rows = zip(batch.records, batch.slots, batch.digests, batch.bodies, strict=True)
     for at, (item, slot, digest, body) in enumerate(rows):
         earlier = stored.setdefault(slot, [])
         seq = next((old.seq for old in earlier if old.digest == digest), None)
