@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -303,7 +304,8 @@ def root_of(digests: Sequence[bytes]) -> str:
 def slot_of(item: Evidence) -> bytes:
     """The slot of a record as 16 bytes: 8 of SHA-256 of its run, then 8 of the whole. No part of a slot has a zero byte in it."""
     slot = item.slot
-    return _slot(run_of(*slot[:3]), "\0".join(map(str, slot[3:])).encode())
+    run = run_of(*slot[:3])
+    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
 
 
 def slots_of(items: Sequence[Evidence]) -> list[bytes]:
@@ -322,11 +324,8 @@ def _slots(columns: RecordColumns, kind: str) -> list[bytes]:
     tails = tails or [b""] * len(abouts)
     pairs = list(zip(columns.validators, abouts, strict=True))
     runs = {pair: run_of(kind, *(name.decode() for name in pair)) for pair in {*pairs}}
-    return [_slot(runs[pair], tail) for pair, tail in zip(pairs, tails, strict=True)]
-
-
-def _slot(run: bytes, tail: bytes) -> bytes:
-    return run + sha256(run + tail).digest()[:8]
+    begins = map(runs.__getitem__, pairs)
+    return [run + sha256(run + tail).digest()[:8] for run, tail in zip(begins, tails, strict=True)]
 
 
 @lru_cache(maxsize=4096)
@@ -351,6 +350,9 @@ def parsed(envelope: bytes) -> check.Envelope:
 
 def stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement]:
     """A batch's envelope, decoded, and its statement, which must be in canonical form; raises `check.CheckError`."""
+    plain = _plainly_stated(envelope)
+    if plain is not None:
+        return plain
     signed = parsed(envelope)
     payload = signed.payload
     document = check.parse_json(payload, "batch")
@@ -365,6 +367,43 @@ def stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement]:
     if plain_json(statement.document()).encode() != payload:
         raise check.CheckError("batch", "the statement is not in its canonical form")
     return signed, statement
+
+
+_NAME = rb'"([^"\\\x00-\x1f\x7f]+)"'
+_COUNT = rb"(0|[1-9][0-9]{0,14})"
+_ENVELOPE = re.compile(
+    rb'\{"payload":"([^"]+)","payloadType":"%b","signatures":\[\{"keyid":"([0-9a-z:]+)","sig":"([^"]+)"\}\]\}'
+    % re.escape(check.IN_TOTO.encode())
+)
+_PAYLOAD = re.compile(
+    rb'\{"_type":"%b","predicate":\{"competition":%b,"count":%b,"epoch":%b,"kind":%b,"origin":%b,"root":"(%b)",'
+    rb'"task_set":(null|"%b"),"validator":%b\},"predicateType":"%b","subject":\[\{"digest":\{"sha256":"([0-9a-f]{64})"\},"name":%b\}\]\}'
+    % tuple(
+        [re.escape(check.STATEMENT.encode()), _NAME, _COUNT, _COUNT, _NAME, _NAME, *[check.DIGEST.encode()] * 2]
+        + [_NAME, re.escape(PREDICATE.encode()), _NAME]
+    )
+)
+
+
+def _plainly_stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement] | None:
+    """The same of an envelope as `make` writes it for one submission; None for any other, which `stated` reads or refuses."""
+    outer = _ENVELOPE.fullmatch(envelope) if len(envelope) <= check.ENVELOPE_BYTES else None
+    if outer is None:
+        return None
+    try:
+        payload, signature = a2b_base64(outer[1]), a2b_base64(outer[3])
+        whole = (b2a_base64(payload, newline=False), b2a_base64(signature, newline=False)) == (outer[1], outer[3])
+        found = _PAYLOAD.fullmatch(payload) if whole else None
+        if found is None:
+            return None
+        competition, count, epoch, kind, origin, root_, task_set, validator, digest, name = map(bytes.decode, found.groups())
+    except ValueError:  # not base64, or not UTF-8
+        return None
+    if digest != _submission_digest(name) or not known(kind):
+        return None
+    chosen = None if task_set == "null" else task_set[1:-1]
+    statement = BatchStatement(origin, competition, int(epoch), kind, validator, chosen, int(count), root_, (name,))
+    return check.Envelope(check.IN_TOTO, payload, ((outer[2].decode(), signature),)), statement
 
 
 def _check(batch: Batch, file: Path | None) -> None:

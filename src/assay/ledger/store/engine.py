@@ -24,7 +24,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -261,9 +261,62 @@ def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
+            rows_of(connection, "BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
 
+    @event.listens_for(engine, "engine_disposed")
+    def _disposed(engine: Engine) -> None:
+        for kept in engine.get_execution_options()[_KEPT].values():
+            while kept:
+                with kept.pop() as connection:
+                    connection.invalidate()
+
+    engine.update_execution_options(**{_KEPT: {True: [], False: []}})
     return engine
+
+
+_KEPT = "assay_kept"
+"""The option of an engine of SQLite with its connections between two transactions, at most one that writes and one that reads.
+
+To take one from SQLAlchemy's pool and give it back costs as much as the statements of a small transaction.
+"""
+
+
+@contextmanager
+def began(engine: Engine, *, writing: bool, isolation: str) -> Iterator[Connection]:
+    """A connection with a transaction, which is committed at the end. isolation: PostgreSQL's, for one that does not write."""
+    if engine.dialect.name == "postgresql":
+        options: dict[str, Any] = {"writing": writing, "isolation_level": "READ COMMITTED" if writing else isolation}
+        with engine.connect().execution_options(**options) as connection, connection.begin(), closing_cursors(connection):
+            yield connection
+        return
+    kept: list[Connection] = engine.get_execution_options()[_KEPT][writing]
+    try:
+        connection = kept.pop()
+    except IndexError:  # another thread has it, or there was none yet
+        connection = engine.connect().execution_options(writing=writing)
+    try:
+        with connection.begin():
+            yield connection
+    except BaseException:
+        connection.close()
+        raise
+    if kept:
+        connection.close()
+    else:
+        kept.append(connection)
+
+
+def rows_of(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[Any]:
+    """The rows that a statement of the driver gives. For SQLite it goes past SQLAlchemy, which costs more time than SQLite."""
+    if connection.dialect.name != "sqlite":
+        result = connection.exec_driver_sql(statement, tuple(values))
+        return [*result] if result.returns_rows else []
+    database: Any = connection.connection.driver_connection
+    try:
+        return list(database.execute(statement, values))
+    except sqlite3.Error as error:
+        raise DBAPIError(statement, values, error) from error
+
 
 
 def _postgresql(url: URL, *, wait: float) -> Engine:

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from hashlib import sha256
+from itertools import chain, repeat
 
 from sqlalchemy import Connection, Table, func, select
 
 from assay.ledger.batch import Batch
+from assay.ledger.store.engine import rows_of
 from assay.ledger.store.slots import Candidate, candidates, contradicts
 from assay.ledger.store.tables import (
     MARK,
@@ -32,6 +34,9 @@ from assay.ledger.store.tables import (
 from assay.ledger.store.view import View
 
 __all__ = ["Writer"]
+
+AT_ONCE = 50
+"""Rows that SQLite inserts with one statement: a statement that a trigger may stop costs something by itself."""
 
 
 class Writer(View):
@@ -64,7 +69,8 @@ class Writer(View):
             for slot, some in candidates(self._connection, batch.slots).items()
         }
         seqs, new = _placed(batch, last_batch + 1, wanted, stored)
-        first, last = (min(row[0] for row in new), max(row[0] for row in new)) if new else (None, None)
+        brought = [row[0] for row in new]
+        first, last = (min(brought), max(brought)) if new else (None, None)
         members = json.dumps(ranges_of(seqs), separators=(",", ":"))
         statement = batch.statement
         row = (
@@ -81,7 +87,7 @@ class Writer(View):
         self._add(batches, (last_batch + 1, *row))
         self._add(records, *new)
         self._head = last_batch + 1, max(before, last or 0)
-        conflicting = sum(row[5] for row in new)
+        conflicting = sum([row[5] for row in new])
         if conflicting and first and last:  # of those with a flag, the ones that count on the same task set
             conflicting, _ = self.conflicts_among(first, last, 0, counts, age)
         return Accepted(len(new), len(seqs) - len(new), conflicting, first, last)
@@ -114,15 +120,22 @@ class Writer(View):
     def _state(self) -> tuple[int, int]:
         """The numbers of the last batch and the last record; 0 if there are none."""
         query = "SELECT (SELECT coalesce(max(id), 0) FROM batches), (SELECT coalesce(max(seq), 0) FROM records)"
-        last_batch, before = self._connection.exec_driver_sql(query).one()
+        ((last_batch, before),) = rows_of(self._connection, query)
         return last_batch, before
 
     def _add(self, table: Table, *rows: tuple[object, ...]) -> None:
         """Insert rows into a table, with a value for each column."""
-        if rows:
-            names = ", ".join(table.c.keys())
-            marks = ", ".join([MARK[self._connection.dialect.name]] * len(table.c))
-            self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))
+        if not rows:
+            return
+        dialect = self._connection.dialect.name
+        row = f"({', '.join([MARK[dialect]] * len(table.c))})"
+        begin = f"INSERT INTO {table.name} ({', '.join(table.c.keys())}) VALUES "
+        if dialect == "postgresql":
+            self._connection.exec_driver_sql(begin + row, list(rows))
+            return
+        for at in range(0, len(rows), AT_ONCE):
+            some = rows[at : at + AT_ONCE]
+            rows_of(self._connection, begin + ", ".join([row] * len(some)), [*chain.from_iterable(some)])
 
 
 NewRow = tuple[int, bytes, int, int, bytes, bool, bytes]
@@ -139,11 +152,8 @@ def _placed(
     """
     epoch, seqs, new = batch.statement.epoch, list[int](), list[NewRow]()
     if not stored and len(set(batch.slots)) == len(batch.slots):  # nothing to compare with
-        seqs = list(wanted)
-        return seqs, [
-            (seq, digest, number, epoch, slot, False, body)
-            for seq, digest, slot, body in zip(seqs, batch.digests, batch.slots, batch.bodies, strict=True)
-        ]
+        alike = repeat(number), repeat(epoch), batch.slots, repeat(False), batch.bodies
+        return list(wanted), list(zip(wanted, batch.digests, *alike, strict=False))
     rows = zip(batch.records, batch.slots, batch.digests, batch.bodies, strict=True)
     for at, (item, slot, digest, body) in enumerate(rows):
         earlier = stored.setdefault(slot, [])
