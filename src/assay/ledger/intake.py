@@ -321,7 +321,7 @@ def _accept_together(
     """The verdicts on a group, in one transaction. Raises BadInput, StoreError."""
     verdicts, taken = list[Verdict](), list[tuple[Batch, bool]]()
     with store.writing() as tx:
-        judge, last = BatchVerdicts(tx, store.meta.key), tx.settled_epoch()
+        judge, last = BatchVerdicts(tx, store.meta.key), tx.look([batch.digest for _, batch in group if isinstance(batch, Batch)])
         for file, batch in group:
             if isinstance(batch, BadInput):
                 verdicts.append(batch)

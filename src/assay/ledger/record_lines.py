@@ -60,7 +60,7 @@ def matched(lines: Sequence[bytes], kind: str) -> RecordColumns | None:
         return None
     text = b"\n".join(lines)
     rows = pattern.lines.findall(text)
-    if len(rows) != len(lines) or not rows or not _one_line_texts(text):
+    if len(rows) != len(lines) or not rows or not _one_line_texts(text):  # as many matches as lines: each is a line
         return None
     columns = list(zip(*rows, strict=True))
     if not all(map(_is_date, {day for at in pattern.days for day in columns[at]})):
@@ -75,7 +75,9 @@ def decides(kind: str) -> bool:
 
 
 def _one_line_texts(text: bytes) -> bool:
-    """Whether lines without escapes and control characters have only characters that `assay.characters` takes."""
+    """Whether lines have no escape, and only characters that `assay.characters` takes."""
+    if text.translate(None, _PLAIN):
+        return False
     if text.isascii():
         return True
     try:
@@ -113,8 +115,10 @@ class _Value(NamedTuple):
 Json = Mapping[str, Any]
 _CONFIG = {"extra_fields_behavior": "forbid", "strict": True, "validate_default": False}
 """The configuration of a model whose fields say everything."""
-_TEXT = rb'[^"\\\x00-\x1f\x7f]'
-"""A byte of a text without escapes. A character has one byte or more, so a text is no longer than its bytes."""
+_TEXT = b'[^"]'
+"""A byte of a text, in lines that `_one_line_texts` takes. A character has one byte or more, so no text has more of them."""
+_PLAIN = bytes({*range(0x20, 0x100), 0x0A} - {0x7F, 0x5C})
+"""All bytes but control characters and the backslash, which begins an escape."""
 _INSTANT = rb"([0-9]{4}-[0-9]{2}-[0-9]{2})T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.(?!000000)[0-9]{6})?Z"
 _WRITTEN: Mapping[Any, tuple[Any, _Value]] = {
     READ_INSTANT.func: (instant_text, _Value(_INSTANT, "day", b'"')),

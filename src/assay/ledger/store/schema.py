@@ -176,7 +176,10 @@ def former_database(connection: Connection, home: Home) -> str | None:
 
 def _write_home(connection: Connection, home: Home, key: str = HOME) -> None:
     connection.execute(delete(meta).where(meta.c.key == key))
-    connection.execute(meta.insert(), {"key": key, "value": json.dumps(home, sort_keys=True, separators=(",", ":"))})
+    connection.execute(meta.insert(), {"key": key, "value": _home_text(home)})
+
+
+_home_text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _without_name(home: Home) -> Home:
@@ -376,7 +379,8 @@ def check_usable(connection: Connection, name: str) -> None:
     noted = dict(rows_of(connection, "SELECT key, value FROM meta"))  # it has some ten rows
     if noted.get("schema_version") != str(schema_version()):
         check_version(read_meta(connection, name)[0], name)
-    _check_home(connection, _home_of(noted.get(HOME)))
+    if connection.dialect.name != "sqlite" or noted.get(HOME) != _home_text(present_home(connection)):
+        _check_home(connection, _home_of(noted.get(HOME)))
 
 
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:

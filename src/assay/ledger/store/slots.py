@@ -44,7 +44,7 @@ def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, li
         query = f"SELECT 1 FROM records WHERE slot BETWEEN {mark} AND {mark} LIMIT 1"
         ends = (bytes(RUN_BYTES), b"\xff" * RUN_BYTES)
         known = {run for run in runs if rows_of(connection, query, tuple(run + end for end in ends))}
-        slots = [slot for slot in slots if slot[:RUN_BYTES] in known]
+        slots = [slot for slot in slots if slot[:RUN_BYTES] in known] if known else []
     for at in range(0, len(slots), AT_ONCE):
         some = tuple(slots[at : at + AT_ONCE])
         marks = ", ".join([mark] * len(some))
