@@ -372,7 +372,7 @@ def stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement]:
 
 
 _NAME = rb'"([^"\\\x00-\x1f\x7f]+)"'
-_COUNT = rb"(0|[1-9][0-9]{0,14})"
+_COUNT, _DIGEST, _PREDICATE_TYPE = rb"(0|[1-9][0-9]{0,14})", check.DIGEST.encode(), re.escape(PREDICATE.encode())
 _ENVELOPE = re.compile(
     rb'\{"payload":"([^"]+)","payloadType":"%b","signatures":\[\{"keyid":"([0-9a-z:]+)","sig":"([^"]+)"\}\]\}'
     % re.escape(check.IN_TOTO.encode())
@@ -380,10 +380,7 @@ _ENVELOPE = re.compile(
 _PAYLOAD = re.compile(
     rb'\{"_type":"%b","predicate":\{"competition":%b,"count":%b,"epoch":%b,"kind":%b,"origin":%b,"root":"(%b)",'
     rb'"task_set":(null|"%b"),"validator":%b\},"predicateType":"%b","subject":\[\{"digest":\{"sha256":"([0-9a-f]{64})"\},"name":%b\}\]\}'
-    % tuple(
-        [re.escape(check.STATEMENT.encode()), _NAME, _COUNT, _COUNT, _NAME, _NAME, *[check.DIGEST.encode()] * 2]
-        + [_NAME, re.escape(PREDICATE.encode()), _NAME]
-    )
+    % (re.escape(check.STATEMENT.encode()), _NAME, _COUNT, _COUNT, _NAME, _NAME, _DIGEST, _DIGEST, _NAME, _PREDICATE_TYPE, _NAME)
 )
 
 

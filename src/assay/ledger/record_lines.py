@@ -47,7 +47,8 @@ def columns_of(records: Sequence[Evidence]) -> RecordColumns:
     """The columns of records of one kind."""
     parts = type(records[0]).parts if records else ()
     columns = [[str(value).encode() for value in map(attrgetter(name), records)] for name in (*_NAMES, *parts)]
-    return RecordColumns(*columns[:4], parts=tuple(columns[4:]))
+    epochs, validators, participants, submissions, *others = columns
+    return RecordColumns(epochs, validators, participants, submissions, tuple(others))
 
 
 def matched(lines: Sequence[bytes], kind: str) -> RecordColumns | None:
@@ -59,13 +60,14 @@ def matched(lines: Sequence[bytes], kind: str) -> RecordColumns | None:
     if pattern is None:
         return None
     text = b"\n".join(lines)
-    rows = pattern.lines.findall(text)
+    rows = pattern.lines.findall(text) if text.count(b"\n") == len(lines) - 1 else []
     if len(rows) != len(lines) or not rows or not _one_line_texts(text):  # as many matches as lines: each is a line
         return None
     columns = list(zip(*rows, strict=True))
     if not all(map(_is_date, {day for at in pattern.days for day in columns[at]})):
         return None
-    return RecordColumns(*(columns[at] for at in pattern.common), parts=tuple(columns[at] for at in pattern.parts))
+    epochs, validators, participants, submissions, *parts = (columns[at] for at in pattern.wanted)
+    return RecordColumns(epochs, validators, participants, submissions, tuple(parts))
 
 
 def decides(kind: str) -> bool:
@@ -95,12 +97,11 @@ def _is_date(day: bytes) -> bool:
 
 
 class _LinePattern(NamedTuple):
-    """The pattern of the lines of a kind; the places of its groups with the common fields, the parts, and the dates."""
+    """The pattern of the lines of a kind; the places of its groups with the fields of `RecordColumns`, and with dates."""
 
     lines: re.Pattern[bytes]
     decides: bool
-    common: tuple[int, ...]
-    parts: tuple[int, ...]
+    wanted: tuple[int, ...]
     days: tuple[int, ...]
 
 
@@ -142,7 +143,7 @@ def _line_pattern(kind: str) -> _LinePattern | None:
         value = _value(schema)
         if value is None:
             return None
-        inner = value.inner
+        inner = re.escape(kind.encode()) if name == "kind" else value.inner
         if schema["type"] == "default" and schema["default"] is None:
             optional.add(name)
         if name in wanted:
@@ -156,9 +157,8 @@ def _line_pattern(kind: str) -> _LinePattern | None:
         pieces[name] = b'"%b":%b%b%b' % (name.encode(), value.quotes, inner, value.quotes)
     if not pieces.keys() >= {*wanted}:
         return None
-    places = [groups.index(name) for name in wanted]
     lines = re.compile(b"^%b$" % _object(pieces, optional), re.MULTILINE)
-    return _LinePattern(lines, decides_, tuple(places[:4]), tuple(places[4:]), tuple(days))
+    return _LinePattern(lines, decides_, tuple(map(groups.index, wanted)), tuple(days))
 
 
 def _object(pieces: Mapping[str, bytes], optional: set[str]) -> bytes:
@@ -195,14 +195,15 @@ def _value(schema: Json) -> _Value | None:
             return _value(schema["schema"])
         writes, value = _WRITTEN.get(function, (None, None))
         return value if schema.get("serialization", {}).get("function") is writes else None
-    if kind == "str" and names <= {"min_length", "max_length"} and schema.get("min_length", 0) <= 1:
-        return _Value(b"%b{%d,%b}" % (_TEXT, schema.get("min_length", 0), b"%d" % schema["max_length"]), "text", b'"')
+    least, most = schema.get("min_length", 0), schema.get("max_length", 0)
+    if kind == "str" and names <= {"min_length", "max_length"} and least <= 1 <= most:
+        return _Value(b"%b{%d,%d}" % (_TEXT, least, most), "text", b'"')
     if kind == "int" and names <= {"ge", "le"} and schema.get("ge", 0) in (0, 1) and 10 <= schema.get("le", 0) <= LARGEST:
         positive = b"[1-9][0-9]{0,%d}" % (len(str(schema["le"])) - 2)
         return _Value(positive if schema.get("ge") else b"(?:0|%b)" % positive, "integer")
     if kind == "bool" and not names:
         return _Value(b"(?:true|false)", "other")
     if kind == "literal" and names == {"expected"} and all(isinstance(word, str) for word in schema["expected"]):
-        words = [canonical(word)[1:-1] for word in schema["expected"]]
-        return None if any(b"\\" in word for word in words) else _Value(b"(?:%b)" % b"|".join(map(re.escape, words)), "text", b'"')
+        words = b"|".join(re.escape(canonical(word)[1:-1]) for word in schema["expected"])
+        return _Value(b"(?:%b)" % words, "text", b'"')  # a word with an escape matches no line that is taken
     return None

@@ -333,7 +333,6 @@ def rows_of(connection: Connection, statement: str, values: Sequence[object] = (
         raise DBAPIError(statement, values, error) from error
 
 
-
 def _postgresql(url: URL, *, wait: float) -> Engine:
     size, url = _pool_size(url)
     options: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "application_name": "assay", **_SILENT}

@@ -172,8 +172,6 @@ class Writer(View):
 @cache
 def _insertion(count: int) -> str:
     """The statement with which SQLite inserts so many records of one batch."""
-    names = [column for column in records.c.keys() if column not in ("batch", "epoch")]
-    assert names == ["seq", "digest", "slot", "conflict", "body"]
     rows = (f"(?{at}, ?{at + 2}, ?1, ?2, ?{at + 3}, ?{at + 1}, ?{at + 4})" for at in range(3, 3 + 5 * count, 5))
     return f"INSERT INTO records (seq, digest, batch, epoch, slot, conflict, body) VALUES {', '.join(rows)}"
 
