@@ -322,10 +322,12 @@ def _sqlite_writer(engine: Engine) -> Iterator[Connection]:
 
 
 def rows_of(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[Any]:
-    """The rows that a statement of the driver gives. For SQLite it goes past SQLAlchemy, which costs more time than SQLite."""
-    if connection.dialect.name != "sqlite":
-        result = connection.exec_driver_sql(statement, tuple(values))
-        return [*result] if result.returns_rows else []
+    """The rows of a query in the driver's SQL. For SQLite it goes past SQLAlchemy, which takes more time than SQLite.
+
+    There it may be any statement; one that is no query has no rows.
+    """
+    if connection.dialect.name == "postgresql":
+        return [*connection.exec_driver_sql(statement, tuple(values))]
     database: Any = connection.connection.driver_connection
     try:
         return list(database.execute(statement, values))
