@@ -11,7 +11,9 @@ from assay.errors import BadInput
 from assay.exact import canonical
 from assay.ledger import batch, check, keys, record_lines
 from assay.ledger.record_lines import RecordColumns, columns_of, decides, matched
-from assay.records import Count, Evidence, Record, record
+from assay.folder.files import Place
+from assay.records import Evidence, Record, record
+from assay.scheme.fields import Count
 
 KINDS = ("tests", "workflow", "points", "given")
 SIGNER = keys.from_seed(bytes([5]) * 32)
@@ -46,7 +48,7 @@ def bodies(kind: str) -> list[bytes]:
 
 def one_by_one(lines: list[bytes], kind: str) -> list[Evidence]:
     """The same lines as `read_records` reads what no pattern takes."""
-    return [batch._read_record(line, kind, batch.Place(None, number)) for number, line in enumerate(lines, 1)]
+    return [batch._read_record(line, kind, Place(None, number)) for number, line in enumerate(lines, 1)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -159,7 +161,7 @@ class Endless(Mine):
 
 
 class Flag(Mine):
-    item: bool  # type: ignore[assignment]
+    item: bool
 
 
 class Perhaps(Mine):
