@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field, computed_field, field_serializer, model_
 import small_folder
 from assay.errors import BadInput
 from assay.exact import canonical
+from assay.folder.files import Place
 from assay.ledger import batch, check, keys, record_lines
 from assay.ledger.record_lines import RecordColumns, columns_of, decides, matched
-from assay.folder.files import Place
 from assay.records import Evidence, Record, record
 from assay.scheme.fields import Count
 
