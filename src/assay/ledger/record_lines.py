@@ -90,7 +90,7 @@ def _one_line_texts(text: bytes) -> bool:
 
 def _is_date(day: bytes) -> bool:
     try:
-        date.fromisoformat(day.decode())
+        date(int(day[:4]), int(day[5:7]), int(day[8:]))
     except ValueError:
         return False
     return True
