@@ -5,14 +5,15 @@
 
 `append` is `intake.accept` of a batch that has been read: its signature verified, its terms checked, what is known and what
 conflicts looked for, its rows written and flushed to the disk. `read` comes before that where a batch comes as a file: parsed,
-each record validated, held to its canonical form and hashed, the Merkle root over them computed. `whole` is both: from the bytes
-of a file to the disk. `together` is `intake.accept_all` of 20 files at once, as the service and the commands take in what is
-handed to them in one request: also from bytes to the disk, with one commit for these batches.
+each line held to the schema and canonical form of its record and hashed, the Merkle root over them computed. `whole` is both:
+from the bytes of a file to the disk. `together` is `intake.accept_all` of 20 files at once, as the service and the commands take
+in what is handed to them in one request: also from bytes to the disk, with one commit for these batches.
 
 The bare loop is handed the signed bytes and the finished rows, for the same tables in the same settings of SQLite (WAL,
-synchronous = FULL, foreign keys), and commits once a batch; it has no triggers. Every batch is taken by all in turn, and the
-order changes from group to group, so that what else the machine does falls on all. CPU time stands beside the time that passed:
-a flush of the disk takes no CPU time, and other work on the machine takes only time that passes.
+synchronous = FULL, foreign keys), and commits once a batch; it has no triggers. It hashes no record, so its signature says
+nothing of its rows. Every batch is taken by all in turn, and the order changes from group to group, so that what else the machine
+does falls on all. CPU time stands beside the time that passed: a flush of the disk takes no CPU time, and other work on the
+machine takes only time that passes.
 """
 
 from __future__ import annotations

@@ -144,9 +144,10 @@ def _amount(value: object) -> int:
 
 _TEXT = PlainSerializer(text, return_type=str)
 _PATTERN = Field(json_schema_extra={"type": "string", "pattern": "^[0-9]+(\\.[0-9]{1,9})?$"})
-Fraction = Annotated[int, checked(_score), _TEXT, _PATTERN]
+READ_FRACTION, READ_AMOUNT = checked(_score), checked(_amount)
+Fraction = Annotated[int, READ_FRACTION, _TEXT, _PATTERN]
 """0 … 1 as nanos, a decimal string in JSON."""
-Amount = Annotated[int, checked(_amount), _TEXT, _PATTERN]
+Amount = Annotated[int, READ_AMOUNT, _TEXT, _PATTERN]
 """At least 0, as nanos of a unit (money, seconds), a decimal string in JSON."""
 Submission = Annotated[str, Field(max_length=256, json_schema_extra=LINE), OneLine]
 

@@ -23,6 +23,7 @@ from assay.records import record
 from assay.scheme.load import parse
 from assay.settle.inputs import Scored, frame
 from by_record import SCORERS, assert_same
+from test_folder_bulk import write_lying
 
 AMOUNTS = ("quality", "cost", "budget", "seconds", "max_seconds")
 COUNTS = ("epoch", "seq", "steps_completed", "steps_total", "retries", "declared_retries", "timeouts", "hard_failures")
@@ -216,11 +217,15 @@ def test_each_half_is_scored_as_it_is_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_file_says_of_its_values_decides_no_score(tmp_path: Path) -> None:
-    """Without statistics the times are looked at row by row."""
+    """A time that no record may have is seen, whatever the footer says of the times."""
     path = write(tmp_path / "a.parquet", many(3))
-    before = plain_scores(path)
-    pq.write_table(pq.read_table(path), path, write_statistics=False)
+    before, table = plain_scores(path), pq.read_table(path)
+    pq.write_table(table, path, write_statistics=False)
     np.testing.assert_array_equal(plain_scores(path), before)
+    at = table.schema.get_field_index("observed_at")
+    times = pa.array([1_793_613_600_000_000] * 2 + [253_402_300_800_000_000], pa.timestamp("us", "UTC"))  # the year 10000
+    write_lying(path, table.set_column(at, "observed_at", times), table)
+    assert plain_scores(path) is None
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ __all__ = ["SERIES", "Warm", "every_step", "every_write", "rounds", "warm"]
 SERIES = 25
 """Workers that are killed in one ledger."""
 WAIT = 300
-WRITES = ("INSERT", "do_commit", "mkdir", "replace", "rename", "unlink", "rmdir")
+WRITES = ("INSERT", "COMMIT", "do_commit", "mkdir", "replace", "rename", "unlink", "rmdir")
 
 
 class Warm:

@@ -34,8 +34,8 @@ FILES = {
     *("open", "close", "fsync", "mkdir", "rename", "replace", "unlink", "rmdir", "write", "flock"),
     *("BufferedWriter.write", "BufferedWriter.flush"),
 }
-DATABASE = {"do_execute", "do_executemany", "do_commit"}
-"""The calls between which a worker is killed: of the file system, and SQLAlchemy's to the database."""
+DATABASE = {"do_execute", "do_executemany", "do_commit", "rows_of"}
+"""The calls between which a worker is killed: of the file system, and to the database, by SQLAlchemy or past it."""
 
 
 def found_in(place: Path, epoch: int) -> list[Batch]:

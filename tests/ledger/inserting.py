@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.exact import canonical
 from assay.ledger import batch
-from assay.ledger.batch import Batch, slot_of
+from assay.ledger.batch import Batch
 from assay.ledger.keys import PrivateKey, sign_envelope
 from ledger_kit import VALIDATORS
 
@@ -68,7 +68,7 @@ class Inserter:
 def batch_row(found: Batch, last: tuple[int, int], **changes: Any) -> list[Any]:
     """The row of a batch whose records all come with it, after the last batch and the last record that there are."""
     number, seq, said = last[0] + 1, last[1], found.statement
-    first, end = seq + 1, seq + len(found.records)
+    first, end = seq + 1, seq + len(found.bodies)
     row = {"id": number, "digest": found.digest, "validator": said.validator, "epoch": said.epoch, "count": said.count}
     row |= {"root": said.root, "envelope": found.envelope, "members": f"[[{first},{end}]]", "first_seq": first, "last_seq": end}
     return list((row | changes).values())
@@ -77,9 +77,9 @@ def batch_row(found: Batch, last: tuple[int, int], **changes: Any) -> list[Any]:
 def record_rows(found: Batch, last: tuple[int, int], **changes: Any) -> list[list[Any]]:
     """The rows of its records."""
     rows = []
-    for at, (one, digest, body) in enumerate(zip(found.records, found.digests, found.bodies, strict=True), start=1):
+    for at, (slot, digest, body) in enumerate(zip(found.slots, found.digests, found.bodies, strict=True), start=1):
         row = {"seq": last[1] + at, "digest": digest, "batch": last[0] + 1, "epoch": found.statement.epoch}
-        rows.append(list((row | {"slot": slot_of(one), "conflict": False, "body": body} | changes).values()))
+        rows.append(list((row | {"slot": slot, "conflict": False, "body": body} | changes).values()))
     return rows
 
 
@@ -88,7 +88,6 @@ def signed_anew(found: Batch, signer: PrivateKey | None = None, **changes: Any) 
     from dataclasses import replace
 
     said = replace(found.statement, **changes)
-    payload = canonical(said.document())
-    envelope = canonical(sign_envelope(payload, signer or VALIDATORS[said.validator]))
+    envelope = canonical(sign_envelope(canonical(said.document()), signer or VALIDATORS[said.validator]))
     assert batch.stated(envelope)[1] == said
-    return replace(found, envelope=envelope, payload=payload, statement=said)
+    return replace(found, envelope=envelope, signed=batch.parsed(envelope), statement=said)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ledger_kit
+import object_store
 import postgres
 import store_kit as kit
 from assay.archive import archive_epochs, dropping
@@ -58,7 +59,7 @@ def settle(place: Path, epoch: int) -> str:
         return settling.settle(ledger, SIGNER, epoch, skip=True, without_scores=True).settlement.digest
 
 
-def moved(place: Path, to: Path, **options: Any) -> ArchivedRun:
+def moved(place: Path, to: Path | str, **options: Any) -> ArchivedRun:
     with ledger_kit.opened(place) as ledger:
         chosen: dict[str, Any] = {"before": 5, "signer": SIGNER} | options
         return archive_epochs(ledger, str(to), **chosen)
@@ -111,6 +112,28 @@ def test_a_part_is_dropped(tmp_path: Path, postgresql: postgres.Cluster) -> None
 @pytest.mark.full
 def test_a_part_with_what_still_decides_is_dropped(tmp_path: Path, postgresql: postgres.Cluster) -> None:
     check_dropped("rubric", tmp_path, postgresql.database())
+
+
+def test_an_epoch_is_dropped_into_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3 it is verified before anything is dropped, read again from there, and missed by name when it is gone."""
+    place = made(tmp_path, "ledger.db")
+    with ledger_kit.opened(place) as ledger:
+        answers = everything(ledger, tmp_path)
+    with object_store.object_store() as server:
+        object_store.environment(monkeypatch, server)
+        where = f"s3://{object_store.BUCKET}/season"
+        run = moved(place, where)
+        assert (run.verified, run.before, sum(run.dropped.values())) == ([3, 4], [], 24)
+        assert {epoch: size for epoch, size in sizes(place).items() if epoch < 5} == {3: 0, 4: 0}
+        with ledger_kit.opened(place) as ledger:
+            assert everything(ledger, tmp_path) == answers
+        assert moved(place, where) == ArchivedRun(where, "small", before=[3, 4])
+        server.delete("season/small/epoch-4/epoch-4.jsonl")
+        archives._bodies.cache_clear()
+        with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
+            assert len(list(view.records(3, 3))) == 12
+            with pytest.raises(Archived, match="epoch"):
+                list(view.records(4, 4))
 
 
 def check_dropped(kind: str, tmp_path: Path, database: str) -> None:

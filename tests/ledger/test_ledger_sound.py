@@ -12,11 +12,12 @@ import pytest
 
 import ledger_kit
 from assay.exact import canonical
-from assay.ledger import batch, bundle, counting, intake, keys, settling
+from assay.ledger import batch, bundle, check, counting, intake, keys, settling
 from assay.ledger.access import open_ledger
 from assay.ledger.batch import Batch, BatchStatement
 from assay.ledger.keys import sign_envelope
 from assay.ledger.keys.hotkey import NotInstalled
+from assay.ledger.record_lines import columns_of
 from assay.ledger.store import Damaged, View
 from assay.ledger.verify import verify
 from assay.records import record
@@ -54,7 +55,8 @@ def of_no_key() -> Batch:
     ordered = tuple(found[f"sha256:{digest.hex()}"] for digest in digests)
     said = BatchStatement(ORIGIN, "small", 3, "tests", "elm", None, len(rows), batch.root_of(digests), ("s1", "s2"))
     payload = canonical(said.document())
-    return Batch(canonical(sign_envelope(payload, MALLORY)), payload, said, ordered, bodies, digests)
+    envelope = canonical(sign_envelope(payload, MALLORY))
+    return Batch(envelope, batch.parsed(envelope), said, bodies, digests, columns_of(ordered))
 
 
 FORGED: dict[str, tuple[Callable[[], Batch], str]] = {
@@ -137,9 +139,9 @@ def test_a_batch_that_came_after_its_epoch_was_settled(place: Path, tmp_path: Pa
 
 @pytest.mark.no_cover
 def test_a_signature_is_checked_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, seen = batch.check_envelope, list[bytes]()
+    whole, seen = batch.check_envelope, list[check.Envelope]()
 
-    def counting(envelope: bytes, key: Any) -> None:
+    def counting(envelope: check.Envelope, key: Any) -> None:
         seen.append(envelope)
         whole(envelope, key)
 
@@ -226,7 +228,7 @@ def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) ->
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         own = next(view.batches())
     assert own.members == ((own.first_seq, own.last_seq),)
-    payload = batch.stated(own.envelope)[0].replace(b'"epoch":3', b'"epoch":9')
+    payload = batch.parsed(own.envelope).payload.replace(b'"epoch":3', b'"epoch":9')
     row = (4, f"sha256:{sha256(payload).hexdigest()}", own.validator, 9, own.count, own.root)
     members = f"[[{own.first_seq},{own.last_seq}]]"
     values = (*row, canonical(sign_envelope(payload, MALLORY)), members, own.first_seq, own.last_seq)
@@ -241,7 +243,8 @@ def test_a_record_that_was_put_there_first_as_of_another_epoch_is_kept_once_more
     own = saying(trial=2)
     payload = own.payload.replace(b'"epoch":3', b'"epoch":9')
     statement = replace(own.statement, epoch=9)
-    planted(place, replace(own, envelope=canonical(sign_envelope(payload, MALLORY)), payload=payload, statement=statement))
+    envelope = canonical(sign_envelope(payload, MALLORY))
+    planted(place, replace(own, envelope=envelope, signed=batch.parsed(envelope), statement=statement))
     with ledger_kit.opened(place) as ledger:
         assert intake.accept(ledger.store, own, intake.intake_rules(place)).new == 4
         assert [one.batch.epoch for one in settling.settle(ledger, SIGNER, 3).aside] == [9]

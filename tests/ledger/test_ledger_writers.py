@@ -1,7 +1,9 @@
-"""Eight processes that write to one ledger at once: every record is there once, in one order without a gap, on both databases."""
+"""Processes and threads that write to one ledger at once: every record is there once, in one order without a gap."""
 
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -11,8 +13,6 @@ from assay.ledger.audit import audit
 from assay.ledger.store import Accepted
 from depth import depth
 from ledger_kit import VALIDATORS, processes
-
-pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
 
 WRITERS = 8
 SIZE = depth(20, 100)
@@ -52,10 +52,31 @@ def check(database: str, runs: int) -> None:
         assert audit(ledger).records == records
 
 
+@pytest.mark.no_cover  # the other tests reach every branch, and to trace this takes long
 def test_eight_writers(database: str) -> None:
     check(database, depth(2, 3))
 
 
 @pytest.mark.full
+@pytest.mark.no_cover
 def test_eight_writers_of_100_000_records(database: str) -> None:
     check(database, 125)
+
+
+def test_two_threads_write_to_one_file_in_turn(tmp_path: Path) -> None:
+    """The second has a connection of its own while it waits; afterwards one of the two is kept for the next writer."""
+    with store.create(tmp_path / "ledger.db", kit.META) as ledger, ThreadPoolExecutor(1) as pool:
+        with ledger.writing() as tx:
+            later = pool.submit(intake.accept, ledger, kit.signed(kit.one(task="t2")), kit.TERMS)
+            while ledger._engine.pool.checkedout() < 2:  # type: ignore[attr-defined]
+                assert not later.done()
+                sleep(0.001)
+            tx.add_batch(kit.signed(*kit.trials(range(120), submission="s2")))  # more than one statement inserts
+        assert later.result().first_seq == 121
+        assert ledger._engine.pool.checkedout() == 1  # type: ignore[attr-defined]
+        with pytest.raises(ZeroDivisionError), ledger.writing() as tx:
+            assert tx.add_batch(kit.signed(kit.one(task="t3"))).first_seq == 1 // 0
+        with ledger.reading() as view:
+            assert view.last_seq() == 121
+        assert intake.accept(ledger, kit.signed(kit.one(task="t3")), kit.TERMS).first_seq == 122
+    assert not list(tmp_path.glob("ledger.db-*"))  # every connection was closed

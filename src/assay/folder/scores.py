@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +227,7 @@ class _Conditions:
 
     def __init__(self, files: ParquetFiles) -> None:
         self.types = files.types
-        self.holed, self.usual = _statistics(files.paths)
+        self.holed = _holed(files.paths)
 
     def number(self, name: str) -> str:
         """A count that may be left out."""
@@ -238,7 +237,7 @@ class _Conditions:
 
     def always(self) -> Iterator[str]:
         """Of any outcome."""
-        if "observed_at" in self.types and not self.usual:
+        if "observed_at" in self.types:
             yield "coalesce(observed_at BETWEEN TIMESTAMP '0002-01-01' AND TIMESTAMP '9998-12-31', true)"
         numbers = [self.number(name) for name in COUNTS if name in self.types]
         if numbers:
@@ -324,26 +323,19 @@ def _exactly(rules: WorkflowScore, number: Callable[[str], str]) -> str:
     return f"CASE WHEN {small} THEN floor(x)::INTEGER + CASE WHEN {above} + {floor} % 2 > 0 THEN 1 ELSE 0 END END"
 
 
-def _statistics(paths: Sequence[Path]) -> tuple[frozenset[str], bool]:
-    """The files' own statements about their values: columns that may have empty cells, and whether all times are usual ones.
+def _holed(paths: Sequence[Path]) -> frozenset[str]:
+    """The counts that may have empty cells, by what the files say of themselves; only speed depends on it.
 
-    Only speed depends on the first. No number follows from a time.
+    A cell that is empty against what its file says makes its row one that is not plain.
     """
     import pyarrow.parquet as pq
 
     full: set[str] = set(COUNTS)
-    usual = True
     for path in paths:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
         for column in (group.column(at) for group in groups for at in range(group.num_columns)):
-            stats = column.statistics
-            if column.path_in_schema in full and (stats is None or not stats.has_null_count or stats.null_count):
+            stated = column.statistics
+            if column.path_in_schema in full and (stated is None or not stated.has_null_count or stated.null_count):
                 full.discard(column.path_in_schema)
-            elif column.path_in_schema == "observed_at":
-                usual &= stats is not None and stats.has_min_max and all(_is_usual(time) for time in (stats.min, stats.max))
-    return frozenset(COUNTS) - full, usual
-
-
-def _is_usual(time: object) -> bool:
-    return isinstance(time, datetime) and 1 < time.year < 9999
+    return frozenset(COUNTS) - full

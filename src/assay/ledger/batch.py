@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import json
 import re
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
-from operator import attrgetter, lt
+from operator import lt
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,9 +31,10 @@ from assay.exact import canonical
 from assay.folder.evidence import parse
 from assay.folder.files import LINE_BYTES, Place, load
 from assay.kind import find, known
-from assay.ledger import check
+from assay.ledger import check, record_lines
 from assay.ledger.keys import PrivateKey, PublicKey, as_bad_input, public, sign_envelope
 from assay.ledger.merkle import Proof, Tree, root
+from assay.ledger.record_lines import RecordColumns, columns_of
 from assay.records import Evidence, record
 from assay.records import records as records_on
 
@@ -68,6 +70,12 @@ def _documents(records: Sequence[Evidence], kind: str) -> Any:
     return _records_adapter(kind).dump_python(list(records), mode="json", exclude_none=True, exclude={"__all__": {"seq"}})
 
 
+def read_columns(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int) -> RecordColumns:
+    """The columns of the records on lines of canonical JSON. `first`, and what it raises: as `read_records`."""
+    columns = record_lines.matched(lines, kind) if record_lines.decides(kind) else None
+    return columns_of(read_records(lines, kind, file, first)) if columns is None else columns
+
+
 def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, first: int) -> list[Evidence]:
     """The records on lines of canonical JSON, of one kind; `first` is the number of the first line.
 
@@ -84,42 +92,11 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
     """The records on lines, parsed together and held to their canonical form; none if they must be read one by one."""
-    form = _canonical_line(kind)
-    if form is not None:  # this form has each field once, and no object inside
-        return (records_on(lines, kind, flat=True) or []) if all(map(form.fullmatch, lines)) else []
-    found = records_on(lines, kind)
+    flat = record_lines.matched(lines, kind) is not None  # they are in that form: each field once, and no object inside
+    found = records_on(lines, kind, flat=flat)
     if found is None:
         return []
-    return found if plain_json(_documents(found, kind)).encode() == b"[%b]" % b",".join(lines) else []
-
-
-_FORMS = {
-    "count": rb"(?:0|[1-9][0-9]*)",
-    "flag": rb"(?:true|false)",
-    "nanos": rb'"(?:0|[1-9][0-9]*)(?:\.[0-9]*[1-9])?"',
-    "instant": rb'"[0-9T:-]{19}(?:\.(?!000000)[0-9]{6})?Z"',
-}
-"""The pattern of a field in canonical JSON, where it was read already; the others are texts without an escape."""
-
-
-@cache
-def _canonical_line(kind: str) -> re.Pattern[bytes] | None:
-    """The pattern of the canonical line of a record that `records_on` has read: every field, in order, in its one spelling.
-
-    None for a kind that is not read as arrays, or holds JSON of others.
-    """
-    rules = find(kind)
-    if not rules.in_bulk or rules.record.holds_json:
-        return None
-    pieces = {"kind": b'"kind":"%b"' % re.escape(kind.encode())}
-    for column in rules.columns(None):
-        if column.name != "seq":
-            pieces[column.name] = b'"%b":%b' % (column.name.encode(), _FORMS.get(column.form, rb'"[^"]*"'))
-    optional = {column.name for column in rules.columns(None) if column.form == "note"}
-    last = max(pieces.keys() - optional)
-    before = [b"(?:%b,)?" % pieces[name] if name in optional else b"%b," % pieces[name] for name in sorted(pieces) if name < last]
-    after = [b"(?:,%b)?" % pieces[name] for name in sorted(pieces) if name > last]
-    return re.compile(rb"\{%b%b%b\}" % (b"".join(before), pieces[last], b"".join(after)))
+    return found if flat or plain_json(_documents(found, kind)).encode() == b"[%b]" % b",".join(lines) else []
 
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:
@@ -196,16 +173,21 @@ class BatchStatement:
 class Batch:
     """A batch whose records fit its statement. `check_signature` checks who signed it.
 
-    envelope: the first line as it came. records, bodies (canonical JSON) and digests (32 bytes) are parallel, in the order of
-    the digests.
+    envelope: the first line as it came; signed: the same, decoded. bodies (canonical JSON), digests (32 bytes) and columns are of
+    its records, in the order of the digests.
     """
 
     envelope: bytes
-    payload: bytes
+    signed: check.Envelope
     statement: BatchStatement
-    records: tuple[Evidence, ...]
     bodies: tuple[bytes, ...]
     digests: tuple[bytes, ...]
+    columns: RecordColumns = field(compare=False, repr=False)
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes of the statement."""
+        return self.signed.payload
 
     @cached_property
     def digest(self) -> str:
@@ -213,9 +195,19 @@ class Batch:
         return f"sha256:{sha256(self.payload).hexdigest()}"
 
     @cached_property
+    def records(self) -> tuple[Evidence, ...]:
+        """The records as objects, which the intake of a batch without a conflict does not need."""
+        return tuple(read_records(self.bodies, self.statement.kind, None, 2))
+
+    @cached_property
     def slots(self) -> list[bytes]:
         """The slots of the records as 16 bytes each, in their order."""
-        return slots_of(self.records)
+        return _slots(self.columns, self.statement.kind)
+
+    @cached_property
+    def participants(self) -> frozenset[str]:
+        """The participants whom its records are about."""
+        return frozenset(name.decode() for name in {*self.columns.participants})
 
     @property
     def data(self) -> bytes:
@@ -248,13 +240,12 @@ def make(
     bodies = record_bodies(given, kind)
     rows = sorted({sha256(body).digest(): (body, item) for body, item in zip(bodies, given, strict=True)}.items())
     digests = tuple(digest for digest, _ in rows)
-    unique = tuple(item for _, (_, item) in rows)
+    columns = columns_of([item for _, (_, item) in rows])
     statement = BatchStatement(
-        origin, competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(unique)
+        origin, competition, epoch, kind, validator, task_set, len(rows), root_of(digests), _submissions(columns)
     )
-    payload = canonical(statement.document())
-    envelope = canonical(sign_envelope(payload, signer))
-    batch = Batch(envelope, payload, statement, unique, tuple(body for _, (body, _) in rows), digests)
+    envelope = canonical(sign_envelope(canonical(statement.document()), signer))
+    batch = Batch(envelope, parsed(envelope), statement, tuple(body for _, (body, _) in rows), digests, columns)
     _check(batch, None)
     return batch
 
@@ -270,13 +261,12 @@ def read(source: bytes | Path) -> Batch:
     if len(data) > BATCH_BYTES or end or not bodies:
         raise BadInput("is not a batch: an envelope and records, each on a line", file=file, hint=_AGAIN)
     with as_bad_input(_AGAIN, file=file, line=1):
-        payload, statement = stated(envelope)
+        signed, statement = stated(envelope)
     if len(bodies) != statement.count or len(bodies) > RECORDS:
         what = f"has {len(bodies)} records, but its statement counts {statement.count}, and the most is {RECORDS}"
         raise BadInput(what, file=file, hint=_AGAIN)
-    records = read_records(bodies, statement.kind, file, 2)
-    digests = tuple(sha256(body).digest() for body in bodies)
-    batch = Batch(envelope, payload, statement, tuple(records), tuple(bodies), digests)
+    columns = read_columns(bodies, statement.kind, file, 2)
+    batch = Batch(envelope, signed, statement, tuple(bodies), tuple([sha256(body).digest() for body in bodies]), columns)
     _check(batch, file)
     return batch
 
@@ -287,14 +277,13 @@ def check_signature(batch: Batch, key: PublicKey) -> None:
         what = f"the statement names {brief(batch.statement.validator)} as its validator, but the key given is {key}"
         raise BadInput(what, field="validator", hint="check a batch with the key of the validator that it names")
     with as_bad_input("somebody else made the batch, or it was changed", field=batch.statement.validator):
-        check_envelope(batch.envelope, key)
+        check_envelope(batch.signed, key)
 
 
-def check_envelope(envelope: bytes, key: PublicKey) -> None:
+def check_envelope(signed: check.Envelope, key: PublicKey) -> None:
     """Raise `check.CheckError` for an envelope that this key did not sign, or that names another key beside a signature."""
-    parsed = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
-    check.check_envelope(parsed, [key], "batch")
-    other = next((name for name, _ in parsed.signatures if name not in ("", key.id)), None)
+    check.check_envelope(signed, [key], "batch")
+    other = next((name for name, _ in signed.signatures if name not in ("", key.id)), None)
     if other is not None:
         raise check.CheckError("batch", "the signature names another key", key.id, other)
 
@@ -308,35 +297,37 @@ def record_proof(batch: Batch, digest: bytes) -> Proof:
 
 def root_of(digests: Sequence[bytes]) -> str:
     """The root that a batch states of its records: RFC 6962 over their distinct digests, ascending."""
-    return f"sha256:{root([check.leaf_hash(digest) for digest in digests]).hex()}"
+    leaves = [sha256(b"\0" + digest).digest() for digest in digests]  # as `check.leaf_hash`, without a call for each
+    return f"sha256:{root(leaves).hex()}"
 
 
 def slot_of(item: Evidence) -> bytes:
     """The slot of a record as 16 bytes: 8 of SHA-256 of its run, then 8 of the whole. No part of a slot has a zero byte in it."""
     slot = item.slot
-    return _slot(run_of(*slot[:3]), slot[3:])
+    run = run_of(*slot[:3])
+    return run + sha256(run + "\0".join(map(str, slot[3:])).encode()).digest()[:8]
 
 
 def slots_of(items: Sequence[Evidence]) -> list[bytes]:
-    """The slots of records of one kind, as `slot_of` gives each: a run is hashed once, and no record's slot is put together."""
-    if not items:
-        return []
-    model, runs, slots = type(items[0]), dict[tuple[str, str], bytes](), list[bytes]()
-    kind, shared = items[0].kind, model.shared_key
-    fields = attrgetter("validator", "submission", "participant", *model.parts)
-    for validator, submission, participant, *parts in map(fields, items):
-        about = submission if shared else participant
-        run = runs.get((validator, about))
-        if run is None:
-            run = runs[validator, about] = run_of(kind, validator, about)
-        if shared and not submission:
-            parts.append(participant)
-        slots.append(_slot(run, parts))
-    return slots
+    """The slots of records of one kind, as `slot_of` gives each."""
+    return _slots(columns_of(items), items[0].kind) if items else []
 
 
-def _slot(run: bytes, parts: Sequence[object]) -> bytes:
-    return run + sha256(run + "\0".join(map(str, parts)).encode()).digest()[:8]
+def _slots(columns: RecordColumns, kind: str) -> list[bytes]:
+    """The slots of records of a kind, from their columns: a run is hashed once."""
+    shared = find(kind).record.shared_key
+    abouts, parts = columns.submissions if shared else columns.participants, columns.parts
+    tails: Sequence[bytes] = parts[0] if len(parts) == 1 else [b"\0".join(row) for row in zip(*parts, strict=True)]
+    if shared and b"" in abouts:
+        rows = zip(*parts, abouts, columns.participants, strict=True)
+        tails = [b"\0".join(row if about else (*row, participant)) for *row, about, participant in rows]
+    tails = tails or [b""] * len(abouts)
+    if len({*abouts}) == len({*columns.validators}) == 1:
+        run = run_of(kind, columns.validators[0].decode(), abouts[0].decode())
+        return [run + sha256(run + tail).digest()[:8] for tail in tails]
+    pairs = list(zip(columns.validators, abouts, strict=True))
+    runs = {pair: run_of(kind, *(name.decode() for name in pair)) for pair in {*pairs}}
+    return [runs[pair] + sha256(runs[pair] + tail).digest()[:8] for pair, tail in zip(pairs, tails, strict=True)]
 
 
 @lru_cache(maxsize=4096)
@@ -345,8 +336,8 @@ def run_of(*parts: object) -> bytes:
     return sha256("\0".join(map(str, parts)).encode()).digest()[:8]
 
 
-def _submissions(records: Iterable[Evidence]) -> tuple[str, ...]:
-    return tuple(sorted(set(map(attrgetter("submission"), records)), key=str.encode))
+def _submissions(columns: RecordColumns) -> tuple[str, ...]:
+    return tuple(name.decode() for name in sorted({*columns.submissions}))
 
 
 def _submission_digest(name: str) -> str:
@@ -354,9 +345,18 @@ def _submission_digest(name: str) -> str:
     return name.removeprefix("sha256:") if re.fullmatch(check.DIGEST, name) else sha256(name.encode()).hexdigest()
 
 
-def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
-    """The payload of a batch's envelope, and its statement, which must be in canonical form; raises `check.CheckError`."""
-    payload = check.Envelope.parse(check.parse_json(envelope, "batch"), "batch").payload
+def parsed(envelope: bytes) -> check.Envelope:
+    """A batch's envelope, decoded; raises `check.CheckError`."""
+    return check.Envelope.parse(check.parse_json(envelope, "batch"), "batch")
+
+
+def stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement]:
+    """A batch's envelope, decoded, and its statement, which must be in canonical form; raises `check.CheckError`."""
+    plain = _plainly_stated(envelope)
+    if plain is not None:
+        return plain
+    signed = parsed(envelope)
+    payload = signed.payload
     document = check.parse_json(payload, "batch")
     first = isinstance(document, dict) and document.get("predicateType") == FIRST
     bad = check.misfit(document, _SHAPE_1 if first else _SHAPE)
@@ -368,7 +368,41 @@ def stated(envelope: bytes) -> tuple[bytes, BatchStatement]:
     statement = BatchStatement(**(defaults | document["predicate"]), submissions=names)
     if plain_json(statement.document()).encode() != payload:
         raise check.CheckError("batch", "the statement is not in its canonical form")
-    return payload, statement
+    return signed, statement
+
+
+_NAME = rb'"([^"\\\x00-\x1f\x7f]+)"'
+_COUNT, _DIGEST, _PREDICATE_TYPE = rb"(0|[1-9][0-9]{0,14})", check.DIGEST.encode(), re.escape(PREDICATE.encode())
+_ENVELOPE = re.compile(
+    rb'\{"payload":"([^"]+)","payloadType":"%b","signatures":\[\{"keyid":"([0-9a-z:]+)","sig":"([^"]+)"\}\]\}'
+    % re.escape(check.IN_TOTO.encode())
+)
+_PAYLOAD = re.compile(
+    rb'\{"_type":"%b","predicate":\{"competition":%b,"count":%b,"epoch":%b,"kind":%b,"origin":%b,"root":"(%b)",'
+    rb'"task_set":(null|"%b"),"validator":%b\},"predicateType":"%b","subject":\[\{"digest":\{"sha256":"([0-9a-f]{64})"\},"name":%b\}\]\}'
+    % (re.escape(check.STATEMENT.encode()), _NAME, _COUNT, _COUNT, _NAME, _NAME, _DIGEST, _DIGEST, _NAME, _PREDICATE_TYPE, _NAME)
+)
+
+
+def _plainly_stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement] | None:
+    """The same of an envelope as `make` writes it for one submission; None for any other, which `stated` reads or refuses."""
+    outer = _ENVELOPE.fullmatch(envelope) if len(envelope) <= check.ENVELOPE_BYTES else None
+    if outer is None:
+        return None
+    try:
+        payload, signature = a2b_base64(outer[1]), a2b_base64(outer[3])
+        whole = (b2a_base64(payload, newline=False), b2a_base64(signature, newline=False)) == (outer[1], outer[3])
+        found = _PAYLOAD.fullmatch(payload) if whole else None
+        if found is None:
+            return None
+        competition, count, epoch, kind, origin, root_, task_set, validator, digest, name = map(bytes.decode, found.groups())
+    except ValueError:  # not base64, or not UTF-8
+        return None
+    if digest != _submission_digest(name) or not known(kind):
+        return None
+    chosen = None if task_set == "null" else task_set[1:-1]
+    statement = BatchStatement(origin, competition, int(epoch), kind, validator, chosen, int(count), root_, (name,))
+    return check.Envelope(check.IN_TOTO, payload, ((outer[2].decode(), signature),)), statement
 
 
 def _check(batch: Batch, file: Path | None) -> None:
@@ -377,14 +411,14 @@ def _check(batch: Batch, file: Path | None) -> None:
     def refuse(what: str, line: int | None = None, hint: str = _AGAIN) -> BadInput:
         return BadInput(what, file=file, line=line, hint=hint)
 
-    statement, slots = batch.statement, dict[tuple[object, ...], Evidence]()
+    statement, columns, slots = batch.statement, batch.columns, dict[tuple[object, ...], Evidence]()
     size = len(batch.envelope) + sum(map(len, batch.bodies)) + len(batch.bodies) + 1
-    if len(batch.records) > RECORDS or size > BATCH_BYTES or len(batch.envelope) > check.ENVELOPE_BYTES:
+    if len(batch.bodies) > RECORDS or size > BATCH_BYTES or len(batch.envelope) > check.ENVELOPE_BYTES:
         limits = f"{RECORDS} records, {BATCH_BYTES} bytes, an envelope of {check.ENVELOPE_BYTES} bytes"
         raise refuse(f"is larger than a batch may be: {limits}", hint="sign fewer records at once")
     mine, ascending = (statement.epoch, statement.validator), all(map(lt, batch.digests, batch.digests[1:]))
-    whose = set(map(attrgetter("epoch", "validator"), batch.records))
-    if whose != {mine} or not ascending or len(set(batch.slots)) < len(batch.records):
+    alike = {*columns.epochs} == {b"%d" % statement.epoch} and {*columns.validators} == {statement.validator.encode()}
+    if not alike or not ascending or len({*batch.slots}) < len(batch.bodies):
         for number, item in enumerate(batch.records):
             if (item.epoch, item.validator) != mine:
                 raise refuse(f"is not of {brief(statement.validator)} and epoch {statement.epoch}", number + 2)
@@ -395,5 +429,5 @@ def _check(batch: Batch, file: Path | None) -> None:
                 raise refuse("contradicts another record of the batch", number + 2, "keep the record that is meant")
     if root_of(batch.digests) != statement.root:
         raise refuse("the records are not those that were signed: their root differs")
-    if _submissions(batch.records) != statement.submissions:
+    if _submissions(columns) != statement.submissions:
         raise refuse("the records are not of the submissions that are its subjects")

@@ -24,6 +24,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -149,6 +150,9 @@ _EIGHTH = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # 
 _WEAK = {0, 1, _P - 1, _EIGHTH, _P - _EIGHTH}  # the y of all points of small order: for such a key, anybody can sign
 
 
+_loaded = lru_cache(maxsize=1024)(Ed25519PublicKey.from_public_bytes)
+
+
 @dataclass(frozen=True)
 class Ed25519Key:
     """An Ed25519 public key, 32 bytes. Raises CheckError for one that anybody can sign for, or a second spelling of another."""
@@ -168,7 +172,7 @@ class Ed25519Key:
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Whether this key made this signature of this message."""
         try:
-            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+            _loaded(self.raw).verify(signature, message)
         except InvalidSignature:
             return False
         return True

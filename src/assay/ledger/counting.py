@@ -139,7 +139,7 @@ class BatchVerdicts:
             return f"it is for the log {statement.origin!r}"
         if stored.epoch <= self.before.epoch:
             return "it came after its epoch was settled"
-        batch.check_envelope(stored.envelope, keys.public(statement.validator))
+        batch.check_envelope(batch.parsed(stored.envelope), keys.public(statement.validator))
         return _unlike(self._view, stored, statement)
 
 
@@ -304,10 +304,10 @@ def check_row(stored: StoredBatch) -> BatchStatement:
     if type(stored.envelope) is not bytes:
         raise Damaged(f"the form of {name} was changed", hint=RESTORE)
     try:
-        payload, statement = batch.stated(stored.envelope)
+        signed, statement = batch.stated(stored.envelope)
     except check.CheckError as error:
         raise Damaged(f"the envelope of {name} cannot be read ({error})", hint=RESTORE) from None
-    expect(f"the digest of {name}", f"sha256:{sha256(payload).hexdigest()}", stored.digest)
+    expect(f"the digest of {name}", f"sha256:{sha256(signed.payload).hexdigest()}", stored.digest)
     columns = (stored.validator, stored.epoch, stored.count, stored.root)
     expect(f"what {name} states", (statement.validator, statement.epoch, statement.count, statement.root), columns)
     return statement

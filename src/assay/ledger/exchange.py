@@ -158,14 +158,14 @@ def _add_batches(tx: Writer, source: Path, bodies: dict[int, bytes]) -> int:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             envelope, members = report.split_batch_line(line, Place(path, number))
-            payload, statement = batch.stated(envelope)
+            signed, statement = batch.stated(envelope)
             seqs = [seq for first, last in members for seq in range(first, last + 1)]
             if not all(seq in bodies for seq in seqs):
                 continue
             rows = sorted((hashlib.sha256(bodies[seq]).digest(), bodies[seq], seq) for seq in seqs)
-            ordered = tuple(body for _, body, _ in rows)
-            records = tuple(batch.read_records(ordered, statement.kind, path, number))
-            imported = Batch(envelope, payload, statement, records, ordered, tuple(digest for digest, _, _ in rows))
+            digests, ordered = tuple(digest for digest, _, _ in rows), tuple(body for _, body, _ in rows)
+            columns = batch.read_columns(ordered, statement.kind, path, number)
+            imported = Batch(envelope, signed, statement, ordered, digests, columns)
             tx.add_batch(imported, [seq for _, _, seq in rows])
             count += 1
     return count

@@ -28,7 +28,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import BinaryIO
 
@@ -322,7 +321,7 @@ def _accept_together(
     """The verdicts on a group, in one transaction. Raises BadInput, StoreError."""
     verdicts, taken = list[Verdict](), list[tuple[Batch, bool]]()
     with store.writing() as tx:
-        judge, last = BatchVerdicts(tx, store.meta.key), tx.settled_epoch()
+        judge, last = BatchVerdicts(tx, store.meta.key), tx.look([batch.digest for _, batch in group if isinstance(batch, Batch)])
         for file, batch in group:
             if isinstance(batch, BadInput):
                 verdicts.append(batch)
@@ -388,7 +387,7 @@ def check_batch(batch: Batch, known: IntakeRules) -> None:
     if isinstance(key, BadInput):
         raise BadInput(key.what, field="validator", hint=key.hint)
     batches.check_signature(batch, key)
-    unknown = set(map(attrgetter("participant"), batch.records)) - known.participants
+    unknown = batch.participants - known.participants
     if unknown:
         raise BadInput(
             f"there is no participant {brief(min(unknown))}", field="participant", hint="it must be in participants.csv"

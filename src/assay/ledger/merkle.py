@@ -37,8 +37,8 @@ def root(hashes: Sequence[bytes]) -> bytes:
 
 def _paired(level: Sequence[bytes]) -> list[bytes]:
     """The parents of neighbouring hashes; a last hash without a neighbour is left out."""
-    whole = len(level) & ~1
-    return [sha256(b"\x01" + left + right).digest() for left, right in zip(level[:whole:2], level[1:whole:2], strict=True)]
+    each = iter(level)
+    return [sha256(b"\x01" + left + right).digest() for left, right in zip(each, each, strict=False)]
 
 
 class Frontier:

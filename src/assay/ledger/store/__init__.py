@@ -48,7 +48,7 @@ from assay.ledger.store.engine import (
     OtherVersion,
     ReadOnly,
     StoreError,
-    closing_cursors,
+    began,
     make_engine,
     shown,
     translated,
@@ -360,16 +360,8 @@ def transaction(engine: Engine, name: str, *, writing: bool, isolation: str = "R
     """
     if writing:
         check_locks()
-    options: dict[str, Any] = {"writing": writing}
-    if engine.dialect.name == "postgresql":
-        options["isolation_level"] = "READ COMMITTED" if writing else isolation
     try:
-        with (
-            translated(name),
-            engine.connect().execution_options(**options) as connection,
-            connection.begin(),
-            closing_cursors(connection),
-        ):
+        with translated(name), began(engine, writing=writing, isolation=isolation) as connection:
             yield connection
     except DatabaseBusy as error:
         said_by_server = engine.dialect.name == "postgresql" and isinstance(error.__context__, DBAPIError)  # not by our own pool

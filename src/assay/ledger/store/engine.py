@@ -24,7 +24,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -256,14 +256,83 @@ def _sqlite(path: Path, *, create: bool, wait: float, cache: int) -> Engine:
             raise
         return connection
 
-    engine = create_engine(URL.create("sqlite", database=str(path)), creator=connect)
+    pool = {"pool_size": KEPT_OPEN, "max_overflow": POOL + 1 - KEPT_OPEN}  # one is the writer's
+    engine = create_engine(URL.create("sqlite", database=str(path)), creator=connect, **pool)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if _writing(connection) else "BEGIN")
+        if not _writing(connection) and connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            connection.exec_driver_sql("BEGIN")
 
+    @event.listens_for(engine, "engine_disposed")
+    def _disposed(engine: Engine) -> None:
+        kept: list[Connection] = engine.get_execution_options()[_WRITER]
+        while kept:
+            with kept.pop() as connection:
+                connection.invalidate()
+
+    engine.update_execution_options(**{_WRITER: []})
     return engine
+
+
+_WRITER = "assay_writer"
+"""The option of an engine of SQLite that keeps a connection for the next writer, in a list of at most one.
+
+To take one from SQLAlchemy's pool, and to give it back, costs as much as the statements of a small transaction.
+"""
+
+
+@contextmanager
+def began(engine: Engine, *, writing: bool, isolation: str) -> Iterator[Connection]:
+    """A connection with a transaction, which is committed at the end. isolation: PostgreSQL's, for one that does not write."""
+    if engine.dialect.name == "sqlite" and writing:
+        with _sqlite_writer(engine) as connection:
+            yield connection
+        return
+    options: dict[str, Any] = {"writing": writing}
+    if engine.dialect.name == "postgresql":
+        options["isolation_level"] = "READ COMMITTED" if writing else isolation
+    with engine.connect().execution_options(**options) as connection, connection.begin(), closing_cursors(connection):
+        yield connection
+
+
+@contextmanager
+def _sqlite_writer(engine: Engine) -> Iterator[Connection]:
+    """A connection that writes to SQLite: in a transaction of the driver, which SQLAlchemy joins when it is asked for more."""
+    kept: list[Connection] = engine.get_execution_options()[_WRITER]
+    try:
+        connection = kept.pop()
+    except IndexError:  # another thread has it, or there was none yet
+        connection = engine.connect().execution_options(writing=True)
+    try:
+        rows_of(connection, "BEGIN IMMEDIATE")
+        yield connection
+        if connection.in_transaction():
+            connection.commit()
+        else:
+            rows_of(connection, "COMMIT")
+    except BaseException:
+        connection.invalidate()  # so nothing of it is left, whatever failed
+        connection.close()
+        raise
+    if kept:
+        connection.close()
+    else:
+        kept.append(connection)
+
+
+def rows_of(connection: Connection, statement: str, values: Sequence[object] = ()) -> list[Any]:
+    """The rows of a query in the driver's SQL. For SQLite it goes past SQLAlchemy, which takes more time than SQLite.
+
+    There it may be any statement; one that is no query has no rows.
+    """
+    if connection.dialect.name == "postgresql":
+        return [*connection.exec_driver_sql(statement, tuple(values))]
+    database: Any = connection.connection.driver_connection
+    try:
+        return list(database.execute(statement, values))
+    except sqlite3.Error as error:
+        raise DBAPIError(statement, values, error) from error
 
 
 def _postgresql(url: URL, *, wait: float) -> Engine:

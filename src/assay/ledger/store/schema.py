@@ -27,13 +27,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, inspect, select, update
 
 from assay.errors import BadInput
 from assay.ledger.store import parts
-from assay.ledger.store.engine import RESTORE, Damaged, Elsewhere, NotALedger, OtherVersion
+from assay.ledger.store.engine import RESTORE, Damaged, Elsewhere, NotALedger, OtherVersion, rows_of
 from assay.ledger.store.tables import (
     SCHEMA,
     Meta,
@@ -67,10 +68,17 @@ _SHAPES = ({"file", "inode"}, {"database", "number", "server", "timeline"}, {"re
 def present_home(connection: Connection) -> Home:
     """The place of this database now; raises OSError if its file is gone."""
     if connection.dialect.name == "sqlite":
-        path = os.path.realpath(str(connection.engine.url.database))
-        return {"file": path, "inode": str(os.stat(path).st_ino)}
+        path = str(connection.engine.url.database)
+        status = os.stat(path)
+        return {"file": _real_path(path, status.st_dev, status.st_ino), "inode": str(status.st_ino)}
     place = connection.exec_driver_sql(_SERVER).one()
     return dict(zip(("database", "number", "server", "timeline"), map(str, place), strict=True))
+
+
+@lru_cache(maxsize=256)
+def _real_path(path: str, device: int, inode: int) -> str:
+    """The path of a file without links. It is looked for once: the file under a path is the same while its inode is."""
+    return os.path.realpath(path)
 
 
 def noted_home(connection: Connection, key: str = HOME) -> Home:
@@ -168,7 +176,10 @@ def former_database(connection: Connection, home: Home) -> str | None:
 
 def _write_home(connection: Connection, home: Home, key: str = HOME) -> None:
     connection.execute(delete(meta).where(meta.c.key == key))
-    connection.execute(meta.insert(), {"key": key, "value": json.dumps(home, sort_keys=True, separators=(",", ":"))})
+    connection.execute(meta.insert(), {"key": key, "value": _home_text(home)})
+
+
+_home_text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 def _without_name(home: Home) -> Home:
@@ -365,10 +376,11 @@ def check_version(version: int, name: str) -> None:
 
 def check_usable(connection: Connection, name: str) -> None:
     """Raise OtherVersion for a database that was migrated since it was opened, and Elsewhere for one that does not live here."""
-    noted = {row.key: row.value for row in connection.exec_driver_sql("SELECT key, value FROM meta")}  # it has some ten rows
+    noted = dict(rows_of(connection, "SELECT key, value FROM meta"))  # it has some ten rows
     if noted.get("schema_version") != str(schema_version()):
         check_version(read_meta(connection, name)[0], name)
-    _check_home(connection, _home_of(noted.get(HOME)))
+    if connection.dialect.name != "sqlite" or noted.get(HOME) != _home_text(present_home(connection)):
+        _check_home(connection, _home_of(noted.get(HOME)))
 
 
 def migrate_tables(connection: Connection, name: str) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from assay.ledger.store.engine import rows_of
 from assay.ledger.store.tables import BODY, MARK, RecordRow
 from assay.records import Evidence, record
 
@@ -42,13 +43,13 @@ def candidates(connection: Connection, slots: Sequence[bytes]) -> dict[bytes, li
     if FEW * len(runs) <= len(slots):  # a run that is new has no record, and one look at the index tells it
         query = f"SELECT 1 FROM records WHERE slot BETWEEN {mark} AND {mark} LIMIT 1"
         ends = (bytes(RUN_BYTES), b"\xff" * RUN_BYTES)
-        known = {run for run in runs if connection.exec_driver_sql(query, tuple(run + end for end in ends)).first()}
-        slots = [slot for slot in slots if slot[:RUN_BYTES] in known]
+        known = {run for run in runs if rows_of(connection, query, tuple(run + end for end in ends))}
+        slots = [slot for slot in slots if slot[:RUN_BYTES] in known] if known else []
     for at in range(0, len(slots), AT_ONCE):
         some = tuple(slots[at : at + AT_ONCE])
         marks = ", ".join([mark] * len(some))
         query = f"SELECT slot, seq, digest, {body}, batch FROM records WHERE slot IN ({marks}) ORDER BY seq"
-        for slot, *rest in connection.exec_driver_sql(query, some):
+        for slot, *rest in rows_of(connection, query, some):
             by_slot.setdefault(slot, []).append(Candidate(*rest))
     return by_slot
 

@@ -398,8 +398,10 @@ def members_of(text: Any) -> tuple[tuple[int, int], ...]:
 
 def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
     """The numbers as ascending ranges, first and last included."""
-    ranges: list[list[int]] = []
-    for number in sorted(set(numbers)):
+    ascending, ranges = sorted(set(numbers)), list[list[int]]()
+    if ascending and ascending[-1] - ascending[0] == len(ascending) - 1:
+        return [[ascending[0], ascending[-1]]]
+    for number in ascending:
         if ranges and ranges[-1][1] == number - 1:
             ranges[-1][1] = number
         else:

@@ -16,7 +16,7 @@ from assay.exact import LARGEST
 from assay.ledger.batch import StoredRecord, run_of, slots_of, stated
 from assay.ledger.check import CheckError
 from assay.ledger.store import archives
-from assay.ledger.store.engine import RESTORE, Damaged
+from assay.ledger.store.engine import RESTORE, Damaged, rows_of
 from assay.ledger.store.schema import UNNAMED
 from assay.ledger.store.slots import TaskSets, candidates, contradictions, contradicts
 from assay.ledger.store.tables import (
@@ -285,7 +285,7 @@ class View:
         """The numbers of the batches with this digest, in order of acceptance."""
         mark = MARK[self._connection.dialect.name]
         query = f"SELECT id FROM batches WHERE digest = {mark} ORDER BY id"
-        return list(self._connection.exec_driver_sql(query, (digest,)).scalars())
+        return [number for (number,) in rows_of(self._connection, query, (digest,))]
 
     def numbered(self, number: int) -> StoredBatch:
         """The batch of this number."""
@@ -356,8 +356,8 @@ class View:
 
     def settled_epoch(self) -> int | None:
         """The last settled epoch; only evidence of later epochs is accepted."""
-        epoch: int | None = self._connection.exec_driver_sql("SELECT max(epoch) FROM receipts").scalar()
-        return epoch
+        ((epoch,),) = rows_of(self._connection, "SELECT max(epoch) FROM receipts")
+        return None if epoch is None else int(epoch)
 
     def settled_epochs(self, first: int = 0) -> list[int]:
         """The epochs from this one on that are settled, ascending."""

@@ -63,8 +63,8 @@ def _batches(signed: Path | None, epochs: tuple[int, int]) -> Iterator[tuple[Bat
     for place, line in [] if signed is None else report.batch_lines(signed):
         with suppress(BadInput, check.CheckError):
             envelope, members = report.split_batch_line(line, place)
-            stated = batch.stated(envelope)[1]
-            batch.check_envelope(envelope, keys.public(stated.validator))
+            decoded, stated = batch.stated(envelope)
+            batch.check_envelope(decoded, keys.public(stated.validator))
             count = sum(last - first + 1 for first, last in members)
             whole = stated.count == count <= batch.RECORDS and all(first <= last for first, last in members)
             if whole and epochs[0] <= stated.epoch <= epochs[1]:
@@ -172,17 +172,17 @@ def check_signed(given: Material, records: BoundRecords, competition: str, origi
         for place, line in report.batch_lines(path):
             envelope, members = report.split_batch_line(line, place)
             try:
-                payload, stated = batch.stated(envelope)
-                if payload in known:  # checking copies of a batch again and again could take forever
+                decoded, stated = batch.stated(envelope)
+                if decoded.payload in known:  # checking copies of a batch again and again could take forever
                     raise Refused("signatures", "the batch occurs twice")
-                known.add(payload)
+                known.add(decoded.payload)
                 if stated.competition != competition:
                     what = "the batch is of another competition"
                     raise Refused("signatures", what, expected=competition, found=stated.competition)
                 if stated.version > 1 and stated.origin != origin:
                     raise Refused("signatures", "the batch is for another log", expected=origin, found=or_null(stated.origin))
                 first += stated.version == 1
-                _batch(envelope, stated, members, records, seqs, covered)
+                _batch(decoded, stated, members, records, seqs, covered)
                 judged.append(BatchTaskSet(stated.task_set, members))
             except check.CheckError as refused:
                 raise Refused(
@@ -212,7 +212,7 @@ def _check_ranges(members: list[list[int]], count: int) -> None:
 
 
 def _batch(
-    envelope: bytes,
+    envelope: check.Envelope,
     statement: BatchStatement,
     members: list[list[int]],
     records: BoundRecords,
