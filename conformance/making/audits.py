@@ -174,6 +174,8 @@ AUDITS = [
     refused("a case of another kind", given(case_of(3, evidence=[record(1, 3, A, "m1")])), "only trials are audited"),
     refused("randomness of 31 bytes", given(FAR, randomness="ab" * 31), "it has 32"),
     refused("one run that differs decides nothing", given(FAR, (*LIE, SHOWS[:1])), "there are three"),
+    refused("a run after the claim was shown", given(FAR, (*LIE, [FIRST["claimed"], SHOWS[0]])), "the first run ended it"),
+    refused("a claim that only a fourth run shows", given(FAR, (*LIE, [*SHOWS, FIRST["claimed"]])), "it was false after three"),
 ]
 
 # ---- signed audits
@@ -261,6 +263,7 @@ GIVEN: Doc = {"source": "given", "value": RANDOM}
 HONEST = predicate(DRAND, witnessed=AT - 600)
 DRAWN = HONEST["judged"][0]
 DIFFERS = ["fail" if DRAWN["claimed"] == "pass" else "pass"]
+SHOWN_FIRST, SHOWN_LATE = [DRAWN["claimed"], *DIFFERS], [*DIFFERS * 3, DRAWN["claimed"]]
 ONE_LIE = predicate(
     DRAND,
     (DRAWN["participant"], DRAWN["validator"], DRAWN["task"], DIFFERS * 3),
@@ -309,6 +312,8 @@ OTHERS = [
     tampered("another claim of a record", "the record has it", judged=with_row(claimed="timeout")),
     tampered("another state", "it follows from what was seen", judged=with_row(state="flaky")),
     tampered("one run that differs", "there are three", judged=with_row(seen=DIFFERS, state="false")),
+    tampered("a run after the claim was shown", "there is none", judged=with_row(seen=SHOWN_FIRST, state="flaky")),
+    tampered("a claim that only a fourth run shows", "there are three", judged=with_row(seen=SHOWN_LATE, state="flaky")),
     tampered("a false claim without more draws", "draws follow", judged=with_row(seen=DIFFERS * 3, state="false")),
     tampered(
         "overstated, though it is confirmed",

@@ -33,6 +33,12 @@ def least(name: str, given: Doc, **verdicts: Doc) -> CaseDraft:
     return case(name, given, {"verdicts": verdicts})
 
 
+def twice(field: str) -> Doc:
+    """A board whose first validator, or participant, is there twice."""
+    given = board({"a": row(3, 3, 2), "b": row(1, 1, 1)}, 4)
+    return given | {field: [given[field][0], *given[field]]}
+
+
 PLAIN: Doc = {"outliers": {"method": "none"}}
 ONE: Doc = {"min_validators": 1, "outliers": {"method": "none"}}
 TWO: Doc = {"min_validators": 2, "min_stake": "0", "outliers": {"method": "none"}}
@@ -82,6 +88,8 @@ MARGINS = [
     *(case(f"drawn {seed}", drawn(seed)) for seed in range(1, 25)),
     refused("more trials than there are", board({"a": row(5, 1, 1)}, 4), "4 trials, and 5 of them passed"),
     refused("a validator without a trial", board({"a": row("0+4", 1, 1)}, 4), "it is left out instead"),
+    refused("a validator twice", twice("validators"), "its stake would be unclear"),
+    refused("a participant twice", twice("participants"), "its results would be unclear"),
     refused("an unknown validator", board({"a": {"v9": 1}}, 4), "it is not among the validators"),
 ]
 

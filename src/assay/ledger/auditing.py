@@ -41,6 +41,7 @@ from assay.rules.audit import (
     draws,
     finding,
     follow,
+    needless,
     overstated,
     plan,
     seed_of,
@@ -249,6 +250,9 @@ def predicate_of(
     for trial in epoch.plan.trials:
         if undecided(trial.passed, seen.get(trial.record, ())):
             raise BadInput(f"a trial that differs is judged {RUNS} times, so the audit is not over", hint="run it again")
+        if needless(trial.passed, seen.get(trial.record, ())):
+            what = f"a trial was judged again after it had shown its claim, or more than {RUNS} times"
+            raise BadInput(what, hint="an audit judges a trial until a run shows its claim, and three times at most")
     audit, wrong = epoch.plan, _wrong(epoch, seen)
     path = (
         AuditPath((), (), confirmed=False)

@@ -40,6 +40,7 @@ __all__ = [
     "draws",
     "finding",
     "follow",
+    "needless",
     "overstated",
     "plan",
     "seed_of",
@@ -249,6 +250,14 @@ def finding(passed: bool, seen: Sequence[str]) -> Finding:
 def undecided(passed: bool, seen: Sequence[str]) -> bool:
     """Whether runs are missing: none shows what is claimed, and there are fewer than `RUNS`. No run at all: missing work."""
     return 0 < len(seen) < RUNS and not any((outcome == "pass") == passed for outcome in seen)
+
+
+def needless(passed: bool, seen: Sequence[str]) -> bool:
+    """Whether there are more runs than an audit makes: any after one that shows what is claimed, or more than `RUNS`.
+
+    Who may run a false claim until it shows once could hide every lie about a flaky task.
+    """
+    return len(seen) > RUNS or any((outcome == "pass") == passed for outcome in seen[:-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,9 @@ def _inputs(given: _Margin) -> Inputs:
     kind = "ranking" if given.payout is None else "payout"
     sections: Json = {"scheme": {"name": "margin"}, "score": {"kind": "tests"}, "reward": {"kind": kind}}
     scheme = Scheme.model_validate(sections | {"consensus": given.consensus, "payout": given.payout})
+    for field, rows in (("validators", given.validators), ("participants", given.participants)):
+        if len({row.key for row in rows}) < len(rows):
+            raise BadInput("a key is there twice", field=field, hint="keep one of the two")
     known = {row.key for row in given.validators}
     records = []
     for participant in given.participants:
