@@ -16,7 +16,7 @@ ways to change one, each counted by itself:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -34,9 +34,9 @@ from assay.scheme.model import TestsScore
 from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Ints
 from assay.settle.score.trials import tally
-from assay.settle.story.telling import part, plural
+from assay.settle.story.telling import part, person, plural
 
-__all__ = ["SCHEMA", "LeastChange", "Margins", "ScoreRange", "TrialChange", "margins", "resettled"]
+__all__ = ["SCHEMA", "LeastChange", "Margins", "ScoreRange", "TrialChange", "margins", "resettled", "subject"]
 
 SCHEMA = "assay.margin/1"
 Json = dict[str, Any]
@@ -126,12 +126,15 @@ class Margins:
         return next((least for least in self.found if (least.verdict, least.way) == (verdict, way)), None)
 
     @property
+    def holds(self) -> dict[VerdictName, str]:
+        """By verdict, how little would change it: "unless 2 trials are wrong"."""
+        by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
+        return {name: _unless(self.settlement, rows) for name, rows in by_verdict.items() if rows}
+
+    @property
     def sentences(self) -> list[str]:
         """A sentence for each verdict: how little would change it."""
-        by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
-        return [
-            f"{_subject(self.settlement, name)} {_unless(self.settlement, rows)}." for name, rows in by_verdict.items() if rows
-        ]
+        return [f"{subject(self.settlement, verdict)} {holds}." for verdict, holds in self.holds.items()]
 
     @property
     def document(self) -> Json:
@@ -163,10 +166,13 @@ class Margins:
         return content | {"digest": digest(content)}
 
 
-def _subject(settlement: Settlement, verdict: VerdictName) -> str:
+def subject(settlement: Settlement, verdict: VerdictName, name: Callable[[str], str] | None = None) -> str:
+    """What is said to hold: "atlas stays first". name: participant → what it is called; otherwise as in other sentences."""
     if verdict == "winner":
-        winner = next(iter(settlement.ranking), None)
-        return "Nobody wins" if winner is None else f"{winner} stays first"
+        if not settlement.order:
+            return "Nobody wins"
+        winner = settlement.inputs.participants[settlement.order[0]]
+        return f"{person(winner) if name is None else name(winner.key)} stays first"
     if verdict == "tier":
         tier = settlement.payouts.tier_bps if settlement.payouts is not None else 0
         return f"The released part of the deposit stays {part(tier, BPS)}"

@@ -100,7 +100,7 @@ def firm(season: Season) -> Iterator[str]:
     unknown = "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
     if season.address is not None:
         unknown = "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."
-    yield from margins.sentences(margins.of(season), season.settlement, unknown)
+    yield from margins.sentences(margins.of(season), season.settlement, unknown, season.name)
 
 
 def _held_back(row: Json, stands: CopyStanding | None) -> Json:
