@@ -52,13 +52,15 @@ def has_margins(settlement: Settlement) -> bool:
 
 
 def compute(settlement: Settlement) -> Json:
-    """How firmly each verdict holds, and the range of each score with missing trials. Shape as in `SCHEMA`."""
+    """How firmly each verdict holds, the ranges of scores with missing trials, and whose change nothing. Shape as in `SCHEMA`."""
+    from assay.rules.decided import spared
     from assay.rules.margin import margins
 
-    document: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "holds": {}, "scores": []}
+    document: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch}
+    document |= {"holds": {}, "scores": [], "spared": {}}
     if has_margins(settlement):
         margin = margins(settlement)
-        document["holds"] = margin.holds
+        document["holds"], document["spared"] = margin.holds, spared(settlement)
         document["scores"] = [
             {
                 "participant": interval.participant,
