@@ -27,6 +27,7 @@ from assay.exact import BPS, NANO, digest, text
 from assay.rules.column import ABSENT, DOWN, UP
 from assay.rules.completions import completed
 from assay.rules.flips import Effort, FewestFlips, FlipSearch
+from assay.rules.joint import JointBoard
 from assay.rules.liars import LyingSearch
 from assay.rules.missing import MissingSearch
 from assay.rules.trials import TrialBoard, marks, trial_board
@@ -233,12 +234,16 @@ def margins(
     ways: Sequence[Way] = WAYS,
     effort: Effort | None = None,
 ) -> Margins:
-    """The least changes of a settlement of tests. Raises BadInput for another kind, and for `passed_by = "all"`.
+    """The least changes of a settlement of tests. Raises BadInput for another kind.
 
-    A tier is left out where the scheme has no payout. effort: None takes the usual one.
+    A tier is left out where the scheme has no payout, and missing trials with `passed_by = "all"`. effort: None is the usual one.
     """
-    board, effort = trial_board(settlement), effort or Effort()
     asked = [name for name in VERDICTS if name in verdicts and (name != "tier" or settlement.payouts is not None)]
+    if settlement.inputs.scheme.score.scores_jointly():
+        joint = JointBoard(settlement)
+        found = [_joint_change(joint, name, way) for way in WAYS if way in ways and way != "missing" for name in asked]
+        return Margins(settlement, tuple(found), ())
+    board, effort = trial_board(settlement), effort or Effort()
     least_changes = []
     for way in (way for way in WAYS if way in ways):
         search: _Flips | MissingSearch | LyingSearch
@@ -390,6 +395,21 @@ def _least_change(board: TrialBoard, verdict: VerdictName, way: Way, fewest: Few
         then = verdict_of(resettled(board, fewest.states), verdict)
         assert then != verdict_of(settlement, verdict)
     return LeastChange(verdict, way, fewest.at_least, fewest.at_most, tuple(changes), then, tuple(proof))
+
+
+def _joint_change(board: JointBoard, verdict: VerdictName, way: Way) -> LeastChange:
+    """The same where tasks pass by all validators."""
+    settlement, frame = board.settlement, board.settlement.frame
+    least = board.least(verdict, way)
+    per = board.known.shape[2] // max(1, board.tasks)
+    changes = []
+    for at, row, places in board.changed(least.states):
+        before, after = (int((state[row] == 1).sum()) for state in (board.known[:, at], least.states[at]))
+        trials = tuple((frame.tasks[place // per], place % per + 1) for place in places.tolist())
+        changes.append(TrialChange(frame.participants[at], frame.validators[row], before, after, trials))
+    then = verdict_of(board.resettled(least.states), verdict) if least.at_most is not None else None
+    assert least.at_most is None or then != verdict_of(settlement, verdict)
+    return LeastChange(verdict, way, least.at_least, least.at_most, tuple(changes), then)
 
 
 def _trials(board: TrialBoard, way: Way, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:

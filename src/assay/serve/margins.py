@@ -46,9 +46,11 @@ TRIES = 3
 
 
 def has_margins(settlement: Settlement) -> bool:
-    """Whether a margin is defined: kind tests, and each validator's trials count by themselves."""
+    """Whether a margin is defined: kind tests; where tasks pass by all validators, each trial must be known by itself."""
+    from assay.rules.trials import knows_outcomes
+
     scheme = settlement.inputs.scheme
-    return scheme.kind.trials(scheme.score) is not None and not scheme.score.scores_jointly()
+    return scheme.kind.trials(scheme.score) is not None and (not scheme.score.scores_jointly() or knows_outcomes(settlement))
 
 
 def compute(settlement: Settlement) -> Json:
@@ -60,7 +62,8 @@ def compute(settlement: Settlement) -> Json:
     document |= {"holds": {}, "scores": [], "spared": {}}
     if has_margins(settlement):
         margin = margins(settlement)
-        document["holds"], document["spared"] = margin.holds, spared(settlement)
+        document["holds"] = margin.holds
+        document["spared"] = {} if settlement.inputs.scheme.score.scores_jointly() else spared(settlement)
         document["scores"] = [
             {
                 "participant": interval.participant,
