@@ -101,7 +101,7 @@ class Competition:
     def margins(self, epoch: int | None = None) -> Margins:
         """The smallest changes that give another winner, payout tier or order; the epoch as for `settle`.
 
-        Raises BadInput unless the evidence is of kind tests, with `passed_by = "each"`; otherwise as `settle` does.
+        Raises BadInput unless the evidence is of kind tests; otherwise as `settle` does.
         """
         from assay.rules.margin import margins  # late: `assay settle` does not need it
 

@@ -271,3 +271,28 @@ def test_workflows_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
         )
         assert json.loads(nodes.run(folder).end())["outcomes"] == {"invalid": 2, "ran": 2}
     assert {who: what for (who, _), what in workflow_run_kit.outcomes(folder).items()} == {"ann": "ran", "bob": "invalid"}
+
+
+@pytest.mark.full
+def test_a_run_that_stops_when_it_is_decided_does_so_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
+    """Whoever stays below the floor is judged no further, but for what is under way; it pays as a full run does."""
+    folders = here, there = tmp_path / "here", tmp_path / "there"
+    for folder in folders:
+        competition(folder, tasks=4, trials=10, pause=0.0)
+        with (folder / "scheme.toml").open("a", encoding="utf-8") as file:
+            file.write('[reward]\nmin_score = "0.5"\n[decay]\ncurve = "none"\n')
+    told = json.loads(nodes.run(there, "--until", "paid").end())
+    run(here, V1, RunOptions(jobs=2))
+    assert told["errors"] == []
+    assert told["decided"]["decided"]
+    assert told["decided"]["spared"] == 80 - told["judged"] > 0
+    judged = Counter(participant for participant, *_ in outcomes(there).elements())
+    assert judged["ann"] == 40
+    assert 20 < judged["bob"] < 40
+    local, far = (
+        {who: weight.u16 for who, weight in assay.open(folder).settle().weights.items() if weight.u16} for folder in folders
+    )
+    assert far == local != {}
+    again = json.loads(nodes.run(there, "--until", "paid").end())
+    assert (again["judged"], again["decided"]["spared"]) == (0, told["decided"]["spared"])
+    until(lambda: not nodes.left(), f"there is something left: {nodes.left()}")

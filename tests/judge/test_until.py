@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,14 +16,13 @@ import pytest
 import assay
 from assay.errors import BadInput
 from assay.judge.cell_queue import Attempt, MissingCells, Report
-from assay.judge.judge_run import JudgeRun
 from assay.judge.running import Judged, RunOptions
-from assay.judge.sandbox import InfrastructureError
 from assay.judge.terminal.competition import EveryTrial, TrialCell
 from assay.judge.until import UntilDecided
-from assay.records import Participant
 from assay.rules.decided import Until
+from cli_kit import output
 from depth import depth
+from judge_kit import Scripted
 
 TASKS = tuple(f"t{number}" for number in range(20))
 RATES = {"ann": 0.9, "bob": 0.5, "cat": 0.2, "dan": 0.6}
@@ -42,27 +41,6 @@ cap = "100%"
 curve = "none"
 """
 Keys = list[tuple[object, ...]]
-
-
-class Scripted(JudgeRun[TrialCell, Judged]):
-    """Each participant passes its part of the trials; keeps what it was asked for."""
-
-    def __init__(self, *args: Any, seconds: float = 0.0, broken: Collection[TrialCell] = ()) -> None:
-        super().__init__(*args)
-        self.seconds, self.broken = seconds, broken
-        self.asked: list[TrialCell] = []
-
-    def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
-        return EveryTrial(wanted, TASKS, 1)
-
-    def judge(self, cell: TrialCell) -> Judged:
-        self.asked.append(cell)
-        time.sleep(self.seconds)
-        if cell in self.broken:
-            raise InfrastructureError("the disk is full")
-        passes = Random(str(cell.key)).random() < RATES[cell.participant]
-        own = {"task": cell.task, "trial": cell.trial, "outcome": "pass" if passes else "fail"}
-        return Judged(str(own["outcome"]), evidence=self.evidence(cell, cell.submission, **own))
 
 
 class Prompt:
@@ -100,7 +78,7 @@ def season(place: Path, strategy: str = "winner-takes-all", more: str = "", vali
 
 def judged(folder: Path, until: Until | None = None, *, jobs: int = 1, validator: str = "val-1", **more: Any) -> Scripted:
     choice = None if until is None else UntilDecided.of(folder, validator, until)
-    run = Scripted(folder, validator, RunOptions(jobs, epoch=1, delay=0.001, choice=choice), **more)
+    run = Scripted(folder, validator, RunOptions(jobs, epoch=1, delay=0.001, choice=choice), rates=RATES, **more)
     run.carry_out()
     return run
 
@@ -142,6 +120,10 @@ def test_a_run_stops_early_and_pays_as_a_full_one(tmp_path: Path, until: Until, 
         best, worst = row.standing.places or (0, 0)
         assert best <= ranking.index(row.standing.participant) + 1 <= worst
         assert best == worst or until == "paid"
+    text = " ".join(output("settle", short, "--epoch", "1", columns=200).split())
+    assert "spared" in text
+    told = "The place is certain (" if until == "decided" else "Its missing trials cannot change what anybody is paid: "
+    assert told in text
     again = judged(short, until)
     assert again.asked == []
     assert chosen(again).document == choice.document
@@ -184,7 +166,7 @@ def test_a_validator_that_does_not_count_judges_nothing(tmp_path: Path) -> None:
 
 def test_tasks_that_others_failed_come_first(tmp_path: Path) -> None:
     folder = season(tmp_path)
-    only_ann = Scripted(folder, "val-1", RunOptions(epoch=1, participants=("ann",)))
+    only_ann = Scripted(folder, "val-1", RunOptions(epoch=1, participants=("ann",)), rates=RATES)
     only_ann.carry_out()
     failed = {record["task"] for record in map(json.loads, evidence(folder)) if record["outcome"] == "fail"}
     assert 0 < len(failed) < 10

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
+from assay.judge.judge_run import JudgeRun
+from assay.judge.running import Judged
 from assay.judge.sandbox import InfrastructureError, Sandbox, choose
 from assay.judge.terminal import agent as agents
 from assay.judge.terminal.agent import Agent
+from assay.judge.terminal.competition import EveryTrial, TrialCell
 from assay.judge.terminal.tasks import Task, read_task
 from assay.judge.terminal.trial import TrialResult, TrialSetup, image_of, run_trial
+from assay.records import Participant
 
 SCHEME = """[scheme]
 name = "small"
@@ -130,3 +137,30 @@ def make_competition(
     (folder / "validators.csv").write_text("key,stake\n" + "".join(f"{name},100\n" for name in validators), encoding="utf-8")
     competition.write_manifest(competition.pin_tasks(read_tasks(folder / "tasks")), folder / "tasks.txt")
     return folder
+
+
+class Scripted(JudgeRun[TrialCell, Judged]):
+    """A run without agents: each participant passes its part of the trials, always the same ones; keeps what it was asked for.
+
+    rates: participant → that part. seconds: a trial takes so long. broken: trials that fail with an infrastructure error.
+    """
+
+    def __init__(
+        self, *args: Any, rates: Mapping[str, float], seconds: float = 0.0, broken: Collection[TrialCell] = (), **more: Any
+    ) -> None:
+        super().__init__(*args, **more)
+        self.rates, self.seconds, self.broken = rates, seconds, broken
+        self.asked: list[TrialCell] = []
+
+    def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
+        tasks = tuple((self.competition / "tasks.txt").read_text(encoding="utf-8").split())
+        return EveryTrial(wanted, tasks, self.seen.scheme.score.trials)  # type: ignore[attr-defined]
+
+    def judge(self, cell: TrialCell) -> Judged:
+        self.asked.append(cell)
+        time.sleep(self.seconds)
+        if cell in self.broken:
+            raise InfrastructureError("the disk is full")
+        passes = Random(str(cell.key)).random() < self.rates[cell.participant]
+        own = {"task": cell.task, "trial": cell.trial, "outcome": "pass" if passes else "fail"}
+        return Judged(str(own["outcome"]), evidence=self.evidence(cell, cell.submission, **own))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from random import Random
 from typing import Any
@@ -15,13 +16,17 @@ import assay
 from assay.conformance import answer
 from assay.conformance.kinds.rules import board_of
 from assay.errors import BadInput
+from assay.records import Participant, Validator, record
 from assay.rules.column import DOWN, UP, ScoreColumn
 from assay.rules.fences import FlipBound
 from assay.rules.flips import Effort, FlipSearch
-from assay.rules.margin import margins, verdict_of
+from assay.rules.joint import JointBoard
+from assay.rules.margin import VerdictName, margins, verdict_of
 from assay.rules.pricing import PricedFlips
 from assay.rules.trials import marks, trial_board
-from assay.scheme.model import Consensus
+from assay.scheme.model import Consensus, Scheme
+from assay.settle import Settlement, pipeline
+from assay.settle.inputs import Inputs
 from cli_kit import output
 from depth import depth
 from oracle.boards import drawn
@@ -185,3 +190,74 @@ def test_the_command_says_what_a_verdict_needs() -> None:
     document = json.loads(output("margin", "examples/season", "--json"))
     assert document["schema"] == "assay.margin/1"
     assert document["verdicts"]["winner"]["flips"]["then"] == "borealis"
+
+
+def _joint(seed: int) -> Settlement:
+    """A small board whose tasks pass by all validators."""
+    r = Random(seed)
+    tasks, trials = r.choice([(2, 1), (3, 1), (2, 2)])
+    payout = {"payout": {"deposit": "1000", "threshold_bps": 7000}, "reward": {"kind": "payout"}} if r.random() < 0.4 else {}
+    scheme = {"scheme": {"name": "joint"}, "score": {"kind": "tests", "trials": trials, "passed_by": "all"}} | payout
+    names = [f"v{at}" for at in range(r.randint(1, 2 if tasks * trials > 3 else 3))]
+    people = [f"p{at}" for at in range(r.randint(1, 3))]
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    records = [
+        record(
+            {"kind": "tests", "epoch": 1, "validator": judge, "participant": who, "submission": f"s{who}", "task": f"t{task}"}
+            | {"trial": trial + 1, "outcome": r.choice(["pass", "pass", "fail"]), "observed_at": "2026-11-02T10:00:00Z"}
+        )
+        for judge in names
+        for who in people
+        for task in range(tasks)
+        for trial in range(trials)
+    ]
+    return pipeline.settle(
+        Inputs(
+            scheme=Scheme.model_validate(scheme | {"consensus": {"min_validators": 1}}),
+            epoch=1,
+            participants=tuple(
+                Participant(who, uid=place + 1, submission=f"s{who}", submitted_at=at + timedelta(hours=r.randint(0, 2)))
+                for place, who in enumerate(people)
+            ),
+            validators=tuple(Validator(key=name, stake=r.randint(1, 9), name="") for name in names),
+            tasks=tuple(f"t{task}" for task in range(tasks)),
+            evidence=tuple(records),
+        )
+    )
+
+
+def _by_brute_force(settlement: Settlement, verdict: VerdictName) -> int | None:
+    """The fewest flips: all outcomes of each participant, then all combinations, settled by the kernel."""
+    board, least = JointBoard(settlement), None
+    options: list[dict[int, tuple[int, np.ndarray[Any, Any]]]] = []
+    for at in range(board.known.shape[1]):
+        known, cheapest = board.known[:, at], dict[int, tuple[int, np.ndarray[Any, Any]]]()
+        for flat in product((0, 1), repeat=known.size):
+            state = np.array(flat, np.int8).reshape(known.shape)
+            passed = int((state.reshape(len(state), board.tasks, -1) == 1).all(axis=(0, 2)).sum())
+            cost = int((state != known).sum())
+            if passed not in cheapest or cost < cheapest[passed][0]:
+                cheapest[passed] = cost, state
+        options.append(cheapest)
+    for choice in product(*(option.values() for option in options)):
+        cost = sum(flips for flips, _ in choice)
+        if least is None or cost < least:
+            after = board.resettled({at: state for at, (_, state) in enumerate(choice)})
+            least = cost if verdict_of(after, verdict) != verdict_of(settlement, verdict) else least
+    return least
+
+
+def test_where_tasks_pass_by_all_validators_the_fewest_flips_are_counted() -> None:
+    for seed in range(depth(25, 2000)):
+        settlement = _joint(seed)
+        for least in margins(settlement, ways=("flips",)).found:
+            assert least.exact
+            assert least.at_least == _by_brute_force(settlement, least.verdict), (seed, least.verdict)
+            assert sum(len(change.trials) for change in least.changes) == (least.at_most or 0)
+
+
+def test_one_liar_takes_all_tasks_away_where_all_must_agree() -> None:
+    settlement = next(board for board in map(_joint, range(100)) if len(set(board.agreement.score.tolist())) > 1)
+    least = margins(settlement, ways=("stake",)).of("winner", "stake")
+    assert least is not None
+    assert least.at_least == min(validator.stake for validator in settlement.inputs.validators)

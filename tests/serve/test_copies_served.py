@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import ledger_kit
+from assay.errors import BadInput
 from assay.folder.csvs import HELD
 from assay.judge import copies, entries, holds
 from assay.judge.terminal.competition import submit_agent
@@ -152,6 +153,67 @@ def test_versions_are_compared_and_what_was_ones_own_before_stays_so(service: Ru
     stolen = hand_in(service, "m2", [*more, *source(3, 20)], "13:00", 4)
     catch_up(folder)
     assert stands(service, "m2", stolen).state == "held"
+
+
+def test_evidence_about_a_held_submission_waits_with_its_validator(service: Running) -> None:
+    """It is refused and not lost: the same batch is taken after the release, and once it is in the ledger it stays there."""
+    folder, text = folder_of(service), source(11)
+    first = hand_in(service, "m1", text, "10:00")
+    copy = hand_in(service, "m2", ["# mine", *text], "11:00")
+
+    def send(who: str, submission: str) -> Any:
+        rows = [row for row in ledger_kit.records() if (row["participant"], row["validator"]) == (who, V1)]
+        (batch,) = ledger_kit.batches(folder, [row | {"submission": submission} for row in rows])
+        (row,) = service.signed(VALIDATORS[V1], "POST", "/v1/small/evidence", batch.data).json["batches"]
+        return row
+
+    early = send("m2", copy)
+    assert early["outcome"] == "refused"
+    assert "It is being compared with earlier submissions" in early["detail"]
+    catch_up(folder)
+    assert send("m1", first)["outcome"] == "accepted"
+    refused = send("m2", copy)
+    assert refused["outcome"] == "refused"
+    assert "it is about a submission that is not judged now. It has " in refused["detail"]
+    assert refused["hint"] == "keep the batch and send it again: it is taken once the organiser releases the submission"
+    output("copies", folder, "--release", "m2", "--by", "alice", "--reason", "same team")
+    assert send("m2", copy)["outcome"] == "accepted"
+    output("copies", folder, "--confirm", "m2", "--by", "bob", "--reason", "they told me so")
+    assert send("m2", copy)["outcome"] == "known"
+
+
+def test_a_comparison_that_failed_is_shown_and_tried_again(service: Running) -> None:
+    folder, why = folder_of(service), "Not compared with earlier submissions: "
+    settle(service)
+    digest = hand_in(service, "m1", source(12), "10:00")
+    (folder / "copies").mkdir(exist_ok=True)
+    (folder / "copies" / "prints").write_text("no folder")
+    with pytest.raises(BadInput, match="cannot be made"):
+        catch_up(folder)
+    told = stands(service, "m1", digest)
+    assert (told.state, told.judged) == ("pending", False)
+    assert told.why.startswith(why)
+    assert told.why.endswith("; it is tried again.")
+    assert own(service, ONE)["copies"]["why"] == told.why
+    assert "not compared" in service.ask("GET", "/small/").body.decode()
+    assert why in service.ask("GET", "/small/participant-m1.html").body.decode()
+    assert why in service.ask("GET", "/small/live.html").body.decode()
+    (folder / "copies" / "prints").unlink()
+    catch_up(folder)
+    assert stands(service, "m1", digest).state == "clear"
+    assert why not in service.ask("GET", "/small/participant-m1.html").body.decode()
+
+
+def test_the_live_page_says_why_a_held_submission_waits(service: Running) -> None:
+    folder, text = folder_of(service), source(13)
+    hand_in(service, "m1", text, "10:00")
+    hand_in(service, "m2", ["# mine", *text], "11:00")
+    catch_up(folder)
+    page = service.ask("GET", "/small/live.html").body.decode()
+    assert page.count("It is not judged meanwhile; this is no score of 0. Ask the organiser to release it") == 1
+    document = service.ask("GET", "/small/live.json").json
+    assert sorted(document["waiting"]) == ["m1", "m2"]
+    assert list(document["why"]) == ["m2"]
 
 
 def test_the_time_of_a_commitment_decides_who_was_first(service: Running) -> None:

@@ -367,7 +367,7 @@ def test_a_validator_that_is_not_heard_of_is_silent_and_stands_last(tmp_path: Pa
     assert (view["runs"][0]["done"], view["runs"][0]["ago"]) == (3, "5 s")
     assert view["lede"] == "1 validator judges 1 submission. 1 validator is silent. 2 submissions wait."
     assert (view["closes_in"], view["closes_at"]) == (3725, "11:02")
-    assert view["waiting"] == [{"name": "m2", "href": "participant-m2.html"}, {"name": "new", "href": None}]
+    assert view["waiting"] == [{"name": "m2", "href": "participant-m2.html", "why": ""}, {"name": "new", "href": None, "why": ""}]
 
 
 def test_the_live_page_shows_what_came_last(tmp_path: Path) -> None:

@@ -129,9 +129,10 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
         yield from _weights(settlement, top)
     else:
         yield from _payouts(settlement, scheme.payout, token_of(folder), top)
-    yield from _others(settlement, top)
+    known = margins.of_settlement(folder, settlement) if margins.has_margins(settlement) else None
+    yield from _others(settlement, known, top)
     yield from _outliers(settlement)
-    yield from _firm(settlement, folder)
+    yield from _firm(settlement, known, folder)
     for text in scheme.kind.notes(settlement, folder):
         yield ""
         yield sentence(text)
@@ -141,13 +142,10 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
         yield command("How a number came about", "assay", "explain", folder, row["participant"])
 
 
-def _firm(settlement: Settlement, folder: Path) -> Iterator[RenderableType]:
+def _firm(settlement: Settlement, known: Json | None, folder: Path) -> Iterator[RenderableType]:
     """The sentences about how firmly the verdicts hold, and the ranges of scores with missing trials."""
-    if not margins.has_margins(settlement):
-        return
-    found = margins.of_settlement(folder, settlement)
-    told = [*margins.sentences(found, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
-    reach = (found or {"scores": ()})["scores"]
+    told = [*margins.sentences(known, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
+    reach = (known or {"scores": ()})["scores"]
     if reach:
         rows = [f"{row['participant']} {margins.shown_range(row)} ({row['missing']} missing)" for row in reach[:ALIKE]]
         more = f"; and of {len(reach) - ALIKE} more participants" if len(reach) > ALIKE else ""
@@ -263,13 +261,17 @@ def _doubts(settlement: Settlement, sure: Mapping[str, Standing] | None, any_row
         yield note(TIED)
 
 
-def _others(settlement: Settlement, top: int) -> Iterator[RenderableType]:
-    """The participants without an agreed score, and why."""
+def _others(settlement: Settlement, known: Json | None, top: int) -> Iterator[RenderableType]:
+    """The participants without an agreed score, and why. known: as `margins.compute` gives it."""
     missing = without_score(settlement)
     if not missing:
         return
     names = _names(settlement)
-    reasons = {key: (str(chapter.facts["status"]), chapter.text[0]) for key, chapter in missing.items()}
+    spared = (known or {"spared": {}})["spared"]
+    reasons = {
+        key: ("spared", spared[key]) if key in spared else (str(chapter.facts["status"]), chapter.text[0])
+        for key, chapter in missing.items()
+    }
     same: dict[tuple[str, str], list[str]] = {}
     for key, reason in reasons.items():
         same.setdefault(reason, []).append(key)

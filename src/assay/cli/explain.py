@@ -65,6 +65,8 @@ def explain(
 
     If DIR is an exported epoch, it is verified first. If anything in it is wrong, nothing is explained.
 
+    --json has the same as canonical JSON; `margins` are the sentences about how firmly the verdicts hold, where they are known.
+
     \b
     Examples:
       assay explain my-competition miner-a
@@ -83,9 +85,9 @@ def explain(
     known = records(whom) if isinstance(settlement.inputs.evidence, Scored) else None
     story = settlement.explain(whom, known, token="" if exported else token_of(folder))
     about = {} if exported else settlement.inputs.scheme.kind.about(settlement, folder, whom)
-    firm = _firm(folder, settlement, whom)
+    firm = _firm(folder, settlement, whom, "" if as_json else f"It takes some time to compute: assay margin {folder}")
     copied = {} if exported else _copied(folder, settlement, whom)
-    if emit(story.document() | about | copied, as_json):
+    if emit(story.document() | about | copied | ({"margins": firm} if firm else {}), as_json):
         return
 
     names = (entry.name for entry in settlement.inputs.participants if entry.key == whom and entry.name != whom)
@@ -189,14 +191,17 @@ def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[
     return [record for record in found if record.epoch <= settlement.epoch]
 
 
-def _firm(folder: Path, settlement: Settlement, key: str) -> list[str]:
-    """Sentences about how firmly the verdicts hold, and about the range of this participant's score if trials are missing."""
+def _firm(folder: Path, settlement: Settlement, key: str, otherwise: str) -> list[str]:
+    """Sentences about how firmly the verdicts hold, and about the range of this participant's score if trials are missing.
+
+    otherwise: what is said if that is not known.
+    """
     from assay.serve import margins
 
     if not margins.has_margins(settlement):
         return []
     found = margins.of_settlement(folder, settlement)
-    told = [*margins.sentences(found, settlement, f"It takes some time to compute: assay margin {folder}")]
+    told = [*margins.sentences(found, settlement, otherwise)]
     for row in (found or {"scores": ()})["scores"]:
         if row["participant"] == key:
             many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"

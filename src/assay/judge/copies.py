@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from assay.errors import BadInput
 from assay.exact import canonical
-from assay.folder.files import alone, decode, flush_folder, load, stamp
+from assay.folder.files import alone, decode, flush_folder, load, stamp, write_bytes
+from assay.folder.strict import load_note
 from assay.judge import tree
 from assay.judge.prints import BASELINE, baseline_of, baseline_state, source_prints
 from assay.records import Participant
@@ -40,15 +42,17 @@ __all__ = [
     "SourceSurvey",
     "add_rows",
     "compare_new",
+    "failure",
     "found",
     "history",
+    "note_failure",
     "of_ledger",
     "survey",
     "whole_lines",
 ]
 
 PLACE = "copies"
-FOUND = f"{PLACE}/found.jsonl"
+FOUND, FAILED = f"{PLACE}/found.jsonl", f"{PLACE}/failed.json"
 NEAR, PASSAGES = 20, 50
 """Pairs of a submission and passages of a pair that are kept: the largest."""
 _LOG_BYTES = 1 << 28
@@ -323,7 +327,25 @@ def compare_new(
             rows |= {one.key: one for one in changed}
             tell(entry)
             count += 1
+        note_failure(folder, "")
     return count
+
+
+def failure(folder: Path) -> str:
+    """Why the last comparison beside a service failed; empty if it did not."""
+    note = load_note(folder / FAILED)
+    return note["why"] if isinstance(note.get("why"), str) else ""
+
+
+def note_failure(folder: Path, why: str) -> None:
+    """Keep why a comparison failed, until one ends; `why` empty: it ended. Nothing is kept where nothing can be written."""
+    file = folder / FAILED
+    with suppress(OSError, BadInput):
+        if why:
+            file.parent.mkdir(exist_ok=True)
+            write_bytes(file, canonical({"why": why, "at": instant_text(datetime.now(UTC).replace(microsecond=0))}) + b"\n")
+        else:
+            file.unlink(missing_ok=True)
 
 
 def _later(

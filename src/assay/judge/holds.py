@@ -16,7 +16,7 @@ from typing import Any, Literal
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, strict
 from assay.folder.files import alone, stamp
-from assay.judge.copies import CopyRow, Entered, add_rows, compare_new, found, history, of_ledger, survey, whole_lines
+from assay.judge.copies import CopyRow, Entered, add_rows, compare_new, failure, found, history, of_ledger, survey, whole_lines
 from assay.records import Participant
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme
@@ -32,13 +32,17 @@ _WHY = {"absent": "its files are not here", "too-large": "it is too large to com
 
 @dataclass(frozen=True)
 class CopyStanding:
-    """The state of a submission as a near-copy. why: a sentence; todo: what its participant can do."""
+    """The state of a submission as a near-copy. why: a sentence; todo: what its participant can do.
+
+    failed: it was not compared yet because that failed; it is pending, and tried again.
+    """
 
     state: HoldState
     why: str = ""
     todo: str = ""
     near: tuple[Json, ...] = ()
     decision: Json | None = None
+    failed: bool = False
 
     @property
     def judged(self) -> bool:
@@ -51,8 +55,11 @@ class CopyStanding:
         return {"state": self.state, "why": self.why, "todo": self.todo, "near": [*self.near], "decision": decided}
 
 
-def standing(scheme: Scheme, row: CopyRow | None, decision: Json | None) -> CopyStanding:
-    """The state that follows from a comparison (None: not done yet) and a decision, by the scheme's `copies`."""
+def standing(scheme: Scheme, row: CopyRow | None, decision: Json | None, failed: str = "") -> CopyStanding:
+    """The state that follows from a comparison (None: not done yet) and a decision, by the scheme's `copies`.
+
+    failed: why the last comparison failed, if it did.
+    """
     holds = scheme.submission is not None and scheme.submission.copies == "hold"
     near = () if row is None else row.near
     if decision is not None and decision["decision"] == "release":
@@ -61,6 +68,10 @@ def standing(scheme: Scheme, row: CopyRow | None, decision: Json | None) -> Copy
         why = f"The organiser confirmed that it is a copy: {_ended(decision['reason'])}"
         todo = "Hand in work of your own." if holds else ""
         return CopyStanding("held" if holds else "confirmed", why, todo, near, decision)
+    if row is None and failed:
+        why = f"Not compared with earlier submissions: {failed.rstrip('.')}; it is tried again."
+        todo = "Validators get it once it was compared; the operator sees why it fails." if holds else ""
+        return CopyStanding("pending", why, todo, failed=True)
     if row is None:
         why = "It is being compared with earlier submissions"
         return CopyStanding("pending", f"{why}; validators get it then." if holds else f"{why}.")
@@ -92,18 +103,18 @@ def _ended(text: str) -> str:
 def standings(
     folder: Path, scheme: Scheme, keys: Iterable[tuple[str, str]], *, comparing: bool = False
 ) -> dict[tuple[str, str], CopyStanding]:
-    """The standing of submissions by (participant, submission), as found.jsonl and copies.jsonl have it now; nothing is compared.
+    """The standing of submissions by (participant, submission), as the files of the folder have it now; nothing is compared.
 
     comparing: a service compares what is not compared yet; else there is no standing of it. Empty if the scheme has no `copies`.
     Raises BadInput.
     """
     if scheme.submission is None or scheme.submission.copies is None:
         return {}
-    rows, decided = found(folder), decisions(folder)
+    rows, decided, failed = found(folder), decisions(folder), failure(folder)
     return {
-        key: standing(scheme, rows.get(key), decided.get(key))
+        key: standing(scheme, rows.get(key), decided.get(key), failed)
         for key in keys
-        if key[1] and (comparing or key in rows or key in decided)
+        if key[1] and (comparing or failed or key in rows or key in decided)
     }
 
 

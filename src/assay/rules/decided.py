@@ -32,10 +32,11 @@ from assay.rules.completions import OpenCell, completed
 from assay.rules.trials import check_trials, outcomes
 from assay.scheme.model import Decay
 from assay.settle import Settlement
+from assay.settle.consensus import Status
 from assay.settle.inputs import Bools, Ints, arrived
 from assay.settle.rewarding import advance, improves
 
-__all__ = ["DECIDED_SCHEMA", "Certainty", "DecidedSeason", "OpenSeason", "Until", "decided"]
+__all__ = ["DECIDED_SCHEMA", "Certainty", "DecidedSeason", "OpenSeason", "Until", "decided", "spared"]
 
 DECIDED_SCHEMA = "assay.decided/1"
 Json = dict[str, Any]
@@ -377,3 +378,27 @@ def decided(settlement: Settlement, until: Until) -> DecidedSeason:
     season = OpenSeason(settlement, until)
     columns: Iterable[int] = np.flatnonzero(settlement.frame.unique).tolist()
     return DecidedSeason(settlement, until, tuple(season.standing(at) for at in columns))
+
+
+def spared(settlement: Settlement) -> dict[str, str]:
+    """Incomplete participant → why its missing trials can change nothing; only those of which that is so. Raises BadInput.
+
+    A settlement does not say whether a run left them out, or something failed: what is missing is missing either way. SPEC 2.1.
+    """
+    agreement = settlement.agreement
+    keys = settlement.frame.participants
+    open_ = [at for at in np.flatnonzero(agreement.status == Status.INCOMPLETE).tolist() if settlement.frame.unique[at]]
+    words: dict[str, str] = {}
+    untils: tuple[Until, ...] = ("decided",) if settlement.inputs.scheme.reward.kind == "ranking" else ("decided", "paid")
+    for until in untils if open_ else ():
+        season = OpenSeason(settlement, until)
+        for at in open_:
+            standing = season.standing(at)
+            if keys[at] in words or not standing.decided or standing.why == "unscored":
+                continue
+            place = dict.fromkeys(standing.places or ())
+            told = "Its missing trials cannot change what anybody is paid"
+            if until == "decided" and len(place) == 1:
+                told = f"The place is certain ({next(iter(place))}) whatever its missing trials come to"
+            words[keys[at]] = f"{told}: {standing.reason}."
+    return words

@@ -17,7 +17,7 @@ from assay.rules.flips import Effort, FewestFlips
 from assay.rules.trials import TrialBoard, marks
 from assay.settle.inputs import Ints
 
-__all__ = ["LyingSearch"]
+__all__ = ["LyingSearch", "ascending"]
 
 Coalition = tuple[int, ...]
 """Rows of validators, ascending."""
@@ -43,7 +43,7 @@ class LyingSearch:
         )
         if not rows:
             return None
-        for coalition in _ascending(rows, self.stakes):
+        for coalition in ascending(rows, self.stakes):
             stake = sum(self.stakes[row] for row in coalition)
             states, whole = check(coalition)
             if states is not None:
@@ -133,7 +133,7 @@ class LyingSearch:
         return (states if falls else None), whole
 
 
-def _ascending(rows: Sequence[int], stakes: Sequence[int]) -> Iterator[Coalition]:
+def ascending(rows: Sequence[int], stakes: Sequence[int]) -> Iterator[Coalition]:
     """Every set of the rows (which ascend by stake), by ascending stake."""
     heap: list[tuple[int, Coalition]] = []
     if rows:

@@ -16,7 +16,7 @@ ways to change one, each counted by itself:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from assay.exact import BPS, NANO, digest, text
 from assay.rules.column import ABSENT, DOWN, UP
 from assay.rules.completions import completed
 from assay.rules.flips import Effort, FewestFlips, FlipSearch
+from assay.rules.joint import JointBoard
 from assay.rules.liars import LyingSearch
 from assay.rules.missing import MissingSearch
 from assay.rules.trials import TrialBoard, marks, trial_board
@@ -34,9 +35,9 @@ from assay.scheme.model import TestsScore
 from assay.settle import Settlement, pipeline
 from assay.settle.inputs import Ints
 from assay.settle.score.trials import tally
-from assay.settle.story.telling import part, plural
+from assay.settle.story.telling import part, person, plural
 
-__all__ = ["SCHEMA", "LeastChange", "Margins", "ScoreRange", "TrialChange", "margins", "resettled"]
+__all__ = ["SCHEMA", "LeastChange", "Margins", "ScoreRange", "TrialChange", "margins", "resettled", "subject"]
 
 SCHEMA = "assay.margin/1"
 Json = dict[str, Any]
@@ -126,12 +127,15 @@ class Margins:
         return next((least for least in self.found if (least.verdict, least.way) == (verdict, way)), None)
 
     @property
+    def holds(self) -> dict[VerdictName, str]:
+        """By verdict, how little would change it: "unless 2 trials are wrong"."""
+        by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
+        return {name: _unless(self.settlement, rows) for name, rows in by_verdict.items() if rows}
+
+    @property
     def sentences(self) -> list[str]:
         """A sentence for each verdict: how little would change it."""
-        by_verdict = {name: [row for row in self.found if row.verdict == name] for name in VERDICTS}
-        return [
-            f"{_subject(self.settlement, name)} {_unless(self.settlement, rows)}." for name, rows in by_verdict.items() if rows
-        ]
+        return [f"{subject(self.settlement, verdict)} {holds}." for verdict, holds in self.holds.items()]
 
     @property
     def document(self) -> Json:
@@ -163,10 +167,13 @@ class Margins:
         return content | {"digest": digest(content)}
 
 
-def _subject(settlement: Settlement, verdict: VerdictName) -> str:
+def subject(settlement: Settlement, verdict: VerdictName, name: Callable[[str], str] | None = None) -> str:
+    """What is said to hold: "atlas stays first". name: participant → what it is called; otherwise as in other sentences."""
     if verdict == "winner":
-        winner = next(iter(settlement.ranking), None)
-        return "Nobody wins" if winner is None else f"{winner} stays first"
+        if not settlement.order:
+            return "Nobody wins"
+        winner = settlement.inputs.participants[settlement.order[0]]
+        return f"{person(winner) if name is None else name(winner.key)} stays first"
     if verdict == "tier":
         tier = settlement.payouts.tier_bps if settlement.payouts is not None else 0
         return f"The released part of the deposit stays {part(tier, BPS)}"
@@ -227,12 +234,16 @@ def margins(
     ways: Sequence[Way] = WAYS,
     effort: Effort | None = None,
 ) -> Margins:
-    """The least changes of a settlement of tests. Raises BadInput for another kind, and for `passed_by = "all"`.
+    """The least changes of a settlement of tests. Raises BadInput for another kind.
 
-    A tier is left out where the scheme has no payout. effort: None takes the usual one.
+    A tier is left out where the scheme has no payout, and missing trials with `passed_by = "all"`. effort: None is the usual one.
     """
-    board, effort = trial_board(settlement), effort or Effort()
     asked = [name for name in VERDICTS if name in verdicts and (name != "tier" or settlement.payouts is not None)]
+    if settlement.inputs.scheme.score.scores_jointly():
+        joint = JointBoard(settlement)
+        found = [_joint_change(joint, name, way) for way in WAYS if way in ways and way != "missing" for name in asked]
+        return Margins(settlement, tuple(found), ())
+    board, effort = trial_board(settlement), effort or Effort()
     least_changes = []
     for way in (way for way in WAYS if way in ways):
         search: _Flips | MissingSearch | LyingSearch
@@ -384,6 +395,21 @@ def _least_change(board: TrialBoard, verdict: VerdictName, way: Way, fewest: Few
         then = verdict_of(resettled(board, fewest.states), verdict)
         assert then != verdict_of(settlement, verdict)
     return LeastChange(verdict, way, fewest.at_least, fewest.at_most, tuple(changes), then, tuple(proof))
+
+
+def _joint_change(board: JointBoard, verdict: VerdictName, way: Way) -> LeastChange:
+    """The same where tasks pass by all validators."""
+    settlement, frame = board.settlement, board.settlement.frame
+    least = board.least(verdict, way)
+    per = board.known.shape[2] // max(1, board.tasks)
+    changes = []
+    for at, row, places in board.changed(least.states):
+        before, after = (int((state[row] == 1).sum()) for state in (board.known[:, at], least.states[at]))
+        trials = tuple((frame.tasks[place // per], place % per + 1) for place in places.tolist())
+        changes.append(TrialChange(frame.participants[at], frame.validators[row], before, after, trials))
+    then = verdict_of(board.resettled(least.states), verdict) if least.at_most is not None else None
+    assert least.at_most is None or then != verdict_of(settlement, verdict)
+    return LeastChange(verdict, way, least.at_least, least.at_most, tuple(changes), then)
 
 
 def _trials(board: TrialBoard, way: Way, at: int, row: int, before: int, after: int) -> tuple[tuple[str, int], ...]:

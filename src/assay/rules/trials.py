@@ -20,7 +20,7 @@ from assay.settle.inputs import Scored, arrived
 from assay.settle.score import of_kind, stand
 from assay.settle.score.trials import ERROR, PASS
 
-__all__ = ["TrialBoard", "check_trials", "marks", "outcomes", "trial_board"]
+__all__ = ["TrialBoard", "check_trials", "knows_outcomes", "marks", "outcomes", "trial_board"]
 
 LARGEST_BOARD = 10**8
 """Trials of a board whose single records are looked at, one byte each."""
@@ -105,13 +105,20 @@ def check_trials(scheme: Scheme, can: str) -> None:
         raise BadInput(what, field="score.passed_by", hint=f'only passed_by = "each" {can}')
 
 
+def knows_outcomes(settlement: Settlement) -> bool:
+    """Whether each trial is known by itself, and there are not too many to look at."""
+    inputs, axes = settlement.inputs, settlement.frame
+    cells = axes.shape[0] * axes.shape[1] * len(axes.tasks) * (inputs.scheme.kind.trials(inputs.scheme.score) or 1)
+    return not isinstance(inputs.evidence, Scored) and cells <= LARGEST_BOARD
+
+
 def outcomes(settlement: Settlement) -> NDArray[np.int8] | None:
     """1 passed, 0 did not, −1 missing, [validators, participants, tasks × trials]; None if single records are not known."""
     inputs, axes = settlement.inputs, settlement.frame
     evidence, kind = inputs.evidence, inputs.scheme.kind
-    cells = axes.shape[0] * axes.shape[1] * len(axes.tasks) * (kind.trials(inputs.scheme.score) or 1)
-    if isinstance(evidence, Scored) or cells > LARGEST_BOARD:
+    if not knows_outcomes(settlement):
         return None
+    assert not isinstance(evidence, Scored)
     if not isinstance(evidence, RecordTable):
         same = of_kind(evidence, kind.record)
         evidence = RecordTable(

@@ -40,6 +40,8 @@ SECONDS = 900.0
 AGAIN = 60.0
 """Seconds after which it is tried again where a process failed."""
 NICE = 10
+TOLD = 3
+"""The exit status of a process that noted itself why it failed."""
 
 
 class Background:
@@ -87,9 +89,12 @@ class Background:
                 try:
                     self._process = process = _begin(served.folder)
                 except OSError as error:
-                    self._fail(segment, f"no process can be started ({error.strerror})")
+                    self._fail(segment, why := f"no process can be started ({error.strerror})")
+                    copies.note_failure(served.folder, why)
                     continue
             why = _end(process)
+            if process.returncode not in (0, TOLD) and not self._stopping:
+                copies.note_failure(served.folder, why)
             with self._changed:
                 self._process = None
                 if why and not self._stopping:
@@ -130,8 +135,12 @@ def catch_up(folder: Path) -> None:
     if scheme.submission is not None and scheme.submission.copies is not None:
         file = folder / csvs.PARTICIPANTS.name
         entries = copies.of_ledger(folder, registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), scheme))
-        if entries is not None:
-            copies.compare_new(folder, scheme, entries)
+        try:
+            if entries is not None:
+                copies.compare_new(folder, scheme, entries)
+        except AssayError as error:
+            copies.note_failure(folder, brief(str(error), 300))
+            raise
     if (digest := _last_settled(folder)) is not None and not margins.is_kept(folder, digest):
         margins.keep(read(folder))
 
@@ -158,7 +167,8 @@ def main() -> None:
     try:
         catch_up(Path(sys.argv[1]))
     except AssayError as error:
-        sys.exit(f"{type(error).__name__}: {error}")
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.exit(TOLD)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def firm(season: Season) -> Iterator[str]:
     unknown = "How firmly this holds takes long to compute for so many participants: assay margin DIR does."
     if season.address is not None:
         unknown = "How firmly this holds is not known: a service computes it beside its requests once an epoch is settled."
-    yield from margins.sentences(margins.of(season), season.settlement, unknown)
+    yield from margins.sentences(margins.of(season), season.settlement, unknown, season.name)
 
 
 def _held_back(row: Json, stands: CopyStanding | None) -> Json:
@@ -426,14 +426,15 @@ def outliers(season: Season) -> list[str]:
 
 def _unscored(season: Season) -> Iterator[Json]:
     """The participants without an agreed score: never a zero, always with the reason and what to do."""
+    spared = (margins.of(season) or {"spared": {}})["spared"]
     for key, chapter in season.without_score.items():
-        why, *to_do = chapter.text
+        why, *to_do = chapter.text if key not in spared else (f"{spared[key]} {chapter.text[0]}",)
         yield {
             "key": key,
             "name": season.name(key),
             "words": _words(season, key),
             "href": participant_page(key),
-            "status": chapter.facts["status"],
+            "status": "spared" if key in spared else chapter.facts["status"],
             "why": why,
             "todo": " ".join(to_do),
         }

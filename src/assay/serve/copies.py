@@ -43,7 +43,11 @@ def copy_standings(season: Season, people: Iterable[Participant]) -> dict[str, C
 
 def short_word(stands: CopyStanding | None) -> str:
     """A few words for a row of the board; empty where there is nothing to say."""
-    return "" if stands is None or stands.state == "clear" else _WORDS[stands.state]
+    return "" if stands is None or stands.state == "clear" else _word(stands)
+
+
+def _word(stands: CopyStanding) -> str:
+    return _WORDS["not-compared" if stands.failed else stands.state]
 
 
 def copy_rows(season: Season, standing_of: dict[str, CopyStanding], people: Iterable[Participant]) -> list[Json]:
@@ -52,9 +56,9 @@ def copy_rows(season: Season, standing_of: dict[str, CopyStanding], people: Iter
     rows = [
         _view(season, named[key], stands, PASSAGES)
         for key, stands in standing_of.items()
-        if stands.near or stands.state in ("held", "confirmed", "not-compared")
+        if stands.near or stands.failed or stands.state in ("held", "confirmed", "not-compared")
     ]
-    order = ("held", "confirmed", "flagged", "released", "not-compared")
+    order = ("held", "confirmed", "flagged", "released", "not-compared", "pending")
     return sorted(rows, key=lambda row: order.index(row["state"]))[:ROWS]
 
 
@@ -65,7 +69,7 @@ def copies_of(season: Season, key: str) -> list[Json]:
     views = []
     for handed_in in (person, *since):
         stands = copy_standings(season, [handed_in]).get(key)
-        if stands is not None and (stands.near or stands.state not in ("clear", "pending")):
+        if stands is not None and (stands.near or stands.failed or stands.state not in ("clear", "pending")):
             views.append(_view(season, handed_in, stands, None))
     return views
 
@@ -79,7 +83,7 @@ def _view(season: Season, person: Participant, stands: CopyStanding, most: int |
         "submission": person.submission,
         "at": when(person.submitted_at),
         "state": stands.state,
-        "words": _WORDS[stands.state],
+        "words": _word(stands),
         "why": stands.why,
         "todo": stands.todo,
         "near": [_pair(season, near, most) for near in (stands.near if most is None else stands.near[:1])],

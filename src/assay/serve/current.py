@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from assay.errors import BadInput, CannotSettle
 from assay.exact import canonical
+from assay.judge.holds import standings
 from assay.ledger.intake import open_epoch
+from assay.records import Participant
 from assay.scheme.fields import instant
 from assay.serve.live import Judging, LiveState, live_document
 from assay.serve.logs import ON_A_PAGE, log_view, released
@@ -53,12 +55,24 @@ def live_state(served: ServedCompetition, season: Season | None) -> LiveState:
     at_work = {row.participant for row in judging}
     new = handed_in(served.folder, None if season is None else season.settlement)
     epoch = shown if served.store is None else open_epoch(served.store)
+    waiting = [participant for participant in new if participant.key not in at_work]
     return LiveState(
         epoch,
         judging,
         closes_in(served.scheme, epoch),
-        tuple(participant.key for participant in new if participant.key not in at_work),
+        tuple(participant.key for participant in waiting),
+        why=_why(served, waiting),
     )
+
+
+def _why(served: ServedCompetition, waiting: Sequence[Participant]) -> dict[str, str]:
+    """Participant → why no validator gets its submission, where near-copies are held. Raises BadInput."""
+    rules = served.scheme.submission
+    if rules is None or rules.copies != "hold" or served.scheme.kind.record.by_participant:
+        return {}
+    keys = [(participant.key, participant.submission) for participant in waiting]
+    known = standings(served.folder, served.scheme, keys, comparing=served.store is not None)
+    return {key: f"{stands.why} {stands.todo}".rstrip() for (key, _), stands in known.items() if not stands.judged}
 
 
 def _season(served: ServedCompetition) -> Season | None:

@@ -7,6 +7,7 @@ sends it again.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,9 @@ from starlette.responses import Response
 from assay.characters import allowed
 from assay.errors import BadInput, printable
 from assay.exact import canonical
+from assay.folder import csvs, registry
+from assay.folder.files import Place
+from assay.judge.holds import standings
 from assay.ledger import batch as batches
 from assay.ledger.batch import Batch
 from assay.ledger.intake import accept_all
@@ -175,10 +179,16 @@ def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[
         raise HttpProblem(413, what, hint="send less at once", field="body")
     (store, _), read = served.books(), [_read(part.rstrip(b"\n") + b"\n", validator) for part in parts]
     own = [batch for batch in read if isinstance(batch, Batch)]
-    verdicts = accept_all(store, own, served.rules()) if own else iter(())
+    held = _held(served, own)
+    taken = [batch for batch in own if batch.digest not in held]
+    verdicts = accept_all(store, taken, served.rules()) if taken else iter(())
     outcomes = list[dict[str, Any]]()
     for batch in read:
-        verdict = next(verdicts) if isinstance(batch, Batch) else batch
+        verdict: Accepted | BadInput | HttpProblem
+        if isinstance(batch, Batch):
+            verdict = held[batch.digest] if batch.digest in held else next(verdicts)
+        else:
+            verdict = batch
         if isinstance(batch, Batch) and isinstance(verdict, Accepted):
             outcomes.append(_outcome(store, batch, verdict, served.scheme.consensus.max_age_epochs))
         elif isinstance(verdict, BadInput | HttpProblem):
@@ -187,6 +197,31 @@ def _accept_all(served: ServedCompetition, validator: str, data: bytes) -> list[
             where = f"{verdict.field}: " if verdict.field else ""
             outcomes.append({"outcome": "refused", "detail": printable(where + verdict.what), "hint": printable(verdict.hint)})
     return outcomes
+
+
+def _held(served: ServedCompetition, own: Sequence[Batch]) -> dict[str, BadInput]:
+    """Batch (digest) → why it is not taken yet: it is about a submission that is held, or not compared yet. SPEC 3, 7.
+
+    It stays with its validator, who sends it again, so nothing is lost; it is taken once the submission is released. A batch that
+    the ledger has stays there. Raises BadInput, StoreError.
+    """
+    rules = served.scheme.submission
+    if rules is None or rules.copies != "hold" or served.scheme.kind.record.by_participant or not own:
+        return {}
+    file = served.folder / csvs.PARTICIPANTS.name
+    people = registry.participants(csvs.read(file, csvs.PARTICIPANTS), Place(file), served.scheme)
+    stands = standings(served.folder, served.scheme, [(person.key, person.submission) for person in people], comparing=True)
+    judged = {submission for (_, submission), stand in stands.items() if stand.judged}
+    waits = {submission: stand for (_, submission), stand in stands.items() if submission not in judged}
+    found: dict[str, BadInput] = {}
+    store, _ = served.books()
+    with store.reading() as view:
+        for batch in own:
+            about = next((waits[record.submission] for record in batch.records if record.submission in waits), None)
+            if about is not None and not view.named(batch.digest):
+                hint = "keep the batch and send it again: it is taken once the organiser releases the submission"
+                found[batch.digest] = BadInput(f"it is about a submission that is not judged now. {about.why}", hint=hint)
+    return found
 
 
 def _read(data: bytes, validator: str) -> Batch | BadInput | HttpProblem:

@@ -6,8 +6,8 @@ heartbeats; see `LiveState`. Times are the service's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from assay.records import Record, Rubric, Tests
@@ -62,7 +62,7 @@ class LiveState:
     """The state of the open epoch, as a service knows it: submissions being judged, seconds until it closes, and those waiting.
 
     waiting: participants whose current submission nobody judges yet. finished: the last results, in any order; without them the
-    page looks into the season.
+    page looks into the season. why: participant → why no validator gets its submission: it is held, or not compared yet.
     """
 
     epoch: int
@@ -70,6 +70,7 @@ class LiveState:
     closes_in: int | None
     waiting: tuple[str, ...]
     finished: tuple[Finished, ...] = ()
+    why: Mapping[str, str] = field(default_factory=dict)
 
 
 def closes_at(scheme: Scheme, epoch: int, now: datetime) -> datetime | None:
@@ -94,7 +95,7 @@ def live(season: Season | None, state: LiveState, now: datetime | None = None) -
         "lede": _lede(len(busy), len([run for run in runs if not run["silent"]]), len(silent), len(state.waiting)),
         "closes_in": state.closes_in,
         "closes_at": "" if closes is None else f"{closes.astimezone(UTC):%H:%M}",
-        "waiting": [_person(season, key) for key in state.waiting],
+        "waiting": [_person(season, key) | {"why": state.why.get(key, "")} for key in state.waiting],
         "finished": [*_finished(season, state, moment)],
         "at": f"{moment.astimezone(UTC):%H:%M:%S}",
     }
@@ -116,6 +117,7 @@ def live_document(season: Season | None, state: LiveState, now: datetime | None 
             for run in state.judging
         ],
         "waiting": [*state.waiting],
+        "why": {key: state.why[key] for key in state.waiting if key in state.why},
         "finished": [
             {name: getattr(result, name) for name in ("validator", "participant", "task", "outcome")}
             | {"at": instant_text(result.at)}

@@ -9,7 +9,7 @@ and keeps them; a report of a small board computes them at once. No number of a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 Json = dict[str, Any]
-PLACE, SCHEMA = "margins", "assay.board-margins/1"
+PLACE, SCHEMA = "margins", "assay.board-margins/2"
 INLINE, JUDGES = 400, 8
 """Validators × participants, and validators, up to which a report or a terminal computes margins itself: a tenth of a second."""
 SUBMISSIONS = 2_000
@@ -46,19 +46,24 @@ TRIES = 3
 
 
 def has_margins(settlement: Settlement) -> bool:
-    """Whether a margin is defined: kind tests, and each validator's trials count by themselves."""
+    """Whether a margin is defined: kind tests; where tasks pass by all validators, each trial must be known by itself."""
+    from assay.rules.trials import knows_outcomes
+
     scheme = settlement.inputs.scheme
-    return scheme.kind.trials(scheme.score) is not None and not scheme.score.scores_jointly()
+    return scheme.kind.trials(scheme.score) is not None and (not scheme.score.scores_jointly() or knows_outcomes(settlement))
 
 
 def compute(settlement: Settlement) -> Json:
-    """Sentences about how firmly the verdicts hold, and the range of each score with missing trials. Shape as in `SCHEMA`."""
+    """How firmly each verdict holds, the ranges of scores with missing trials, and whose change nothing. Shape as in `SCHEMA`."""
+    from assay.rules.decided import spared
     from assay.rules.margin import margins
 
-    document: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch, "sentences": [], "scores": []}
+    document: Json = {"schema": SCHEMA, "settlement": settlement.digest, "epoch": settlement.epoch}
+    document |= {"holds": {}, "scores": [], "spared": {}}
     if has_margins(settlement):
         margin = margins(settlement)
-        document["sentences"] = margin.sentences
+        document["holds"] = margin.holds
+        document["spared"] = {} if settlement.inputs.scheme.score.scores_jointly() else spared(settlement)
         document["scores"] = [
             {
                 "participant": interval.participant,
@@ -141,10 +146,23 @@ def of_settlement(folder: Path, settlement: Settlement) -> Json | None:
     return compute(settlement) if document is None and _is_small(settlement) else document
 
 
-def sentences(document: Json | None, settlement: Settlement, otherwise: str) -> Iterator[str]:
-    """Sentences about how firmly the verdicts hold; `otherwise` if that is not known; empty where no margin is defined."""
-    if has_margins(settlement) and settlement.ranking:
-        yield from [otherwise] if document is None else document["sentences"]
+def sentences(
+    document: Json | None, settlement: Settlement, otherwise: str = "", name: Callable[[str], str] | None = None
+) -> Iterator[str]:
+    """Sentences about how firmly the verdicts hold; `otherwise` if that is not known; empty where no margin is defined.
+
+    name: participant → what the page calls it; otherwise as the sentences of a terminal do.
+    """
+    from assay.rules.margin import VERDICTS, subject
+
+    if not has_margins(settlement) or not settlement.ranking:
+        return
+    if document is None:
+        yield from [otherwise] if otherwise else []
+        return
+    for verdict in VERDICTS:
+        if verdict in document["holds"]:
+            yield f"{subject(settlement, verdict, name)} {document['holds'][verdict]}."
 
 
 def _is_small(settlement: Settlement) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,22 +13,20 @@ from typing import Any
 import pytest
 
 import ledger_kit
-from assay.judge.judge_run import JudgeRun
-from assay.judge.running import Judged, RunOptions
-from assay.judge.sandbox import InfrastructureError
-from assay.judge.terminal.competition import EveryTrial, TrialCell, submit_agent
+from assay.judge.running import RunOptions
+from assay.judge.terminal.competition import TrialCell, submit_agent
 from assay.judge.terminal.duel import DuelTrials
 from assay.ledger import settling
-from assay.records import Participant
 from assay.rules.duel import Contest, Side
 from assay.scheme.load import parse
 from cli_kit import output, refused, run
 from depth import depth
-from judge_kit import make_agent
+from judge_kit import Scripted, make_agent
 from run_kit import competition, outcomes
 
 SCHEME = '[scheme]\nname = "small"\n[score]\nkind = "tests"\ntrials = {trials}\n[duel]\n'
 TASKS = tuple(f"t{number}" for number in range(10))
+RATES = {"ann": 0.8, "bob": 0.2}
 RECEIPT = (1, "sha256:" + "42" * 32)
 Json = dict[str, Any]
 
@@ -38,28 +35,6 @@ def contest(trials: int = 5) -> Contest:
     scheme = parse(SCHEME.format(trials=trials))
     sides = Side("ann", "first"), Side("bob", "second")
     return Contest(scheme, 2, "val-1", *sides, RECEIPT, TASKS, "sha256:" + "0" * 64)
-
-
-class Scripted(JudgeRun[TrialCell, Judged]):
-    """Ann passes four of five trials, bob one of five; keeps what it was asked for."""
-
-    def __init__(self, *args: Any, seconds: float = 0.0, broken: Collection[TrialCell] = ()) -> None:
-        super().__init__(*args)
-        self.seconds, self.broken = seconds, broken
-        self.asked: list[TrialCell] = []
-
-    def cells(self, wanted: Sequence[Participant]) -> EveryTrial:
-        return EveryTrial(wanted, TASKS, self.seen.scheme.score.trials)  # type: ignore[attr-defined]
-
-    def judge(self, cell: TrialCell) -> Judged:
-        self.asked.append(cell)
-        time.sleep(self.seconds)
-        if cell in self.broken:
-            raise InfrastructureError("the disk is full")
-        rate = {"ann": 0.8, "bob": 0.2}[cell.participant]
-        passes = Random(str(cell.key)).random() < rate
-        own = {"task": cell.task, "trial": cell.trial, "outcome": "pass" if passes else "fail"}
-        return Judged(str(own["outcome"]), evidence=self.evidence(cell, cell.submission, **own))
 
 
 @pytest.fixture
@@ -74,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def judged(folder: Path, jobs: int = 1, **more: Any) -> tuple[DuelTrials, Scripted]:
     trials = DuelTrials(contest())
     options = RunOptions(jobs, epoch=2, delay=0.001, participants=("ann", "bob"), choice=trials)
-    carried = Scripted(folder, "val-1", options, **more)
+    carried = Scripted(folder, "val-1", options, rates=RATES, **more)
     carried.carry_out()
     return trials, carried
 
