@@ -169,14 +169,15 @@ class Margins:
 
 def subject(settlement: Settlement, verdict: VerdictName, name: Callable[[str], str] | None = None) -> str:
     """What is said to hold: "atlas stays first". name: participant → what it is called; otherwise as in other sentences."""
+    people = [settlement.inputs.participants[at] for at in settlement.order]
+    names = [person(participant) if name is None else name(participant.key) for participant in people]
     if verdict == "winner":
-        if not settlement.order:
-            return "Nobody wins"
-        winner = settlement.inputs.participants[settlement.order[0]]
-        return f"{person(winner) if name is None else name(winner.key)} stays first"
+        return f"{names[0]} stays first" if names else "Nobody wins"
     if verdict == "tier":
         tier = settlement.payouts.tier_bps if settlement.payouts is not None else 0
         return f"The released part of the deposit stays {part(tier, BPS)}"
+    if len(names) == 1:
+        return f"{names[0]} stays the only participant with a score"
     return f"The order of the {plural(len(settlement.order), 'participant')} with a score stays the same"
 
 
