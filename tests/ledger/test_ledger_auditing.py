@@ -85,6 +85,17 @@ def test_a_trial_that_differed_once_is_not_decided(epoch: AuditedEpoch, drand: A
         auditing.predicate_of(epoch, drand, once)
 
 
+def test_a_trial_ends_at_the_first_run_that_shows_its_claim(epoch: AuditedEpoch, drand: AuditRandomness) -> None:
+    """Otherwise a false claim could be judged until it shows once, and would be called flaky."""
+    seen = audit_kit.carried_out(epoch, drand.value)
+    trial = epoch.plan.trials[0]
+    shows, differs = ("pass", "fail") if trial.passed else ("fail", "pass")
+    for outcomes in ([shows, differs], [shows, shows], [differs, differs, differs, shows]):
+        with pytest.raises(BadInput, match="judged again after it had shown its claim, or more than 3 times"):
+            auditing.predicate_of(epoch, drand, seen | {trial.record: outcomes})
+    auditing.predicate_of(epoch, drand, seen | {trial.record: [differs, differs, shows]})
+
+
 def test_a_recount_can_confirm(tmp_path: Path) -> None:
     place = audit_kit.witnessed(tmp_path / "small", passes={"m1": 9, "m2": 8})
     close = audited_epoch(place, policy=place.parent / "witnesses.policy")

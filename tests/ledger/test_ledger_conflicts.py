@@ -150,7 +150,7 @@ def test_the_epoch_is_part_of_some_slots_only(ledger: Store) -> None:
 
 def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who takes pains can make two slots with the same 16 bytes; here all have."""
-    monkeypatch.setattr(batch, "slots_of", lambda items: [bytes(16)] * len(items))
+    monkeypatch.setattr(batch, "_slots", lambda columns, kind: [bytes(16)] * len(columns.validators))
     with ledger:
         assert add(ledger, *kit.trials(range(3))) == Accepted(3, 0, 0, 1, 3)
         assert add(ledger, *kit.trials([1], outcome="fail"), *kit.trials([7])) == Accepted(2, 0, 1, 4, 5)

@@ -257,7 +257,6 @@ def _verified_at(two: Path, tmp_path: Path, at: float) -> str:
     return next(row.what for row in verify(tmp_path / "epoch-4", policy=two / config.POLICY).checked if row.stage == "witnesses")
 
 
-@pytest.mark.no_cover
 def test_a_policy_without_witnesses_demands_nothing(two: Path, tmp_path: Path) -> None:
     (tmp_path / "none.policy").write_text("quorum none\n")
     with opened(two) as ledger:

@@ -340,7 +340,7 @@ def test_a_size_that_a_witness_passed_is_passed_over(place: Path) -> None:
     ("text", "says"),
     [
         (f"log {note.log_key('example.org/other', keys.from_seed(bytes(32)).public)}\nquorum none\n", "does not name this log"),
-        (f"witness w1 {vkey(1)}\nquorum w1\n", "only 0 of its witnesses have a URL"),
+        (f"witness w1 {vkey(1)}\nquorum w1\n", "only 0 of its 1 witnesses have a URL"),
         (f"witness w1 {vkey(1)} example.net/w1\nquorum w1\n", "the URL of w1 is not one"),
         ("quorum w1\n", "not a witness or group above"),
     ],

@@ -269,7 +269,7 @@ def _others(settlement: Settlement, known: Json | None, top: int) -> Iterator[Re
     names = _names(settlement)
     spared = (known or {"spared": {}})["spared"]
     reasons = {
-        key: ("spared", spared[key]) if key in spared else (str(chapter.facts["status"]), chapter.text[0])
+        key: (str(chapter.facts["status"]), " ".join(filter(None, (chapter.text[0], spared.get(key)))))
         for key, chapter in missing.items()
     }
     same: dict[tuple[str, str], list[str]] = {}

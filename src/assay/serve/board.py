@@ -428,13 +428,13 @@ def _unscored(season: Season) -> Iterator[Json]:
     """The participants without an agreed score: never a zero, always with the reason and what to do."""
     spared = (margins.of(season) or {"spared": {}})["spared"]
     for key, chapter in season.without_score.items():
-        why, *to_do = chapter.text if key not in spared else (f"{spared[key]} {chapter.text[0]}",)
+        why, *to_do = chapter.text if key not in spared else (f"{chapter.text[0]} {spared[key]}",)
         yield {
             "key": key,
             "name": season.name(key),
             "words": _words(season, key),
             "href": participant_page(key),
-            "status": "spared" if key in spared else chapter.facts["status"],
+            "status": chapter.facts["status"],
             "why": why,
             "todo": " ".join(to_do),
         }

@@ -173,7 +173,10 @@ class EpochReader:
         return listed
 
     def explanation(self, epoch: int, key: str) -> bytes:
-        """The reasons for a participant's numbers, as `assay explain --json` has them. HttpProblem (404) for a stranger."""
+        """The reasons for a participant's numbers, as `assay explain --json` has them, but for `margins`, which the board has.
+
+        Raises HttpProblem (404) for a stranger.
+        """
         season, folder = self.season(epoch), self.served.folder
         if key not in season.participants:
             raise _stranger(key, epoch)
