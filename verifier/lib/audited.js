@@ -10,7 +10,7 @@ const wrong = (what, detail = {}) => refuse(what, { code: "audit", stage: "audit
 
 /** The audit, opened with the auditor's key: the one that the reader gave, else the one that it names itself. */
 async function opened(text, { auditor }) {
-  return await openAudit(text, auditor ?? staged("audit", () => namedKey(text)));
+  return await openAudit(text, auditor ?? staged("audit", () => namedKey(text, "audit")));
 }
 
 /** The newest cosignature of a policy's witnesses (BigInt, seconds since 1970), or null where nobody had to sign. */

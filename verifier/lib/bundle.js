@@ -82,13 +82,13 @@ export function* jsonLines(text, path, stage) {
 
 export const readJsonLines = async (files, path, limit, stage) => [...jsonLines(await readText(files, path, limit, stage), path, stage)];
 
-/** The key that a receipt names itself, as a vkey: only so good as whoever sent the receipt. */
-export function namedKey(value) {
-  const receipt = typeof value === "string" ? parse(value, { code: "receipt" }) : value;
+/** The key that a receipt, or an audit, names itself, as a vkey: only so good as whoever sent it. */
+export function namedKey(value, what = "receipt") {
+  const receipt = typeof value === "string" ? parse(value, { code: what }) : value;
   const keyid = receipt?.envelope?.signatures?.[0]?.keyid;
   const origin = /\n\n([^\n]+)\n/.exec(String(receipt?.proof ?? ""))?.[1];
   const match = /^ed25519:([0-9a-f]{64})$/.exec(String(keyid ?? ""));
-  if (!match || !origin) refuse("the receipt does not name the key that signed it", { code: "receipt", stage: "receipt" });
+  if (!match || !origin) refuse(`the ${what} does not name the key that signed it`, { code: what, stage: what });
   const data = concat(Uint8Array.of(1), Uint8Array.from(match[1].match(/../g), (byte) => Number.parseInt(byte, 16)));
   return `${origin}+${noteKeyId(origin, data)}+${toBase64(data)}`;
 }

@@ -181,7 +181,7 @@ const KINDS = {
   },
   async "audit-receipt"(input) {
     const found = fields({ audit: text, auditor: nothing(text), epoch: anything, policy: nothing(text) }, input);
-    const early = await openAudit(found.audit, found.auditor ?? under("audit", () => namedKey(found.audit)));
+    const early = await openAudit(found.audit, found.auditor ?? under("audit", () => namedKey(found.audit, "audit")));
     const epoch = await openEpoch(wholeEpoch(found.epoch));
     const times = found.policy === null ? [] : [...(await checkWitnesses(epoch.receipt.checkpoint, under("witnesses", () => readPolicy(found.policy)))).values()];
     const witnessedAt = times.length ? times.reduce((a, b) => (a > b ? a : b)) : null;
