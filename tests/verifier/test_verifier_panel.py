@@ -1,8 +1,10 @@
-"""A stranger computes a panel's majority again, by either verifier; a changed answer is found. SPEC 2.3, 6."""
+"""A stranger computes a panel's majority and a duel's path again; a changed answer, or step, is found. SPEC 2.3, 6."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,10 @@ import assay
 import ledger_kit
 import small_folder
 from assay.errors import AssayError
+from assay.exact import canonical, digest
 from assay.ledger import bundle, settling
+from assay.rules.duel import Contest, Side
+from assay.scheme.load import parse
 from cli_kit import run as cli
 from verifier_kit import run
 
@@ -66,3 +71,36 @@ def test_an_answer_that_was_changed_is_found(epoch: Path) -> None:
             assert run(epoch, "--key", KEY).returncode == 1
         finally:
             file.write_bytes(whole)
+
+
+def test_a_duel_is_followed_step_by_step(tmp_path: Path) -> None:
+    scheme = parse('[scheme]\nname = "small"\n[score]\nkind = "tests"\ntrials = 4\n[duel]\nmargin = "10%"\n')
+    sides, tasks = (Side("ann", "first"), Side("bob", "second")), tuple(f"t{number}" for number in range(10))
+    contest = Contest(scheme, 4, "v1", *sides, (3, "sha256:" + "5c" * 32), tasks, "sha256:" + "0" * 64)
+    ahead = {pair: at % 5 > 0 for at, pair in enumerate(contest.along)}
+    behind = {pair: at % 4 == 0 for at, pair in enumerate(contest.along)}
+    duel = contest.fought(ahead, behind)
+    file = tmp_path / "duel.json"
+
+    def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        file.write_bytes(canonical(document))
+        return run(file)
+
+    good = checked(duel)
+    assert good.returncode == 0, good.stderr
+    assert f"ann is better than bob: each of {len(duel['path'])} steps of 40 was computed again" in good.stdout
+    assert "–  evidence" in good.stdout
+    for change, why in (
+        ({"winner": "king"}, "winner differs"),
+        ({"path": [duel["path"][0] | {"king_wealth": "1"}, *duel["path"][1:]]}, r"path\[0\] differs"),
+        ({"path": [*duel["path"][1::-1], *duel["path"][2:]]}, "the receipt gives another order"),
+        ({"path": duel["path"][:-1]}, "a pair is missing in the path"),
+        ({"alpha": "0.5"}, r"path\[[0-9]+\] differs"),
+        ({"winner": None, "by": None}, "the duel is not decided yet"),
+    ):
+        changed = {name: value for name, value in (duel | change).items() if name != "digest"}
+        found = checked(changed | {"digest": digest(changed)})
+        assert found.returncode == 1
+        assert re.search(why, found.stderr), found.stderr
+    assert "the digest is of another document" in checked(duel | {"epoch": 5}).stderr
+    assert checked(contest.fought(behind, ahead)).stdout.startswith("✓  duel        bob stays before ann")

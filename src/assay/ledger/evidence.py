@@ -4,8 +4,7 @@ Parquet holds evidence of one kind, and needs pyarrow (the extra `bulk`). Its co
 numbers, booleans and texts as they are, anything else as canonical JSON. Reading it gives the bytes that `Record.digest` hashes:
 a record's canonical JSON is a template for the columns, and each distinct value is escaped once by the encoder of canonical JSON.
 
-A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance. So the root binds
-which of two records was first.
+A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance: the root binds it.
 
 Files may come from strangers. Reading gives records, or raises BadInput, whatever is in them; bytes that are not a record have a
 digest that no receipt names.
