@@ -31,7 +31,6 @@ HERE = Path(__file__).parent
 GENESIS = datetime(2026, 11, 2, tzinfo=UTC)
 EPOCH = timedelta(minutes=72)  # 360 blocks of 12 seconds
 TAO = 10**9
-
 PARTICIPANTS = ("key", "uid", "name", "submission", "submitted_at", "last_reset_epoch", "address")
 VALIDATORS = ("key", "stake", "name")
 BY_HAND = (

@@ -144,7 +144,7 @@ def _show_report(report: ArchiveReport, *, own: bool, alone: bool) -> None:
 
 
 def _unchecked_audits(verdicts: Sequence[EpochVerdict]) -> dict[str, list[str]]:
-    """What was not checked of audits → the epochs for which it was not, each in the order of the table."""
+    """A step that was not checked of audits → the epochs of which it was not, in the order of the table."""
     unchecked: dict[str, list[str]] = {}
     for verdict in verdicts:
         about = f"{verdict.competition or '.'} {verdict.epoch}"

@@ -333,7 +333,7 @@ def _do(
     chain: EvmChain | None = None,
     terms: Sequence[RoundTerms] = (),
 ) -> None:
-    """Show the actions, send them with `--yes`, and show the outcome. subject: what contract they create, if any."""
+    """Show the actions, send them with `--yes`, and show the outcome. subject: the contract that they create, if any."""
     from assay.errors import Unreachable
     from assay.publish.evm.bounties import Bounties, look, run
     from assay.publish.evm.chain import MADE_ORACLE

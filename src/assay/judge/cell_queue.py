@@ -113,7 +113,7 @@ class CellQueue(Generic[C]):
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._numbers), attempt))
 
     def free(self, taken: Collection[tuple[object, ...]]) -> None:
-        """Have those begin that no other driver has any more. taken: the keys of those that one still has."""
+        """Make ready the cells that no other driver has any more. taken: the keys of the cells that one still has."""
         for key in [key for key in self.held if key not in taken]:
             self._ready.append(self.held.pop(key))
 

@@ -6,8 +6,7 @@ a record's canonical JSON is a template for the columns, and each distinct value
 
 A leaf of the root is a record's `seq` (8 bytes, big endian) and its digest (32 bytes), in order of acceptance: the root binds it.
 
-Files may come from strangers. Reading gives records, or raises BadInput, whatever is in them; bytes that are not a record have a
-digest that no receipt names.
+Files may come from strangers: reading gives records, or raises BadInput. What is no record has a digest that no receipt names.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class ImportedEpoch:
     batches: int
     new: bool = True
     audits: tuple[SignedAudit, ...] = ()
-    """Those that were not there before, whether the epoch is new or not."""
+    """The audits that the ledger did not have. There may be some although it has the epoch."""
 
 
 def import_bundle(ledger: Ledger, source: Path) -> ImportedEpoch:

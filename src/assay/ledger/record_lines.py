@@ -126,7 +126,7 @@ _WRITTEN: Mapping[Any, tuple[Any, _Value]] = {
     READ_FRACTION.func: (text, _Value(rb"(?:0|1|0\.[0-9]{0,8}[1-9])", "other", b'"')),
     READ_AMOUNT.func: (text, _Value(rb"(?:0|[1-9][0-9]{0,8})(?:\.[0-9]{0,8}[1-9])?", "other", b'"')),
 }
-"""What reads a value from a text → what writes it, and the pattern of what that writes."""
+"""Reader of a value from a text → its writer, and the pattern of what the writer gives."""
 
 
 @cache

@@ -40,7 +40,7 @@ class Boxes(NamedTuple):
     high_to: Floats
 
     def at(self, places: Ints) -> Boxes:
-        """Some of them."""
+        """The boxes at these places."""
         return Boxes(*(values[places] for values in self))
 
 
@@ -91,7 +91,7 @@ class MedianBoxes:
         return self._fenced(medians, medians[:, None], spread[:, None] / 2, spread / 4, cost)
 
     def _fenced(self, median2: Floats, middles: Floats, distances: Floats, mads: Floats, costs: Floats) -> Boxes:
-        """With the fences of each box; mads in trials."""
+        """The boxes with these medians and MADs (in trials), and the fences of each."""
         rules = self.hull.column.rules.outliers
         middle, mad = median2 / 2 * self._step, mads * self._step
         reaches = [

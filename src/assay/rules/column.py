@@ -149,7 +149,7 @@ class ScoreColumn:
         return counts
 
     def affordable(self, radius: int, most: int) -> int:
-        """Up to so many flips, at most `radius` and 64, the states make up no more than `most` scores."""
+        """The largest number of flips, up to `radius` and 64, whose states make up no more than `most` scores."""
         left = most
         for flips, count in enumerate(self.sizes(min(radius, 64))):
             left -= count * len(self.stakes)

@@ -27,9 +27,9 @@ __all__ = ["Effort", "FewestFlips", "FlipSearch", "FlipSide", "ProofRow"]
 WIDE = 400
 """With more flips than this a proof is not tried before there is something to compare with."""
 FEW = 200_000
-"""Where no more scores make up every state, they are all judged before prices are asked."""
+"""Scores of all states: where there are no more, all are judged before prices are asked."""
 ASKED = 40
-"""So often the scores between two participants are tried after a better state was found."""
+"""Tries of the scores between two participants, after a better state was found."""
 
 
 Kept = TypeVar("Kept")
@@ -94,7 +94,7 @@ class FlipSide:
         return sum(priced.work for priced in self._priced.values())
 
     def bound(self, mark: int, flips: int, *, priced: bool = False) -> tuple[int, str]:
-        """So many flips at least take it to `mark` or beyond (at most flips + 1), and how that is known.
+        """The least flips that take it to `mark` or beyond (at most flips + 1), and how that is known.
 
         priced: ask for prices too if what is quick does not suffice; states that this finds are kept.
         """

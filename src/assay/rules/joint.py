@@ -34,7 +34,7 @@ Outcomes = NDArray[np.int8]
 
 
 class JointChange(NamedTuple):
-    """What it takes, in flips or rao (None, None: nothing does it), and the outcomes after it by participant, [V, trials]."""
+    """A change: its cost in flips or rao (None, None: there is none), and the outcomes after it by participant, [V, trials]."""
 
     at_least: int | None
     at_most: int | None

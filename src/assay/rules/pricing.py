@@ -46,9 +46,9 @@ BLOCK = 2_000_000
 JOINED = 60_000
 """Steps in which the choices of one box are joined, at most; a step takes about as long as a hundred numbers."""
 OPTIONS = 60_000
-"""What the choices of one box take to list, in numbers."""
+"""The cost of listing the choices of one box, in numbers computed."""
 NEVER = -1e9
-"""What a score brings that a box does not have."""
+"""The gain of a score that a box does not have."""
 EVEN = 1e-6
 """Flips by which a sum may be off."""
 
@@ -61,12 +61,12 @@ class Prices(NamedTuple):
     counts: Floats
 
     def at(self, places: Ints) -> Prices:
-        """Some of them."""
+        """The prices at these places."""
         return Prices(*(values[places] for values in self))
 
 
 class Terms(NamedTuple):
-    """What is asked of boxes: the mark (nanos, upward), the flips, how many each counted set may have; and who counts.
+    """The question to boxes: the mark (nanos, upward), the flips, how many each counted set may have; and who counts.
 
     counts: "inside" the fences; "most", the same, where half of the stake must stay inside; or "all", if half of it is outside.
     """
@@ -208,7 +208,7 @@ class PricedFlips:
         return np.asarray(np.take_along_axis(spent, outside.argmax(axis=1)[:, None], 1)[:, 0], np.float64)
 
     def _goods(self, trials: Ints, boxes: Boxes, terms: Terms) -> Floats:
-        """What these numbers of passed trials bring, [G, N, …], by unit of `_weights`; together they must not be negative.
+        """The gain of these numbers of passed trials, [G, N, …], by unit of `_weights`; together they must not be negative.
 
         First, trials above the mark (of `stake-median` 1 or −1). Where half of the stake must be on one side of the fences, also
         half a unit there, less the same on the other.
@@ -229,7 +229,7 @@ class PricedFlips:
         return brings[None] if terms.counts == "inside" else np.stack([brings, np.where(inside, 0.5, -0.5)])
 
     def _weights(self, terms: Terms) -> Floats:
-        """What a unit of each good counts, by validator, [G, V]; about 1."""
+        """The weight of a unit of each good, by validator, [G, V]; about 1."""
         count = len(self._passed)
         stakes = [self._stakes / max(1.0, float(self._stakes.sum())) * count] if terms.counts != "inside" else []
         return np.stack([self._hull.weights * count, *stakes])

@@ -1,7 +1,6 @@
 """The competitions that the service serves: one, or those of a subnet file, each with its ledger and its pages.
 
-A served competition keeps nothing that a restart would lose: what it draws comes from the folder and the ledger, and what it
-must remember is in `Notebook`, in the ledger's database.
+A served competition keeps nothing that a restart would lose: it draws from the folder and the ledger; `Notebook` has the rest.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from assay.serve.signed import SKEW, WINDOW, SignedRequest
 __all__ = ["ServedCompetition", "Site", "now", "open_site"]
 
 SEASONS = 4
-"""EpochReader of a competition that stay in memory."""
+"""Epochs of a competition that stay in memory."""
 RESERVED = ("v1", "competitions", "openapi.json")
 """Addresses of the service itself, which no competition may have."""
 PAGE_BYTES = 64 * 2**20
