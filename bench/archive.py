@@ -144,11 +144,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="4.0 M records, and up to 187 M of large epochs")
     parser.add_argument("--copies", type=int, nargs="+", default=(), metavar="N", help="only so many copies of the large epoch")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--one", dest="only", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.one:
-        return one(chosen.one, chosen.folder)
+    if chosen.only:
+        return one(chosen.only, chosen.folder)
     if not chosen.copies:
         small(44 if chosen.full else 11)
     if chosen.copies or chosen.full:

@@ -305,10 +305,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="128 competitions as well")
     parser.add_argument("--times", type=int, default=5, help="how often each is run")
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--one", dest="competitions", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.one:
-        return one(chosen.one, chosen.times)
+    if chosen.competitions:
+        return one(chosen.competitions, chosen.times)
     print(f"{'records':>12}  {'bare':>8}  {'whole':>8}  {'ratio':>6}  {'memory':>9}")
     for competitions in (1, 128) if chosen.full else (1,):
         make(competitions)

@@ -64,11 +64,11 @@ def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
         each = -(-rounds // turns)
         for turn in range(turns):
             for _ in range(each // 2):
-                alone.one()
+                alone.measure()
             if count:
                 (end,), busy = runs.judged(folder / f"many-{turn}", trials=count, jobs=JOBS, marks=[count])
             for _ in range(each - each // 2):
-                alone.one()
+                alone.measure()
             if count:
                 (single,), _busy = runs.judged(folder / f"single-{turn}", trials=count, jobs=1, marks=[count])
                 one, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))

@@ -76,7 +76,7 @@ def participant(run: int) -> str:
     return f"miner-{run // VALIDATORS:05}"
 
 
-def made(count: int, signers: Sequence[keys.PrivateKey]) -> Iterator[Batch]:
+def judged_batches(count: int, signers: Sequence[keys.PrivateKey]) -> Iterator[Batch]:
     """Batches of 100 records: validator after validator judges submission after submission."""
     for run in range(count):
         signer = signers[run % VALIDATORS]
@@ -147,7 +147,7 @@ def measure(folder: Path, count: int) -> list[Spent]:
     signers = [keys.new() for _ in range(VALIDATORS)]
     rules = {signer.public.raw.hex(): signer.public for signer in signers}
     known = intake.IntakeRules(NAME, "tests", rules, {*map(participant, range(count))})
-    batches = list(made(count, signers))
+    batches = list(judged_batches(count, signers))
     taken, files = prepared(folder, batches, known), [given.data for given in batches]
     del batches
     ends = {max(GROUP, count // 100), *range(count // 10, count + 1, count // 10)}

@@ -96,7 +96,7 @@ class ServedProcess:
 
     process: subprocess.Popen[str]
     port: int
-    told: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
     """The lines that it printed to its standard error; whole when it has ended."""
 
     def workers(self) -> list[int]:
@@ -183,9 +183,9 @@ def started(command: Sequence[str], environment: Mapping[str, str] | None = None
                 process.wait()
             process.stdout.close()
             told.seek(0)
-            running.told = told.read().splitlines()
+            running.printed = told.read().splitlines()
         if not found:
-            raise SystemExit(f"{' '.join(command)} did not begin: {' '.join(running.told)[-2000:]}")
+            raise SystemExit(f"{' '.join(command)} did not begin: {' '.join(running.printed)[-2000:]}")
 
 
 def served(folder: Path, *options: str) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 import assay
 from assay.exact import canonical
 from assay.ledger import intake, keys, store
-from bench.ledger import BUILD, NAME, ORIGIN, TASKS, VALIDATORS, made, participant
+from bench.ledger import BUILD, NAME, ORIGIN, TASKS, VALIDATORS, judged_batches, participant
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "kits"))
 FEW, MANY = 50, 250
@@ -27,7 +27,7 @@ def _fill(place: str | Path, batches: int) -> None:
     public = {signer.public.raw.hex(): signer.public for signer in signers}
     rules = intake.IntakeRules(NAME, "tests", public, {*map(participant, range(batches))})
     with store.create(place, store.Meta(NAME, ORIGIN, "key")) as ledger:
-        for given in made(batches, signers):
+        for given in judged_batches(batches, signers):
             assert intake.accept(ledger, given, rules).new == TASKS
 
 

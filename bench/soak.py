@@ -373,7 +373,7 @@ def soak(work: Path, seconds: float, every: float, workers: int, database: str |
         with ThreadPoolExecutor(len(clients)) as pool:
             for running in [pool.submit(client) for client in clients]:
                 running.result()
-    wrong = load.wrong + [f"the service said: {line}" for line in process.told]
+    wrong = load.wrong + [f"the service said: {line}" for line in process.printed]
     with open_ledger(folder) as ledger:
         place = ledger.config.place
     return [*wrong, *report(load, seconds), *kept(load, folder, place)]

@@ -103,7 +103,7 @@ def run_of(signer: keys.PrivateKey, participant: int, number: int, epoch: int, t
 class Run(NamedTuple):
     """A batch: its statement, digest and envelope; digest, slot and body of each record."""
 
-    said: BatchStatement
+    statement: BatchStatement
     digest: str
     envelope: bytes
     rows: list[tuple[bytes, bytes, bytes]]
@@ -139,7 +139,7 @@ class Season:
                 heads, rows = [], []
                 for run in some:
                     number, first, last = number + 1, last + 1, last + len(run.rows)
-                    said = run.said
+                    said = run.statement
                     names = (number, run.digest, said.validator, said.epoch, said.count, said.root, run.envelope)
                     heads.append((*names, f"[[{first},{last}]]", first, last))
                     for seq, (leaf, slot, body) in enumerate(run.rows, start=first):

@@ -72,7 +72,7 @@ class CellTrials:
         self._image: Image = image_of(sandbox, self._task)
         self._count = 0
 
-    def one(self) -> None:
+    def measure(self) -> None:
         self._count += 1
         task = self._tasks.read(self._task.folder)
         agent = agents.load_agent(self._agent.folder or Path())
@@ -113,15 +113,15 @@ class Rounds:
         self.trials = CellTrials(small.competition(folder, tasks=1, trials=1), sandbox)
         other = folder.with_name(f"{folder.name}-reusing")
         self.reusing = CellTrials(small.competition(other, tasks=1, trials=1), reusing)
-        self.one()  # warms up
+        self.measure()  # warms up
         self.taken.clear()
 
-    def one(self) -> None:
+    def measure(self) -> None:
         """One round."""
         self._timed(SCRIPTS, self._both)
         self._timed(BWRAP, self.bare)
-        self._timed(TRIAL, self.trials.one)
-        self._timed(REUSING, self.reusing.one)
+        self._timed(TRIAL, self.trials.measure)
+        self._timed(REUSING, self.reusing.measure)
         if self.env:
             self._timed(PODMAN, self._contained)
 
@@ -178,7 +178,7 @@ def _parts(trials: CellTrials, rounds: int) -> dict[str, float]:
         spent = dict.fromkeys(rows, 0.0)
         with _timers(spent):
             began = time.perf_counter()
-            trials.one()
+            trials.measure()
             spent[REST] = time.perf_counter() - began - sum(spent.values())
         for name, seconds in spent.items():
             rows[name].append(seconds)

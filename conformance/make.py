@@ -17,10 +17,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
 def main(arguments: list[str]) -> int:
     """0 if all is written (or as it should be), 1 if not."""
-    from making.build import FILES, Disagreement, made
+    from making.build import FILES, Disagreement, case_text
 
     try:
-        texts = {f"{file.name}.json": made(file) for file in FILES}
+        texts = {f"{file.name}.json": case_text(file) for file in FILES}
     except Disagreement as error:
         sys.stderr.write(f"{error}\nnothing is written\n")
         return 1

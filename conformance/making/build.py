@@ -39,7 +39,7 @@ from .oracle_side import ANSWERS, digest_of
 
 Doc = dict[str, Any]
 
-__all__ = ["FILES", "Disagreement", "made"]
+__all__ = ["FILES", "Disagreement", "case_text"]
 
 MODULES = (
     numbers,
@@ -73,7 +73,7 @@ class Disagreement(Exception):
     """The package does not answer what the oracle or a person says it must; nothing is written then."""
 
 
-def made(file: File) -> str:
+def case_text(file: File) -> str:
     """The text of a case file; raises Disagreement with the name of the case and the first place that differs."""
     cases = [drafted(file, draft) for draft in file.drafts]
     names = [case["name"] for case in cases]

@@ -282,7 +282,7 @@ class Kind:
         """The facts that `assay explain` adds to the story of a participant, by name, for programs."""
         return {}
 
-    def told(self, about: Json) -> Iterator[str]:
+    def sentences(self, about: Json) -> Iterator[str]:
         """The same in sentences."""
         return iter(())
 

@@ -219,7 +219,7 @@ class _TestsKind(_AgentKind):
 
         return sick_tasks(folder, settlement, participant)
 
-    def told(self, about: Json) -> Iterator[str]:
+    def sentences(self, about: Json) -> Iterator[str]:
         from assay.serve.telling import sick_tasks_in_words
 
         return sick_tasks_in_words(about)
@@ -414,7 +414,7 @@ class _RubricKind(_ArrayKind):
 
         return judging(folder, settlement, participant)
 
-    def told(self, about: Json) -> Iterator[str]:
+    def sentences(self, about: Json) -> Iterator[str]:
         from assay.serve.telling import judging_in_words
 
         return judging_in_words(about)

@@ -21,7 +21,7 @@ Told = tuple[str, str, str] | None
 
 def competition(place: Path, kind: str = "tests", **changes: str) -> Path:
     """Three settled epochs; evidence of the last one was accepted before the second was settled."""
-    ledger_kit.made(place, kind, **changes)
+    ledger_kit.ledger_folder(place, kind, **changes)
     for epoch in EPOCHS:
         ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch))
         if epoch == EPOCHS[0] and kind == "tests":

@@ -263,6 +263,6 @@ def test_an_archive_grows_by_what_is_new(place: Path, tmp_path: Path) -> None:
             if name:
                 with pytest.raises(BadInput, match="cannot be a competition's folder"):
                     export_epochs(ledger, str(archive), name)
-    empty = ledger_kit.made(tmp_path / "empty")
+    empty = ledger_kit.ledger_folder(tmp_path / "empty")
     with ledger_kit.opened(empty) as ledger, pytest.raises(CannotSettle, match="no epoch is settled yet"):
         export_epochs(ledger, str(archive))

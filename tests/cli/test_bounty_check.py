@@ -10,14 +10,14 @@ import rfc8785
 from assay.scheme.bounty import read_bounty
 from assay.scheme.load import parse, presets, read
 from bounty_kit import BOUNTY, make_bounty
-from cli_kit import made, narrow, output, refused, rewrite, run
+from cli_kit import from_preset, narrow, output, refused, rewrite, run
 
 NAME = 'name = "haiku"\n'
 ENCLAVE = f'[enclave]\ncompose_hash = "{"ab" * 32}"\n'
 
 
 def test_a_new_bounty_is_the_preset_in_the_house_s_file_and_the_sponsor_s(tmp_path: Path) -> None:
-    place = made(tmp_path / "b", "agonaut")
+    place = from_preset(tmp_path / "b", "agonaut")
     assert read(place / "scheme.toml").digest == parse(presets()["agonaut"]).digest
     own = (place / "bounty.toml").read_text(encoding="utf-8")
     assert own.count("[[checks]]") == 8
@@ -33,7 +33,7 @@ def test_a_new_bounty_is_the_preset_in_the_house_s_file_and_the_sponsor_s(tmp_pa
 
 
 def test_a_bounty_is_told_back(tmp_path: Path) -> None:
-    place = made(tmp_path / "b", "agonaut")
+    place = from_preset(tmp_path / "b", "agonaut")
     shown = run("bounty", "check", place, columns=100)
     text, rows = shown.stdout, [line.split() for line in shown.stdout.splitlines()]
     assert narrow(text, 100)
@@ -55,7 +55,7 @@ def test_a_bounty_is_told_back(tmp_path: Path) -> None:
 
 
 def test_the_same_as_json(tmp_path: Path) -> None:
-    place = made(tmp_path / "b", "agonaut")
+    place = from_preset(tmp_path / "b", "agonaut")
     rewrite(place / "bounty.toml", "split = [10000] ", "split = [6000, 4000] ")
     rewrite(place / "bounty.toml", "fee_bps = 0 ", "fee_bps = 250 ")
     shown = run("bounty", "check", place, "--json")

@@ -14,7 +14,7 @@ import pytest
 import ledger_kit
 from assay.cli.configuration import SECRETS, VARIABLES, options_of, variable_of
 from assay.ledger import keys
-from cli_kit import command, commands, made, output, refused, run
+from cli_kit import command, commands, from_preset, output, refused, run
 
 ROOT = Path(__file__).parents[2]
 INTERNAL = {"ASSAY_SERVE", "ASSAY_PACKAGE", "ASSAY_INSTRUCTION", "ASSAY_CHECK_VARIABLE", "ASSAY_ATTEMPT"}
@@ -65,11 +65,11 @@ def test_a_variable_overrides_the_file_and_the_file_the_default(tmp_path: Path) 
 
 
 def test_a_command_runs_with_the_arguments_of_the_file(tmp_path: Path) -> None:
-    made(tmp_path / "season")
+    from_preset(tmp_path / "season")
     file = written(tmp_path, '[settle]\nfolder = "season"\njson = true\n')
     settled = json.loads(output("--config", file, "settle"))
     assert settled == json.loads(output("settle", tmp_path / "season", "--json"))
-    other = made(tmp_path / "other", "benchmark")
+    other = from_preset(tmp_path / "other", "benchmark")
     assert json.loads(output("--config", file, "settle", other))["digest"] != settled["digest"]
 
 
@@ -112,7 +112,7 @@ def test_a_file_in_the_working_folder_is_not_read(tmp_path: Path, monkeypatch: p
 
 
 def test_options_of_kinds_can_be_set_and_are_checked(tmp_path: Path) -> None:
-    start = f"[run]\nfolder = '{made(tmp_path / 'season')}'\nvalidator = 'elm'\n"
+    start = f"[run]\nfolder = '{from_preset(tmp_path / 'season')}'\nvalidator = 'elm'\n"
     assert "`assay run` has no option 'tsks'; did you mean 'tasks'?" in refused(
         "--config", written(tmp_path, f"{start}tsks = 'x'"), "run"
     )
@@ -155,7 +155,7 @@ def test_no_two_options_share_a_variable() -> None:
 def test_a_competition_that_is_right_can_start(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
     keys.save("small-log", ledger_kit.SIGNER)
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     file = written(tmp_path, '[serve]\nplace = "small"\nport = 0\n')
     before = {path: path.stat().st_mtime_ns for path in place.iterdir()}
     assert output("--config", file, "config", "check") == "Nothing is wrong with: assay serve\n"
@@ -165,7 +165,7 @@ def test_a_competition_that_is_right_can_start(tmp_path: Path) -> None:
 
 def test_what_would_stop_a_service_is_found(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken.settimeout(0.1)
         port = taken.getsockname()[1]
@@ -181,7 +181,7 @@ def test_what_would_stop_a_service_is_found(tmp_path: Path) -> None:
 
 
 def test_an_address_in_use_is_found(tmp_path: Path) -> None:
-    place = made(tmp_path / "season")
+    place = from_preset(tmp_path / "season")
     with socket.create_server(("127.0.0.1", 0)) as taken:  # a stranger: it hears, and ends the connection
         threading.Thread(target=_hear, args=(taken,), daemon=True).start()
         (line,) = wrong("config", "check", "serve", place, "--port", str(taken.getsockname()[1]))
@@ -194,7 +194,7 @@ def _hear(taken: socket.socket) -> None:
 
 @pytest.mark.parametrize("path", [("node", "operator"), ("publish",), ("serve",), ("settle",)])
 def test_options_with_several_values_are_checked(tmp_path: Path, path: tuple[str, ...]) -> None:
-    place, params = made(tmp_path / "season"), options_of(command(path).params)
+    place, params = from_preset(tmp_path / "season"), options_of(command(path).params)
     words = ["--port", "0"] if "port" in params else []
     words += ["--to", "10.0.0.1"] if "to" in params else []
     for name in (name for name, param in params.items() if param.multiple):
@@ -207,7 +207,7 @@ def test_options_with_several_values_are_checked(tmp_path: Path, path: tuple[str
 
 def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
-    place, page = made(tmp_path / "season"), tmp_path / "gone" / "status.html"
+    place, page = from_preset(tmp_path / "season"), tmp_path / "gone" / "status.html"
     (place / "publish.toml").write_text("[targets\n", encoding="utf-8")
     text = f'[node.operator]\nplace = "season"\nport = 0\non-alarm = "nosuchprog"\nwebhook = "ftp://x"\npage = "{page}"\n'
     file = written(tmp_path, text)
@@ -230,7 +230,7 @@ def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
 def test_an_operator_needs_a_ledger_and_a_key_of_each_place(tmp_path: Path) -> None:
     os.environ["ASSAY_KEYS"] = str(tmp_path / "keys")
     for name in ("one", "two"):
-        ledger_kit.made(tmp_path / name)
+        ledger_kit.ledger_folder(tmp_path / name)
     rows = "".join(f'[[competitions]]\npath = "{name}"\nshare = "0.5"\n' for name in ("one", "two"))
     (tmp_path / "subnet.toml").write_text(rows, encoding="utf-8")
     words = ("config", "check", "node", "operator", tmp_path / "subnet.toml", "--port", "0")

@@ -10,7 +10,7 @@ from assay.cli import app
 from assay.cli.keys import find
 from assay.errors import BadInput
 from assay.records import Participant
-from cli_kit import RUNNER, made, narrow, output, records, refused, rewrite, run, with_records
+from cli_kit import RUNNER, from_preset, narrow, output, records, refused, rewrite, run, with_records
 
 PEOPLE = [
     Participant("alice-1", name="Alice"),
@@ -22,7 +22,7 @@ PEOPLE = [
 
 @pytest.fixture
 def competition(tmp_path: Path) -> Path:
-    return made(tmp_path / "season")
+    return from_preset(tmp_path / "season")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_nothing_of_a_table_is_cut_off_where_it_does_not_fit(competition: Path) 
 @pytest.mark.parametrize("preset", ["agonaut", "cswon", "bounty-challenge"])
 @pytest.mark.parametrize("key", ["miner-a", "miner-b", "miner-c"])
 def test_every_kind_has_its_story(tmp_path: Path, preset: str, key: str) -> None:
-    story = output("explain", made(tmp_path / preset, preset), key)
+    story = output("explain", from_preset(tmp_path / preset, preset), key)
     assert narrow(story)
     assert "Agreed score" in story
 

@@ -8,7 +8,7 @@ import pytest
 import rfc8785
 
 from assay.scheme.load import presets
-from cli_kit import files_under, made, narrow, output, refused, rewrite, run
+from cli_kit import files_under, from_preset, narrow, output, refused, rewrite, run
 
 COMPETITIONS = sorted(set(presets()) - {"platform"})
 
@@ -29,7 +29,7 @@ def test_a_new_competition_has_a_board(tmp_path: Path, preset: str) -> None:
 
 
 def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
-    place = made(tmp_path / "subnet", "platform")
+    place = from_preset(tmp_path / "subnet", "platform")
     assert {name.split("/")[0] for name in files_under(place)} == {"my-subnet.toml", "term-challenge", "bounty-challenge"}
     board = output("emission", place / "my-subnet.toml")
     assert narrow(board)
@@ -50,7 +50,7 @@ def test_a_new_subnet_has_two_competitions_and_a_split(tmp_path: Path) -> None:
 
 
 def test_what_nobody_claims_burns_and_an_unknown_emission_is_left_out(tmp_path: Path) -> None:
-    subnet = made(tmp_path / "subnet", "platform") / "my-subnet.toml"
+    subnet = from_preset(tmp_path / "subnet", "platform") / "my-subnet.toml"
     text = subnet.read_text(encoding="utf-8").replace('"60%"', '"45%"')
     subnet.write_text("\n".join(line for line in text.splitlines() if not line.startswith("emission")), encoding="utf-8")
     board = output("emission", subnet)
@@ -59,7 +59,7 @@ def test_what_nobody_claims_burns_and_an_unknown_emission_is_left_out(tmp_path: 
 
 
 def test_a_subnet_settles_the_highest_epoch_of_any_competition(tmp_path: Path) -> None:
-    place = made(tmp_path / "subnet", "platform")
+    place = from_preset(tmp_path / "subnet", "platform")
     rewrite(place / "bounty-challenge/evidence/sample.jsonl", '"epoch": 1', '"epoch": 4')
     assert json.loads(output("emission", place / "my-subnet.toml", "--json"))["epoch"] == 4
     (place / "term-challenge/evidence/sample.jsonl").unlink()
@@ -69,15 +69,15 @@ def test_a_subnet_settles_the_highest_epoch_of_any_competition(tmp_path: Path) -
 
 
 def test_a_subnet_that_pays_out_is_refused(tmp_path: Path) -> None:
-    place = made(tmp_path / "subnet", "platform")
-    made(place / "prize", "agonaut")
+    place = from_preset(tmp_path / "subnet", "platform")
+    from_preset(place / "prize", "agonaut")
     rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "prize"')
     assert "settles into payouts" in refused("emission", place / "my-subnet.toml")
 
 
 def test_two_competitions_of_one_scheme_name_are_told_apart(tmp_path: Path) -> None:
-    place = made(tmp_path / "subnet", "platform")
-    made(place / "spring")
+    place = from_preset(tmp_path / "subnet", "platform")
+    from_preset(place / "spring")
     rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "spring"')
     rewrite(place / "my-subnet.toml", 'path = "term-challenge"', 'path = "./term-challenge"')
     board = output("emission", place / "my-subnet.toml")
@@ -130,6 +130,6 @@ def test_a_start_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_folder_has_the_usual_permissions(tmp_path: Path) -> None:
-    place = made(tmp_path / "new")
+    place = from_preset(tmp_path / "new")
     (tmp_path / "usual").mkdir()
     assert place.stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -8,7 +8,7 @@ import pytest
 
 import ledger_kit
 from assay.ledger import keys
-from cli_kit import command, commands, made, output, run
+from cli_kit import command, commands, from_preset, output, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CONFORMANCE = Path(__file__).parents[2] / "conformance"
@@ -71,7 +71,7 @@ def test_cases_of_an_implementation() -> None:
 
 
 def test_tasks_submissions_and_hashes(tmp_path: Path) -> None:
-    place = made(tmp_path / "mine")
+    place = from_preset(tmp_path / "mine")
     tasks = EXAMPLES / "term-challenge" / "tasks"
     pinned = document("tasks", "pin", place, "--tasks", tasks, "--change")
     assert len(pinned["tasks"]) == 10
@@ -100,9 +100,9 @@ def test_workflow_tasks_and_bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("small-log", ledger_kit.SIGNER)
-    new = document("ledger", "init", made(tmp_path / "new"), "--origin", "example.org/new", "--key", "small-log")
+    new = document("ledger", "init", from_preset(tmp_path / "new"), "--origin", "example.org/new", "--key", "small-log")
     assert new["key"].startswith("example.org/new+")
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     batches = [batch.data for batch in ledger_kit.batches(place, ledger_kit.records())]
     for number, data in enumerate(batches):
         (tmp_path / f"{number}.batch").write_bytes(data)
@@ -117,7 +117,7 @@ def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: p
     assert document("ledger", "consistency", place, "1") == {"old": 1, "new": 1, "hashes": []}
     exported = document("export", "epoch", place, "3", "-o", tmp_path / "epoch")
     assert exported == {"epoch": 3, "folder": str(tmp_path / "epoch"), "key": str(ledger_kit.KEY)}
-    empty = ledger_kit.made(tmp_path / "copy")
+    empty = ledger_kit.ledger_folder(tmp_path / "copy")
     imported = {"epoch": 3, "records": 12, "batches": 3, "new": True, "audits": []}
     assert document("import", "epoch", empty, tmp_path / "epoch") == imported
     assert document("ledger", "adopt", place) == {"adopted": False}
@@ -127,7 +127,7 @@ def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: p
 
 def test_signed_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     keys.save("one", ledger_kit.VALIDATORS[ledger_kit.V1])
     (place / "evidence").mkdir()
     lines = [json.dumps(record) for record in ledger_kit.records(validators=[ledger_kit.V1])]

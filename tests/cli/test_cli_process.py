@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli_kit import made
+from cli_kit import from_preset
 
 ASSAY = [sys.executable, "-m", "assay"]
 
@@ -21,7 +21,7 @@ def program(*words: str | Path, env: Mapping[str, str] | None = None) -> Any:
 
 @pytest.fixture(scope="module")
 def competition(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("process") / "season")
+    return from_preset(tmp_path_factory.mktemp("process") / "season")
 
 
 def test_it_runs_and_says_its_version() -> None:
@@ -58,7 +58,7 @@ def test_what_the_system_refuses_is_one_line_too() -> None:
 
 
 def test_no_settlement_is_code_1(tmp_path: Path) -> None:
-    place = made(tmp_path / "season")
+    place = from_preset(tmp_path / "season")
     (place / "evidence/sample.jsonl").unlink()
     found = program("settle", place)
     assert (found.returncode, found.stdout) == (1, b"")

@@ -10,7 +10,7 @@ import rfc8785
 import ledger_kit
 from assay.scheme.fields import instant_text
 from assay.scheme.load import parse, presets
-from cli_kit import made, narrow, output, refused, rewrite, run
+from cli_kit import from_preset, narrow, output, refused, rewrite, run
 
 
 def test_every_preset_is_listed_with_what_it_is() -> None:
@@ -28,13 +28,13 @@ def test_with_json_every_default_is_filled_in(tmp_path: Path) -> None:
     shown = run("scheme", "show", "cswon", "--json").stdout_bytes
     assert rfc8785.dumps(json.loads(shown)) + b"\n" == shown
     assert json.loads(shown) == parse(presets()["cswon"]).document()
-    place = made(tmp_path / "x", "cswon")
+    place = from_preset(tmp_path / "x", "cswon")
     assert output("scheme", "show", place, "--json").encode() == shown
     assert output("scheme", "show", place / "scheme.toml").encode() == presets()["cswon"].encode()
 
 
 def test_check_says_what_it_is_or_what_is_wrong(tmp_path: Path) -> None:
-    place = made(tmp_path / "x")
+    place = from_preset(tmp_path / "x")
     assert output("scheme", "check", place).splitlines()[:2] == [
         "term-challenge 1.0.0: tests into weights",
         parse(presets()["term-challenge"]).digest,
@@ -44,7 +44,7 @@ def test_check_says_what_it_is_or_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_check_warns(tmp_path: Path) -> None:
-    place = made(tmp_path / "x")
+    place = from_preset(tmp_path / "x")
     rewrite(place / "scheme.toml", 'method = "modified-z"', 'method = "z"')
     assert 'with threshold = "3.5" cannot flag anyone among 13' in run("scheme", "check", place, columns=500).stderr
 
@@ -52,7 +52,7 @@ def test_check_warns(tmp_path: Path) -> None:
 def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path: Path) -> None:
     start = instant_text(datetime.now(UTC).replace(microsecond=0))  # as one who adds [epoch] in the middle of a season writes it
     rules = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[epoch]\nevery = "72m"\nstart = "{start}"\n'
-    place = ledger_kit.made(tmp_path / "small", scheme_toml=rules)
+    place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=rules)
     assert run("scheme", "check", place).stderr == "", "nothing is settled, so epoch 1 is open"
     ledger_kit.add(place, ledger_kit.records(epoch=3))
     warned = run("scheme", "check", place, columns=500).stderr
@@ -62,7 +62,7 @@ def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path:
 
 
 def test_a_check_says_what_chance_does_to_honest_validators(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n')
+    place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n')
     said = output("scheme", "check", place).splitlines()[-1]
     assert said.startswith("By chance alone, at least one honest validator is left out as an outlier for ")
     assert "trials, 3 validators; `assay scheme honest` has more)." in said

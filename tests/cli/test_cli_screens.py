@@ -9,7 +9,7 @@ import pytest
 
 import ledger_kit
 from assay.ledger import bundle, keys, settling
-from cli_kit import made, output
+from cli_kit import from_preset, output
 from ledger_kit import SIGNER, V1
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.delenv("ASSAY_PASSPHRASE", raising=False)
         keys.save("small-log", SIGNER)
         output("import", "csv", EXAMPLES / "benchmark/trials.csv", place / "board")
-        small = ledger_kit.made(place / "small")
+        small = ledger_kit.ledger_folder(place / "small")
         ledger_kit.add(small, ledger_kit.records())
         later = [
             record for record in ledger_kit.records(validators=[V1]) if (record["participant"], record["task"]) == ("m1", "t1")
@@ -96,5 +96,5 @@ def test_the_keys_of_a_verified_receipt_are_shortened_in_the_middle(place: Path)
 
 def test_a_preset_fits_too(tmp_path: Path) -> None:
     for preset in ("agonaut", "cswon", "bounty-challenge", "term-challenge", "benchmark"):
-        shown = output("settle", made(tmp_path / preset, preset))
+        shown = output("settle", from_preset(tmp_path / preset, preset))
         assert all(len(line) <= 80 for line in shown.splitlines() if not line.startswith("  assay"))

@@ -9,14 +9,14 @@ import pytest
 import rfc8785
 
 from assay.scheme.load import presets
-from cli_kit import files_under, made, narrow, output, records, refused, rewrite, run, with_records
+from cli_kit import files_under, from_preset, narrow, output, records, refused, rewrite, run, with_records
 
 WEIGHTS = ["term-challenge", "cswon", "bounty-challenge"]
 
 
 @pytest.fixture
 def competition(tmp_path: Path) -> Path:
-    return made(tmp_path / "season")
+    return from_preset(tmp_path / "season")
 
 
 def lines(board: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_the_board_shows_rank_score_interval_share_and_burn(competition: Path) -
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_boards_fit_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str, columns: int) -> None:
     monkeypatch.chdir(tmp_path)
-    board = output("settle", made(Path(preset), preset), columns=columns)
+    board = output("settle", from_preset(Path(preset), preset), columns=columns)
     least = 68 if preset == "agonaut" else 60  # an amount of wei is never cut
     assert narrow(board, max(columns, least))
     assert not any(line != line.rstrip() for line in board.splitlines())
@@ -82,7 +82,7 @@ def test_json_is_canonical_and_one_line(competition: Path) -> None:
 
 @pytest.mark.parametrize("preset", WEIGHTS)
 def test_csv_has_the_weights_and_the_burn(tmp_path: Path, preset: str) -> None:
-    place = made(tmp_path / preset, preset)
+    place = from_preset(tmp_path / preset, preset)
     document = json.loads(output("settle", place, "--json"))
     rows = list(csv.DictReader(io.StringIO(output("settle", place, "--csv"))))
     assert [row["participant"] for row in rows] == [*document["ranking"], ""]
@@ -91,7 +91,7 @@ def test_csv_has_the_weights_and_the_burn(tmp_path: Path, preset: str) -> None:
 
 
 def test_csv_has_the_payouts_and_the_refund(tmp_path: Path) -> None:
-    place = made(tmp_path / "prize", "agonaut")
+    place = from_preset(tmp_path / "prize", "agonaut")
     rewrite(place / "bounty.toml", "fee_bps = 0", "fee_bps = 250")
     rows = list(csv.DictReader(io.StringIO(output("settle", place, "--csv"))))
     assert [row["place"] for row in rows] == ["1", ""]
@@ -99,7 +99,7 @@ def test_csv_has_the_payouts_and_the_refund(tmp_path: Path) -> None:
 
 
 def test_the_payout_board(tmp_path: Path) -> None:
-    place = made(tmp_path / "prize", "agonaut")
+    place = from_preset(tmp_path / "prize", "agonaut")
     board = lines(output("settle", place, columns=200))
     assert "The best score is 135.71 % of the threshold of 7000 BPS: 100 % of the deposit is released." in board
     assert any(line.startswith("1 miner-a 9500 1000000000000000000 0 1000000000000000000 1 0x") for line in board)
@@ -111,7 +111,7 @@ def test_the_payout_board(tmp_path: Path) -> None:
 
 
 def test_a_prize_that_nobody_reaches(tmp_path: Path) -> None:
-    place = made(tmp_path / "prize", "agonaut")
+    place = from_preset(tmp_path / "prize", "agonaut")
     found = records(place)
     with_records(place, [one | {"outcome": "unjudged"} for one in found])
     board = lines(output("settle", place))

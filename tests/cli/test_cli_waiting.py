@@ -66,7 +66,7 @@ def test_a_ledger_keeps_nothing_before_the_deadline(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
     keys.save("small-log", SIGNER)
-    place = ledger_kit.made(tmp_path / "small", "rubric", scheme_toml=SCHEME)
+    place = ledger_kit.ledger_folder(tmp_path / "small", "rubric", scheme_toml=SCHEME)
     ledger_kit.add(place, [record for record in ledger_kit.records("rubric") if record["participant"] == "m1"])
     assert WAITS in refused("settle", place, "--key", "small-log", code=1)
     assert "no epoch is settled yet" in refused("receipt", place, code=1)

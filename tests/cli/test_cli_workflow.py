@@ -14,7 +14,7 @@ from assay.exact import NANO
 from assay.judge.workflow.plan import Plan
 from assay.judge.workflow.record import Moment, StepAttempt, StepRun
 from cli_kit import narrow, output, refused, run
-from workflow_chaos import said, serving, well
+from workflow_chaos import reply_of, serving, well
 from workflow_run_kit import competition, lines, plan
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cswon"
@@ -83,7 +83,7 @@ def test_a_plan_is_carried_out_at_its_makers_desk(tmp_path: Path) -> None:
 
 
 def test_where_a_part_was_lost_is_said(tmp_path: Path) -> None:
-    with serving(do=said({"error": "not today"}), ping=DONE) as server:
+    with serving(do=reply_of({"error": "not today"}), ping=DONE) as server:
         folder = competition(tmp_path / "c", server, {"ann": plan()})
         file = written(tmp_path / "plan.json", plan(first={"retry_count": 1}))
         result = run("workflow", "run", file, folder / "tasks" / "t0", columns=100)
@@ -104,7 +104,7 @@ def test_a_run_that_was_stopped_says_by_what(tmp_path: Path) -> None:
 
 
 def test_a_broken_service_is_said_and_ends_with_1(tmp_path: Path) -> None:
-    with serving(do=said({}, 500), ping=said({}, 500)) as server:
+    with serving(do=reply_of({}, 500), ping=reply_of({}, 500)) as server:
         folder = competition(tmp_path / "c", server, {"ann": plan()})
         file = written(tmp_path / "plan.json", plan())
         assert (

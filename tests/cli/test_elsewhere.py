@@ -86,8 +86,8 @@ def _answers(system: str, place: Path) -> dict[str, tuple[int | str, str, str]]:
         patch.setenv("ASSAY_STATE", str(place / "state"))
         keys.save("small-log", ledger_kit.SIGNER)
         for name in ("small", "open"):
-            ledger_kit.add(ledger_kit.made(place / name), ledger_kit.records())
-        ledger_kit.made(place / "empty")
+            ledger_kit.add(ledger_kit.ledger_folder(place / name), ledger_kit.records())
+        ledger_kit.ledger_folder(place / "empty")
         run("settle", place / "small", "--key", "small-log")
         run("export", "epoch", place / "small", "3", "--output", place / "epoch")
         words = {"init": ["init", "--preset", "term-challenge", str(place / "new")]}

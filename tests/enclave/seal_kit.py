@@ -90,7 +90,7 @@ names = ["scripted/second"]
 """
 
 
-def made(place: Path, *, tokens: int = 1000, more: str = "", changes: Mapping[str, str] | None = None) -> Path:
+def bounty_folder(place: Path, *, tokens: int = 1000, more: str = "", changes: Mapping[str, str] | None = None) -> Path:
     """A bounty's folder: scheme, bounty, registries. changes: in place of what the text of bounty.toml has."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "scheme.toml").write_text(SCHEME)
@@ -108,7 +108,7 @@ def made(place: Path, *, tokens: int = 1000, more: str = "", changes: Mapping[st
 
 def bounty_in(place: Path) -> Bounty:
     """The bounty of a folder made here."""
-    return read_bounty(made(place))
+    return read_bounty(bounty_folder(place))
 
 
 def solution(text: str = "Merge sort, in n log n.") -> Solution:
@@ -211,14 +211,14 @@ def judgement(
 
 @dataclass
 class House:
-    """A service, what it asks, and what it told. `script`: a solution's judgement, or what befalls it, by its text."""
+    """A service, what it asks, and its messages. `script`: a solution's judgement, or what befalls it, by its text."""
 
     place: Path
     clock: SetClock = field(default_factory=SetClock)
     dstack: Local = field(default_factory=local)
     script: dict[str, Judgement | Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     going: int = 0
     most: int = 0
     """Solutions that were judged at one time."""
@@ -234,7 +234,7 @@ class House:
             lambda: nullcontext(self.dstack),
             self._judge,
             lambda service, opened: None,
-            self.told.append,
+            self.messages.append,
             ServiceOptions(clock=self.clock, pauses=pauses, **setting),
         )
 

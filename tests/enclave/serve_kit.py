@@ -233,7 +233,7 @@ class EnclaveWorld:
 @contextmanager
 def world(folder: Path, **how: Any) -> Iterator[EnclaveWorld]:
     """Everything, running; ended in any case."""
-    made = EnclaveWorld(kit.made(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
+    made = EnclaveWorld(kit.bounty_folder(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
     try:
         made.start_dstack()
         made.model.start()

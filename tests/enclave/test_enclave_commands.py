@@ -32,7 +32,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         keys.save(f"p{number}", key)
     keys.save("sponsor", kit.SPONSOR)
     (tmp_path / "answer.md").write_text("Merge sort, in n log n.")
-    return kit.made(tmp_path / "bounty")
+    return kit.bounty_folder(tmp_path / "bounty")
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_an_attestation_of_something_else_is_refused(place: Path, answer: Path, 
     file.write_bytes(kit.local().attest(identity.judged(bounty.digest)).data)
     words = ("seal", place, answer, "--attestation", file, "--no-verify")
     assert "it is not about an enclave" in run(*words, columns=500, code=1).stderr
-    other = read_bounty(kit.made(tmp_path / "other", tokens=999))
+    other = read_bounty(kit.bounty_folder(tmp_path / "other", tokens=999))
     file.write_bytes(kit.local().attest(kit.identity(other).statement).data)
     assert "it is of another bounty" in run(*words, columns=500, code=1).stderr
 

@@ -74,7 +74,7 @@ def _hand_in(world: EnclaveWorld, service: Running, tmp_path: Path) -> None:
     deliver = ("enclave", "deliver", world.place, "--to", world.url, "--collateral", world.collateral)
     assert "Nobody handed in anything sealed." in words(*deliver)
     for number, text in ((1, GOOD), (2, SLOW)):
-        mine = kit.made(tmp_path / f"desk-{number}")
+        mine = kit.bounty_folder(tmp_path / f"desk-{number}")
         (mine / "bounty.toml").write_bytes((world.place / "bounty.toml").read_bytes())
         (mine / "answer.md").write_text(text)
         run("commit", mine, mine / "answer.md", "--key", f"p{number}")
@@ -119,7 +119,7 @@ def kept(bounty: Bounty, signed: SignedStatement, sealed: SealedFile | None = No
 
 
 def test_a_refusal_is_kept_if_it_is_final_and_else_it_is_asked_again(tmp_path: Path) -> None:
-    house = kit.House(kit.made(tmp_path / "bounty"))
+    house = kit.House(kit.bounty_folder(tmp_path / "bounty"))
     bounty = house.bounty
     identity = kit.identity(bounty)
 
@@ -196,7 +196,7 @@ ENCLAVE = f'\n[enclave]\ncompose_hash = "{"ab" * 32}"\ndevelopment = true\n'
 @contextmanager
 def served(place: Path, **made: Any) -> Iterator[tuple[Running, Bounty]]:
     """A bounty with an enclave that is not there, behind a service."""
-    folder = kit.made(place, more=ENCLAVE, **made)
+    folder = kit.bounty_folder(place, more=ENCLAVE, **made)
     keys.save("log", kit.LOG)
     access.make_ledger(folder, "example.org/sorting", kit.LOG, name="log")
     with running(folder) as service:
@@ -212,7 +212,7 @@ def test_what_no_enclave_of_the_bounty_would_take_is_refused_by_the_service(tmp_
     with served(tmp_path / "bounty") as (service, bounty):
         to = kit.identity(bounty).seal.public
         signed, sealed = kit.handed(bounty, kit.P1, kit.solution(), to)
-        other = read_bounty(kit.made(tmp_path / "other", tokens=999))
+        other = read_bounty(kit.bounty_folder(tmp_path / "other", tokens=999))
         foreign, foreign_sealed = kit.handed(other, kit.P1, kit.solution(), to)
         results = sealing.seal_bytes("results", b"{}", kit.SPONSOR.public, bounty=bounty.digest).file
         said = {"bounty": bounty.digest, "participant": kit.P1}

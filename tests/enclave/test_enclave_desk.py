@@ -27,7 +27,7 @@ SECRET_TEXT = "the secret of sorting"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return kit.made(tmp_path / "bounty")
+    return kit.bounty_folder(tmp_path / "bounty")
 
 
 def opened(place: Path, check: Callable[[OpenedSolution], None] = lambda one: None) -> Intake:
@@ -145,7 +145,7 @@ def test_a_participant_that_is_a_name_is_told_so(place: Path) -> None:
 
 def test_what_is_for_another_bounty_is_turned_away(place: Path, tmp_path: Path) -> None:
     desk = opened(place)
-    other = read_bounty(kit.made(tmp_path / "other", tokens=999))
+    other = read_bounty(kit.bounty_folder(tmp_path / "other", tokens=999))
     signed, made = kit.handed(other, kit.P1, kit.solution(SECRET_TEXT), desk.identity.seal.public)
     turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.commit(signed.envelope, BEFORE))
     turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.submit(made.file, BEFORE))
@@ -291,13 +291,13 @@ def test_an_enclave_needs_its_deadlines(tmp_path: Path) -> None:
         ("submissions_until", r"bounty\.submissions_until"),
         ("scoring_deadline", r"payout\.scoring_deadline"),
     ):
-        place = kit.made(tmp_path / missing)
+        place = kit.bounty_folder(tmp_path / missing)
         text = (place / "bounty.toml").read_text()
         lines = [line for line in text.splitlines() if not line.startswith((missing, "commitments_until"))]
         (place / "bounty.toml").write_text("\n".join(lines))
         with pytest.raises(BadInput, match=rf"{field}: is missing, and an enclave needs it"):
             Deadlines.of(read_bounty(place))
-    place = kit.made(tmp_path / "no-commitments")
+    place = kit.bounty_folder(tmp_path / "no-commitments")
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(f"commitments_until = {kit.COMMIT_UNTIL}\n", ""))
     times = Deadlines.of(read_bounty(place))

@@ -165,7 +165,7 @@ def test_who_renews_incomplete_requests_makes_room_for_who_has_none() -> None:
 
 def served(place: Path, act: Callable[[int, Service], Awaitable[None]], bounds: ConnectionLimits) -> None:
     """A real server on this machine's network, and what is done with its port."""
-    house = kit.House(kit.made(place / "bounty"))
+    house = kit.House(kit.bounty_folder(place / "bounty"))
 
     async def asked(service: Service) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -16,7 +16,7 @@ from assay.enclave.service.lifecycle import Service
 
 @pytest.fixture
 def house(tmp_path: Path) -> kit.House:
-    return kit.House(kit.made(tmp_path / "bounty"))
+    return kit.House(kit.bounty_folder(tmp_path / "bounty"))
 
 
 def served(house: kit.House, act: Callable[[httpx.AsyncClient, Service], Awaitable[None]], seconds: float = 60.0) -> None:
@@ -106,6 +106,6 @@ def test_trouble_of_ours_is_said_to_be_ours_and_no_more(house: kit.House, monkey
         assert signed.digest
 
     served(house, act)
-    assert "internal error: RuntimeError" in house.told
-    assert f"internal error: BadInput {house.place / 'participants.csv'}" in house.told
-    assert "secret" not in " ".join(house.told)
+    assert "internal error: RuntimeError" in house.messages
+    assert f"internal error: BadInput {house.place / 'participants.csv'}" in house.messages
+    assert "secret" not in " ".join(house.messages)

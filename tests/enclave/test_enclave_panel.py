@@ -28,7 +28,7 @@ ASKED = {"primary": {"name": "primary", "asked": "primary"}}
 
 @pytest.fixture
 def house(tmp_path: Path) -> kit.House:
-    place = kit.made(tmp_path / "bounty")
+    place = kit.bounty_folder(tmp_path / "bounty")
     scheme = place / "scheme.toml"
     scheme.write_text(scheme.read_text().replace('kind = "rubric"\n', 'kind = "rubric"\n[score.panel]\nanswers = 3\n'))
     return kit.House(place)

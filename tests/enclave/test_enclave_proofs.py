@@ -21,7 +21,7 @@ from assay.records import record as read_record
 from assay.scheme.bounty import read_bounty
 from cli_kit import output, run
 from enclave_kit import MACHINE, attested, compose_hash
-from evm_commands_kit import ONE, P1, P2, bounty, judged, opened, place, said
+from evm_commands_kit import ONE, P1, P2, bounty, judged, opened, place, printed
 from evm_kit import HOUR, AnvilChain
 from ledger_kit import V1
 from publish_kit import with_keys
@@ -146,13 +146,13 @@ def test_a_chain_is_told_it_and_so_is_who_asks(sealed: Path, chain: AnvilChain) 
     chain.at(chain.now + HOUR + 1)
     assert "is missing, and bounty.toml says that an enclave judges" in run("publish", sealed, "--to", "local", code=2).stderr
     names = [attest(sealed, one) for one in both.values()]
-    assert said("publish", sealed, "--to", "local", "--yes")["outcome"]["state"] == "confirmed"
-    rows = said("bounty", "show", sealed, "--to", "local")["scores"]
+    assert printed("publish", sealed, "--to", "local", "--yes")["outcome"]["state"] == "confirmed"
+    rows = printed("bounty", "show", sealed, "--to", "local")["scores"]
     assert {row["attestation"] for row in rows} == set(names)
     file = f"judgements/{str(both[P1].attestation)[7:]}.attestation.json"
     told = " ".join(output("explain", sealed, P1).split())
     assert f"Where its judge ran is attested by {names[0]}, in {file}" in told
-    assert said("explain", sealed, P1)["attestation"] == {"digest": names[0], "files": [file], "why": None}
+    assert printed("explain", sealed, P1)["attestation"] == {"digest": names[0], "files": [file], "why": None}
 
 
 @pytest.mark.full
@@ -168,10 +168,10 @@ def test_another_submissions_attestation_is_neither_published_nor_shown(sealed: 
     why = f"attests a judgement with another submission than the record of {P2} by {V1} that names it"
     assert why in " ".join(run("publish", sealed, "--to", "local", code=2).stderr.split())
     assert "Nothing attests where its judge ran: " in " ".join(output("explain", sealed, P2).split())
-    found = said("explain", sealed, P2)["attestation"]
+    found = printed("explain", sealed, P2)["attestation"]
     assert (found["digest"], found["files"]) == (None, [])
     assert why in found["why"]
-    assert said("explain", sealed, P1)["attestation"]["digest"] is not None
+    assert printed("explain", sealed, P1)["attestation"]["digest"] is not None
 
 
 def test_verifying_one_says_of_which_submission_it_is(sealed: Path) -> None:
@@ -179,12 +179,12 @@ def test_verifying_one_says_of_which_submission_it_is(sealed: Path) -> None:
     attest(sealed, one)
     file = sealed / "judgements" / f"{str(one.attestation)[7:]}.attestation.json"
     words: list[str | Path] = ["enclave", "verify", file, "--bounty", sealed, "--at", "2027-01-15T08:00:00Z"]
-    assert said(*words)["submission"] == "s-1"
+    assert printed(*words)["submission"] == "s-1"
     assert re.search(r"submission +s-1\n", output(*words))
     other = record(sealed, bounty=f"sha256:{'ee' * 32}")
     attest(sealed, other)
     words[2] = sealed / "judgements" / f"{str(other.attestation)[7:]}.attestation.json"
-    assert said(*words, code=1)["stage"] == "judgement"
+    assert printed(*words, code=1)["stage"] == "judgement"
 
 
 def test_a_score_that_names_no_judgement_is_not_published_where_an_enclave_judges(sealed: Path, chain: AnvilChain) -> None:
@@ -213,7 +213,7 @@ def test_a_plain_run_is_told_as_one_that_nothing_attests(place: Path, chain: Anv
     assert "Nothing attests where its judge ran: there is no enclave; the chain gets 0 instead of a digest." in " ".join(
         output("explain", place, P1).split()
     )
-    assert said("explain", place, P1)["attestation"] == {
+    assert printed("explain", place, P1)["attestation"] == {
         "digest": None,
         "files": [],
         "why": "there is no enclave; the chain gets 0 instead of a digest",

@@ -36,7 +36,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kit.House:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     machine = kit.local().machine
     pin = f'\n[enclave]\ncompose_hash = "{machine.compose_hash.hex()}"\ndevelopment = true\n'
-    place = kit.made(tmp_path / "bounty", more=pin)
+    place = kit.bounty_folder(tmp_path / "bounty", more=pin)
     access.make_ledger(place, "example.org/sorting", kit.LOG)
     made = kit.House(place)
     for text, yes, verdict in (
@@ -118,7 +118,7 @@ def rejected(code: RejectionCode, act: Callable[[], object]) -> Rejected:
 
 
 def test_a_settlement_that_is_not_this_bountys_releases_nothing(house: kit.House, tmp_path: Path) -> None:
-    other = kit.House(kit.made(tmp_path / "other", tokens=999))
+    other = kit.House(kit.bounty_folder(tmp_path / "other", tokens=999))
     access.make_ledger(other.place, "example.org/sorting", kit.LOG)
 
     async def act(service: Service) -> None:
@@ -180,7 +180,7 @@ def test_a_log_that_pays_losers_has_none_of_them_released(house: kit.House) -> N
 
 
 def test_a_bounty_that_names_no_log_releases_nothing(tmp_path: Path) -> None:
-    place = kit.made(tmp_path / "bounty")
+    place = kit.bounty_folder(tmp_path / "bounty")
     lines = (place / "bounty.toml").read_text().splitlines()
     (place / "bounty.toml").write_text("\n".join(line for line in lines if not line.startswith("log =")))
     house = kit.House(place)

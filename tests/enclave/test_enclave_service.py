@@ -28,7 +28,7 @@ TEXTS = ("Merge sort, in n log n.", "Bubble sort.", "Count them.")
 
 @pytest.fixture
 def house(tmp_path: Path) -> kit.House:
-    return kit.House(kit.made(tmp_path / "bounty"))
+    return kit.House(kit.bounty_folder(tmp_path / "bounty"))
 
 
 async def given_out(house: kit.House, service: Service) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_of_what_was_handed_in_nothing_is_on_the_disk_or_told(house: kit.House) 
         data = path.read_bytes() if path.is_file() else b""
         for secret in (b"the secret of sorting", salt, salt.hex().encode(), *_private(house)):
             assert secret not in data, path
-    assert "secret" not in " ".join(house.told)
+    assert "secret" not in " ".join(house.messages)
 
 
 async def _opened(service: Service) -> dict[str, sealing.OpenedSolution]:
@@ -141,7 +141,7 @@ def test_a_model_that_is_down_keeps_it_waiting_and_no_longer(house: kit.House) -
     found = house.run(act)
     assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
     assert house.asked.count(TEXTS[1]) == 1
-    assert "secret" not in " ".join(house.told)
+    assert "secret" not in " ".join(house.messages)
 
 
 @pytest.mark.parametrize("error", [AssayError("down"), BadInput("too large"), RuntimeError("a fault"), OSError(28, "full")])
@@ -239,7 +239,7 @@ def test_without_dstack_it_says_that_it_is_starting(house: kit.House) -> None:
         living.cancel()
 
     asyncio.run(act())
-    assert "not started yet: no keys" in house.told
+    assert "not started yet: no keys" in house.messages
 
 
 def test_it_goes_on_after_a_restart_and_judges_nothing_twice(house: kit.House) -> None:
@@ -406,7 +406,7 @@ def test_the_sponsor_gets_answers_and_costs_and_nothing_of_a_text(house: kit.Hou
 
 
 def test_a_bounty_without_a_sponsor_seals_to_nobody(tmp_path: Path) -> None:
-    place = kit.made(tmp_path / "bounty")
+    place = kit.bounty_folder(tmp_path / "bounty")
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(f'sponsor = "{kit.SPONSOR.public.id}"\n', ""))
     house = kit.House(place)
@@ -426,7 +426,7 @@ def test_results_that_were_changed_are_not_served(house: kit.House, change: byte
 
     house.run(act)
     file = house.place / "enclave/results.json"
-    other = kit.House(kit.made(house.place.with_name("other"), tokens=999))
+    other = kit.House(kit.bounty_folder(house.place.with_name("other"), tokens=999))
     other.run(lambda service: _given(other, service))
     for data in (change, (other.place / "enclave/results.json").read_bytes()):
         file.write_bytes(data)

@@ -39,7 +39,7 @@ from judge_kit import bubblewrap, make_agent, make_competition, make_task
 from ledger_kit import ORIGIN, SIGNER, V1, VALIDATORS, opened
 from ray_kit import Cluster, Run, cluster, evidence, until
 from service_kit import running
-from workflow_chaos import said, serving, well
+from workflow_chaos import reply_of, serving, well
 
 pytestmark = pytest.mark.slow
 
@@ -265,7 +265,7 @@ def test_rubrics_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_workflows_are_judged_on_nodes(nodes: Cluster, tmp_path: Path) -> None:
-    with serving(do=well("done"), fail=said({"error": "no"}), ping=well("done")) as server:
+    with serving(do=well("done"), fail=reply_of({"error": "no"}), ping=well("done")) as server:
         folder = workflow_run_kit.competition(
             tmp_path, server, {"ann": workflow_run_kit.plan(), "bob": workflow_run_kit.plan("fail")}
         )

@@ -9,7 +9,7 @@ import pytest
 
 import assay
 from assay.errors import BadInput
-from cli_kit import made
+from cli_kit import from_preset
 
 EXPORTED = [
     "AssayError",
@@ -56,7 +56,7 @@ def test_importing_is_cheap(module: str) -> None:
 
 
 def test_the_sketch_of_the_library(tmp_path: Path) -> None:
-    made(tmp_path / "my-competition")
+    from_preset(tmp_path / "my-competition")
     competition = assay.open(tmp_path / "my-competition")
     result = competition.settle(epoch=12)
     first: str = result.ranking[0]
@@ -68,8 +68,8 @@ def test_the_sketch_of_the_library(tmp_path: Path) -> None:
 
 
 def test_values_can_be_compared_hashed_and_serialised(tmp_path: Path) -> None:
-    competition = assay.open(str(made(tmp_path / "one")))
-    again = assay.open(made(tmp_path / "two"))
+    competition = assay.open(str(from_preset(tmp_path / "one")))
+    again = assay.open(from_preset(tmp_path / "two"))
     one, two, later = competition.settle(), again.settle(epoch=1), again.settle(epoch=2)
     assert one == two != later
     assert {one, two, later} == {one, later}
@@ -83,7 +83,7 @@ def test_values_can_be_compared_hashed_and_serialised(tmp_path: Path) -> None:
 def test_a_later_settlement_goes_on_from_a_file(tmp_path: Path) -> None:
     from assay.exact import canonical
 
-    competition = assay.open(made(tmp_path / "one"))
+    competition = assay.open(from_preset(tmp_path / "one"))
     file = tmp_path / "epoch-1.json"
     file.write_bytes(canonical(competition.settle().document))
     later = competition.settle(15, previous=str(file))
@@ -92,7 +92,7 @@ def test_a_later_settlement_goes_on_from_a_file(tmp_path: Path) -> None:
 
 
 def test_the_split_of_a_subnet(tmp_path: Path) -> None:
-    split: assay.Emission = assay.emission(made(tmp_path / "subnet", "platform") / "my-subnet.toml")
+    split: assay.Emission = assay.emission(from_preset(tmp_path / "subnet", "platform") / "my-subnet.toml")
     assert sum(row.share for row in split.rows) + split.burn.share == 1
     assert [part.name for part in split.competitions] == ["term-challenge", "bounty-challenge"]
 

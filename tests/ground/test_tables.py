@@ -15,7 +15,7 @@ import pytest
 import assay
 from assay.settle.document import BURNT, SETTLEMENT
 from assay.tables import Tables, tables
-from cli_kit import made, records, with_records
+from cli_kit import from_preset, records, with_records
 
 pytestmark = pytest.mark.no_cover  # the other tests reach every branch, and to trace these takes long
 
@@ -25,7 +25,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def settlement(tmp_path: Path) -> assay.Settlement:
-    place = made(tmp_path / "season")
+    place = from_preset(tmp_path / "season")
     with_records(place, records(place)[1:])  # miner-a misses a trial
     return assay.open(place).settle()
 
@@ -60,7 +60,7 @@ def test_numbers_are_exact(settlement: assay.Settlement) -> None:
 
 
 def test_amounts_of_wei_are_text(tmp_path: Path) -> None:
-    found = assay.open(made(tmp_path / "prize", "agonaut")).settle().to_arrow()
+    found = assay.open(from_preset(tmp_path / "prize", "agonaut")).settle().to_arrow()
     assert rows(found.payouts)[0]["net"] == str(10**18)
     assert rows(found.weights) == []
 
@@ -124,7 +124,7 @@ def test_a_column_is_one_line_and_is_seen_everywhere(tmp_path: Path) -> None:
     file = package / "settle" / "document.py"
     place = '    Field("chain_u16", Holds.U16, lambda at: at.weight.chain_u16),\n'
     file.write_text(file.read_text("utf-8").replace(place, place + ADDED), "utf-8")
-    season = made(tmp_path / "season")
+    season = from_preset(tmp_path / "season")
     env = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     ran = subprocess.run([sys.executable, "-c", SEEN_EVERYWHERE, season], capture_output=True, text=True, check=False, env=env)
     assert ran.returncode == 0, ran.stderr

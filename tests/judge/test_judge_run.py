@@ -45,11 +45,11 @@ class Half(JudgeRun[Whole, Judged]):
 
     def __init__(self, *args: Any, epoch: int = 1, wrong: Exception | None = None) -> None:
         super().__init__(*args)
-        self.told, self.wrong = epoch, wrong
+        self.given_epoch, self.wrong = epoch, wrong
         self.asked: list[str] = []
 
     def cells(self, wanted: Sequence[Participant]) -> list[Whole]:
-        return [Whole(one.key, one.submission, self.told) for one in wanted]
+        return [Whole(one.key, one.submission, self.given_epoch) for one in wanted]
 
     def judge(self, cell: Whole) -> Judged:
         self.asked.append(cell.participant)

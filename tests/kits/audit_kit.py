@@ -50,7 +50,7 @@ def evidence(passes: dict[str, int] = PASSES) -> list[dict[str, Any]]:
 def witnessed(place: Path, rules: str = RULES, passes: dict[str, int] = PASSES) -> Path:
     """The bundle of the settled epoch, in a new competition's folder; its policy is beside the ledger."""
     scheme = small_folder.SCHEME + rules
-    ledger_kit.made(place, scheme_toml=scheme, tasks_txt="".join(f"{task}\n" for task in TASKS))
+    ledger_kit.ledger_folder(place, scheme_toml=scheme, tasks_txt="".join(f"{task}\n" for task in TASKS))
     ledger_kit.add(place, evidence(passes))
     with ledger_kit.opened(place) as ledger:
         receipt = settling.settle(ledger, ledger_kit.SIGNER, 3).receipt

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 
-__all__ = ["Json", "command", "commands", "files_under", "made", "narrow", "output", "refused", "run"]
+__all__ = ["Json", "command", "commands", "files_under", "from_preset", "narrow", "output", "refused", "run"]
 
 Json = dict[str, Any]
 RUNNER = CliRunner()
@@ -70,7 +70,7 @@ def refused(*words: str | Path, code: int = 2) -> str:
     return message.removeprefix("error: ").rstrip("\n")
 
 
-def made(place: Path, preset: str = "term-challenge") -> Path:
+def from_preset(place: Path, preset: str = "term-challenge") -> Path:
     """A competition as `assay init` makes it."""
     run("init", "--preset", preset, place)
     return place

@@ -26,7 +26,7 @@ import crash_look
 import crash_work
 import ledger_kit
 from crash_look import look, look_whole
-from crash_work import heard, made, steps_of, work
+from crash_work import create_ledger, heard, steps_of, work
 
 __all__ = ["SERIES", "Warm", "every_step", "every_write", "rounds", "warm"]
 
@@ -123,7 +123,7 @@ def serve(module: str) -> None:
 def imports() -> None:
     """Import what is imported late."""
     with tempfile.TemporaryDirectory() as place:
-        made(Path(place) / "small", "ledger.db")
+        create_ledger(Path(place) / "small", "ledger.db")
         look(f"{place}/small", f"{place}/told", f"{place}/seen")
 
 
@@ -155,7 +155,7 @@ def warm(folder: Path, module: str = "") -> Iterator[Warm]:
 def rounds(warm: Warm, folder: Path, database: str, draw: random.Random, count: int, *, at_steps: bool) -> None:
     """Kill so many workers, one after the other: at random moments of a cycle, or at random steps. And look after each."""
     place, told, seen = (folder / name for name in ("small", "told", "seen"))
-    made(place, database)
+    create_ledger(place, database)
     steps = len(warm.ask(steps_of, place, told))
     killed = 0
     while killed < count:
@@ -175,7 +175,7 @@ def every_step(warm: Warm, folder: Path, another: Callable[[Path], str]) -> int:
     while killed:
         if step % SERIES == 0:
             place, told, seen = (folder / str(step) / name for name in ("small", "told", "seen"))
-            made(place, another(place))
+            create_ledger(place, another(place))
             warm.ask(steps_of, place, told)
         step += 1
         killed = warm.killed(work, place, told, step, 1)
@@ -190,7 +190,7 @@ def every_write(warm: Warm, folder: Path, *, every: int = 1) -> int:
         ledger_kit.copied(folder / "whole", folder / name)
         return tuple(folder / name / part for part in ("small", "told", "seen"))
 
-    made(folder / "whole/small", "ledger.db")
+    create_ledger(folder / "whole/small", "ledger.db")
     warm.ask(steps_of, folder / "whole/small", folder / "whole/told")
     steps = warm.ask(steps_of, *copy("steps")[:2])
     first = next(number for number, name in enumerate(steps, start=1) if name.startswith("INSERT INTO inputs"))

@@ -46,10 +46,10 @@ def found_in(place: Path, epoch: int) -> list[Batch]:
     return [batch for some in (everybody, again, other) for batch in ledger_kit.batches(place, some)]
 
 
-def made(place: Path, database: str) -> None:
+def create_ledger(place: Path, database: str) -> None:
     """A ledger whose participants hand in something new in each epoch."""
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\nm1,1,,,,,\nm2,2,,,,,\n"
-    ledger_kit.made(place, database=database, participants_csv=people)
+    ledger_kit.ledger_folder(place, database=database, participants_csv=people)
     (place.parent / "exported").mkdir()
 
 

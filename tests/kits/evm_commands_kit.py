@@ -74,7 +74,7 @@ def place(chain: AnvilChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n" + "\n".join(rows) + "\n"
     text = BOUNTY.format(commit=time(now + HOUR), score=time(now + 2 * HOUR), deposit=ETHER)
     files: dict[str, Any] = {"scheme_toml": SCHEME, "bounty_toml": text, "participants_csv": people, "tasks_txt": None}
-    found = ledger_kit.made(tmp_path / "bounty", "rubric", **files)
+    found = ledger_kit.ledger_folder(tmp_path / "bounty", "rubric", **files)
     target(found, chain)
     return found
 
@@ -88,14 +88,14 @@ def target(place: Path, chain: AnvilChain, **more: Any) -> None:
     (place / "publish.toml").write_text(text)
 
 
-def said(*words: str | Path, code: int | None = 0) -> Json:
+def printed(*words: str | Path, code: int | None = 0) -> Json:
     found: Json = json.loads(run(*words, "--json", code=code).stdout)
     return found
 
 
 def bounty(name: str, place: Path, *words: str | Path, key: str | None = None, yes: bool = True, code: int | None = 0) -> Json:
     more: list[str | Path] = [*(["--as", key] if key else []), *(["--yes"] if yes else [])]
-    return said("bounty", name, place, *words, "--to", "local", *more, code=code)
+    return printed("bounty", name, place, *words, "--to", "local", *more, code=code)
 
 
 def opened(place: Path, chain: AnvilChain) -> None:

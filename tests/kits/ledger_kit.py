@@ -36,7 +36,7 @@ KEY: LogKey = log.log_key(ORIGIN, SIGNER.public)
 NAMES = f"key,stake,name\n{V1},100,val-1\n{V2},200,val-2\n{V3},300,\n"
 
 
-def made(
+def ledger_folder(
     place: Path, kind: str = "tests", /, database: str = "ledger.db", origin: str = ORIGIN, **changes: str | bytes | None
 ) -> Path:
     """A competition's folder with an empty ledger; changes as `small_folder.make` has them."""
@@ -98,7 +98,7 @@ def of_two_kinds(place: Path, first: str, **changes: str) -> Path:
 
     changes: as `small_folder.make` has them, for epoch 4.
     """
-    made(place, first)
+    ledger_folder(place, first)
     add(place, records(first, epoch=3))
     with opened(place) as ledger:
         settling.settle(ledger, SIGNER, 3)
@@ -138,7 +138,7 @@ def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:
 
 def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two settled epochs, exported each, with receipts, checkpoints and proofs beside them: to be made a fixture."""
-    place = made(tmp_path_factory.mktemp("two") / "small")
+    place = ledger_folder(tmp_path_factory.mktemp("two") / "small")
     for epoch in (3, 4):
         add(place, records(epoch=epoch))
         if epoch == 3:

@@ -77,7 +77,7 @@ def competition(place: Path, world: EvmWorld, scores: Mapping[str, int | None], 
     scheme = SCHEME.format(deposit=changes.get("deposit", ETHER))
 
     def make(template: Path) -> None:
-        ledger_kit.made(template, "rubric", scheme_toml=scheme, participants_csv=people, tasks_txt=None)
+        ledger_kit.ledger_folder(template, "rubric", scheme_toml=scheme, participants_csv=people, tasks_txt=None)
         judged(template, scores, EPOCH)
 
     return ledger_kit.once(place, ("rubric", scheme, people, *scores.items()), make)
@@ -128,7 +128,7 @@ class PassingTime:
     """Time that passes only while somebody waits: each wait is a second, and calls what is set for it."""
 
     def __init__(self, *then: Callable[[], object]) -> None:
-        self.seconds, self.then, self.told = 0.0, list(then), list[str]()
+        self.seconds, self.then, self.messages = 0.0, list(then), list[str]()
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
@@ -140,7 +140,7 @@ class PassingTime:
         return SystemClock(now=lambda: self.seconds, sleep=self.sleep)
 
     def tell(self, what: str) -> None:
-        self.told.append(what)
+        self.messages.append(what)
 
 
 def opened(place: Path, time: PassingTime | None = None, name: str = "local") -> EvmPublisher:

@@ -72,7 +72,7 @@ def well(output: Any = None, cost: str = "0.001", seconds: float = 0.0) -> Reply
     return reply
 
 
-def said(content: Any, status: int = 200, **headers: str) -> Reply:
+def reply_of(content: Any, status: int = 200, **headers: str) -> Reply:
     return lambda handler: handler.reply(content, status, **headers)
 
 

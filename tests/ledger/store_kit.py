@@ -21,7 +21,7 @@ ATTEMPTS = {"chain": [b'{"state":"planned"}', b'{"state":"sent"}'], "other": [b'
 TERMS = intake.IntakeRules("small", "tests", PUBLIC, frozenset({"m1", "m2"}))
 
 
-def one(**changes: Any) -> dict[str, Any]:
+def trial_record(**changes: Any) -> dict[str, Any]:
     """A record of kind tests by the first validator."""
     return small_folder.record("tests", **{"validator": V1} | changes)
 
@@ -38,7 +38,7 @@ def signed(
 
 def trials(tasks: Iterable[int], **changes: Any) -> list[dict[str, Any]]:
     """A record for each task."""
-    return [one(**{"task": f"t{task}"} | changes) for task in tasks]
+    return [trial_record(**{"task": f"t{task}"} | changes) for task in tasks]
 
 
 def settled(epoch: int, position: int = 0) -> tuple[StoredSettlement, bytes, StoredReceipt]:

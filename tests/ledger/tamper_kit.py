@@ -24,7 +24,7 @@ Tried = TypeVar("Tried", bound=tuple[Any, ...])
 
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three epochs of a small competition, the last of them exported: to be made a fixture."""
-    place = ledger_kit.made(tmp_path_factory.mktemp("tamper") / "small", tasks_txt="t1\n")
+    place = ledger_kit.ledger_folder(tmp_path_factory.mktemp("tamper") / "small", tasks_txt="t1\n")
     for epoch, outcome in ((3, "pass"), (4, "fail"), (5, "pass")):
         changes = {"task": "t1", "image": "sha256:i"} if epoch == 4 else {"task": "t1"}
         found = ledger_kit.records(epoch=epoch, outcome=outcome, trial=1, **changes)

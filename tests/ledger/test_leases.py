@@ -26,7 +26,7 @@ CELL, OTHER = ("s1", "t1", 1), ("s2", "t2", 1)
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return ledger_kit.made(tmp_path / "small")
+    return ledger_kit.ledger_folder(tmp_path / "small")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_cell_whose_record_is_too_old_is_not_done(place: Path) -> None:
 
 @pytest.mark.no_cover
 def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     with driver(place, "one") as one, driver(place, "two") as two:
         assert (one.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
         one.release(CELL)
@@ -105,7 +105,7 @@ def test_two_drivers_of_one_database_judge_each_trial_once(postgresql: postgres.
 
     Each driver sees another outcome, so a trial that both judged would be a conflict.
     """
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     cells: list[Key] = [("s1", f"t{task}", trial) for task in range(1, 7) for trial in (1, 2)]
     dead = CellLeases(config.read(place), VALIDATOR, "dead", lease=-2)
     assert dead.claim(cells[5]) == "ours"  # its process goes without giving up the lease, which is over
@@ -152,7 +152,7 @@ def test_what_a_dead_driver_had_is_free_after_a_while(place: Path, now: list[flo
 
 
 def test_one_look_shows_what_others_have(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     with driver(place, "one") as one:
         one.claim(CELL)
         with driver(place, "two") as two:
@@ -192,7 +192,7 @@ def test_a_database_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monk
 
 
 def test_leases_outlast_a_restart_of_the_database(postgresql: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     with driver(place, "one") as one:
         one.claim(CELL)
         postgresql.restart(postgres.CRASH)

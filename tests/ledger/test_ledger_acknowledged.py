@@ -21,7 +21,7 @@ from ledger_kit import V1, V2
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return ledger_kit.made(tmp_path / "small")
+    return ledger_kit.ledger_folder(tmp_path / "small")
 
 
 def given(place: Path, **changes: Any) -> list[Batch]:

@@ -46,7 +46,7 @@ def made(tmp_path: Path, database: str, kind: str = "tests", **changes: Any) -> 
 
 
 def fill(place: Path, database: str, kind: str, changes: Any) -> Path:
-    ledger_kit.made(place, kind, database, **changes)
+    ledger_kit.ledger_folder(place, kind, database, **changes)
     for epoch in (3, 4, 5):
         more: dict[str, Any] = {"trial": epoch - 2} if kind == "tests" else {}
         ledger_kit.add(place, records(kind, epoch=epoch, **more))

@@ -35,7 +35,7 @@ FAILED = [record | ({"outcome": "fail"} if (record["participant"], record["task"
 
 def exported(place: Path, records: list[dict[str, Any]]) -> Path:
     """The folder of a competition whose epoch 3 is settled and exported: `lines` and `columns`."""
-    ledger_kit.made(place)
+    ledger_kit.ledger_folder(place)
     ledger_kit.add(place, records)
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)
@@ -257,7 +257,7 @@ def test_a_name_that_gives_orders_to_a_terminal(tmp_path: Path, capsys: pytest.C
 @pytest.fixture
 def settled(tmp_path: Path) -> Path:
     """Epoch 3 is settled, epoch 4 has evidence."""
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, RECORDS)
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)

@@ -106,7 +106,7 @@ def test_a_change_is_found(place: Path, change: str) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A competition with two settled epochs; the triggers of its database are gone."""
-    place = ledger_kit.made(tmp_path / "c")
+    place = ledger_kit.ledger_folder(tmp_path / "c")
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch, trial=epoch - 2))
         with ledger_kit.opened(place) as ledger:

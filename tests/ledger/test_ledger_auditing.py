@@ -187,7 +187,7 @@ def test_epochs_that_have_nothing_to_audit_are_told(tmp_path: Path, bundle: Path
     nobody = audit_kit.witnessed(tmp_path / "nobody", passes={"m1": 0, "m2": 0})
     with pytest.raises(CannotSettle, match="nothing to confirm"):
         audited_epoch(nobody)
-    place = ledger_kit.made(tmp_path / "given", "given")
+    place = ledger_kit.ledger_folder(tmp_path / "given", "given")
     ledger_kit.add(place, ledger_kit.records("given"))
     with ledger_kit.opened(place) as ledger:
         from assay.ledger.bundle import export

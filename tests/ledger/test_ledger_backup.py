@@ -32,7 +32,7 @@ NOW = "2026-11-22T17:00:00Z"
 @pytest.fixture
 def place(tmp_path: Path, database: str) -> Path:
     """A competition with two receipts on either database, and evidence of a third epoch."""
-    made = ledger_kit.made(tmp_path / "small", database=database)
+    made = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     for epoch in (3, 4):
         ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
         with ledger_kit.opened(made) as ledger:
@@ -82,7 +82,7 @@ def test_a_backup_is_put_back_read_and_adopted(place: Path, room: Callable[[Path
 @pytest.mark.full
 @pytest.mark.no_cover
 def test_a_backup_beside_busy_writers_is_of_one_moment(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     done, added = threading.Event(), list[int]()
 
     def write(of: int) -> None:
@@ -139,7 +139,7 @@ def test_nothing_is_put_over_what_is_there(place: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def taken(tmp_path: Path) -> tuple[Path, Path]:
     """A competition without its database, and a backup of that."""
-    made = ledger_kit.made(tmp_path / "small")
+    made = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(made, ledger_kit.records())
     with ledger_kit.opened(made) as ledger:
         settling.settle(ledger, SIGNER, 3)
@@ -262,7 +262,7 @@ def test_what_is_older_than_the_folder_knows_is_refused_unless_told(taken: tuple
 
 def test_what_is_of_another_history_than_the_log_is_refused(taken: tuple[Path, Path], tmp_path: Path) -> None:
     place, file = taken
-    other = ledger_kit.made(tmp_path / "other")
+    other = ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(other, ledger_kit.records(outcome="fail"))
     with ledger_kit.opened(other) as ledger:
         settling.settle(ledger, SIGNER, 3)
@@ -325,7 +325,7 @@ def test_the_commands(taken: tuple[Path, Path], tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_ledger_goes_from_postgresql_to_sqlite(tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     ledger_kit.add(place, ledger_kit.records())
     back_up(place, tmp_path / "backup.zip", now=NOW)
     text = (place / "ledger.toml").read_text().replace(config.read(place).database, "ledger.db")
@@ -375,7 +375,7 @@ def test_a_file_that_is_still_there_or_open_is_not_the_old_one(taken: tuple[Path
 
 
 def test_a_database_that_is_still_written_is_not_the_old_one(tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     old = config.read(place).place
     ledger_kit.add(place, ledger_kit.records())
     back_up(place, tmp_path / "backup.zip", now=NOW)
@@ -392,7 +392,7 @@ def test_a_database_that_is_still_written_is_not_the_old_one(tmp_path: Path, pos
 
 
 def test_a_former_database_with_nothing_newer_is_said(tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     back_up(place, tmp_path / "backup.zip", now=NOW)
     free(place, lambda: postgresql)
     restore(place, tmp_path / "backup.zip", now=NOW)
@@ -401,7 +401,7 @@ def test_a_former_database_with_nothing_newer_is_said(tmp_path: Path, postgresql
 
 
 def test_a_former_database_that_cannot_be_looked_at_is_said(tmp_path: Path, postgresql: postgres.Cluster) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     old = config.read(place).place
     back_up(place, tmp_path / "backup.zip", now=NOW)
     free(place, lambda: postgresql)
@@ -415,7 +415,7 @@ def test_a_former_database_that_cannot_be_looked_at_is_said(tmp_path: Path, post
 
 
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     with pytest.raises(BadInput, match=r"cannot be written \(File name too long\)"):
         back_up(place, tmp_path / ("x" * 300), now=NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["small"]
@@ -449,7 +449,7 @@ def test_tables_beside_the_ledgers_come_back_with_their_numbers(
 def test_what_a_user_may_not_read_beside_the_ledger_is_left_out(tmp_path: Path, postgresql: postgres.Cluster) -> None:
     beside = MetaData()
     Table("visits", beside, Column("id", Integer, primary_key=True))
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     url = config.read(place).place
     postgresql.sql(url, f"CREATE ROLE reader LOGIN PASSWORD '{postgres.PASSWORD}'; CREATE TABLE visits (id serial PRIMARY KEY)")
     postgresql.sql(url, "INSERT INTO visits DEFAULT VALUES")

@@ -17,7 +17,7 @@ from assay.exact import canonical
 from assay.ledger import batch, check, intake, keys, settling, signing
 from assay.ledger.keys import sign_envelope
 from assay.records import Evidence, record
-from cli_kit import files_under, made, output, refused, rewrite, run
+from cli_kit import files_under, from_preset, output, refused, rewrite, run
 from oracle import envelopes
 
 SEED = bytes([7]) * 32
@@ -328,7 +328,7 @@ def competition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A sample competition whose first validator is a key of ours."""
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("val-1", SIGNER)
-    place = made(tmp_path / "competition")
+    place = from_preset(tmp_path / "competition")
     rewrite(place / "validators.csv", "validator-1,", f"{V},")
     rewrite(place / "evidence/sample.jsonl", '"validator-1"', f'"{V}"')
     return place
@@ -382,7 +382,7 @@ def test_evidence_of_an_epoch_is_one_batch(competition: Path, tmp_path: Path) ->
 
 
 def test_a_competition_without_tasks_has_no_task_set(tmp_path: Path, competition: Path) -> None:
-    place = made(tmp_path / "rubric", "agonaut")
+    place = from_preset(tmp_path / "rubric", "agonaut")
     rewrite(place / "validators.csv", "enclave-1,", f"{V},")
     rewrite(place / "evidence/sample.jsonl", '"enclave-1"', f'"{V}"')
     found = signing.sign_folder(place, SIGNER, origin="example.org/log")
@@ -440,7 +440,7 @@ def test_what_there_is_of_the_open_epoch_stands_before_what_is_late(competition:
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A competition whose third validator's evidence came too late for epoch 3."""
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records(validators=[ledger_kit.V1, ledger_kit.V2]))
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3, without_scores=True)

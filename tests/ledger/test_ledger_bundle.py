@@ -29,7 +29,7 @@ KEY = str(ledger_kit.KEY)
 
 def settled(place: Path, kind: str = "tests", epochs: tuple[int, ...] = (3, 4)) -> Path:
     """A competition with settled epochs; some evidence of the last one came before the last but one was settled."""
-    ledger_kit.made(place, kind)
+    ledger_kit.ledger_folder(place, kind)
     for epoch in epochs:
         ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch))
         if epoch == epochs[0] and kind == "tests":
@@ -63,7 +63,7 @@ def content(place: Path) -> list[Any]:
 @pytest.mark.parametrize("as_parquet", [False, True])
 def test_a_round_trip_loses_nothing(as_parquet: bool, database: str, tmp_path: Path) -> None:
     place = settled(tmp_path / "small", epochs=(3, 4, 9))
-    copy = ledger_kit.made(tmp_path / "copy", database=database)
+    copy = ledger_kit.ledger_folder(tmp_path / "copy", database=database)
     for epoch in (3, 4, 9):
         source = exported(place, epoch, tmp_path / f"epoch-{epoch}", as_parquet=as_parquet)
         with ledger_kit.opened(copy) as ledger:
@@ -104,13 +104,13 @@ def test_the_folders_of_an_archive_are_the_bundle_in_parts(as_parquet: bool, tmp
 @pytest.mark.no_cover
 def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp_path: Path) -> None:
     """Evidence of epoch 4 came before what contradicts it in epoch 3, which is imported first."""
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records(epoch=4, validators=[V1], outcome="fail"))
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, SIGNER, epoch)
-    copy = ledger_kit.made(tmp_path / "copy", database=database)
+    copy = ledger_kit.ledger_folder(tmp_path / "copy", database=database)
     found = []
     for epoch in (3, 4):
         with ledger_kit.opened(copy) as ledger:
@@ -133,7 +133,7 @@ def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp
 @pytest.mark.parametrize("kind", sorted(small_folder.SCHEMES))
 def test_every_kind_goes_round(kind: str, tmp_path: Path) -> None:
     place = settled(tmp_path / "small", kind)
-    copy = ledger_kit.made(tmp_path / "copy", kind)
+    copy = ledger_kit.ledger_folder(tmp_path / "copy", kind)
     for epoch in (3, 4):
         source = exported(place, epoch, tmp_path / str(epoch))
         assert verify(source, key=KEY).recomputed
@@ -145,7 +145,7 @@ def test_every_kind_goes_round(kind: str, tmp_path: Path) -> None:
 def test_epochs_are_imported_in_their_order_and_into_their_own_ledger(tmp_path: Path) -> None:
     place = settled(tmp_path / "small")
     three, four = (exported(place, epoch, tmp_path / str(epoch)) for epoch in (3, 4))
-    copy, other = ledger_kit.made(tmp_path / "copy"), ledger_kit.made(tmp_path / "other")
+    copy, other = ledger_kit.ledger_folder(tmp_path / "copy"), ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(other, ledger_kit.records(outcome="fail"))
     with ledger_kit.opened(copy) as ledger, pytest.raises(BadInput, match="the ledger has 0 of the 1 epochs before it"):
         import_bundle(ledger, four)

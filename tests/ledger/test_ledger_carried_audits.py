@@ -140,7 +140,7 @@ def test_audits_that_come_later_are_added_to_what_was_exported(place: Path, tmp_
 
 def test_an_imported_epoch_brings_its_audits(place: Path, exported: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (exported / "audits").iterdir())
-    copy = ledger_kit.made(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
+    copy = ledger_kit.ledger_folder(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
     told = output("import", "epoch", copy, exported)
     auditor = audit_log.read_audit(exported / "audits" / names[0]).key
     assert [f"Audit {name}, by {auditor}, added." in " ".join(told.split()) for name in names] == [True, True]
@@ -154,7 +154,7 @@ def test_an_imported_epoch_brings_its_audits(place: Path, exported: Path, tmp_pa
 
 
 def test_an_import_leaves_everything_if_an_audit_is_wrong(place: Path, exported: Path, tmp_path: Path) -> None:
-    copy = ledger_kit.made(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
+    copy = ledger_kit.ledger_folder(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
     path = min((exported / "audits").iterdir())
     path.write_bytes(path.read_bytes().replace(b'"signatures"', b'"signature"'))
     assert "is not a DSSE envelope" in refused("import", "epoch", copy, exported, code=1)

@@ -13,7 +13,7 @@ import witness_kit
 from assay.cli import errors
 from assay.cli.keys import validator_of
 from assay.ledger import check, keys
-from cli_kit import made, narrow, output, refused, rewrite, run
+from cli_kit import from_preset, narrow, output, refused, rewrite, run
 from ledger_kit import SIGNER, V1, V2
 
 KEY = str(ledger_kit.KEY)
@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
     keys.save("small-log", SIGNER)
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     return place
 
@@ -66,7 +66,7 @@ def test_settle_says_that_witnesses_are_missing(place: Path) -> None:
 
 def test_a_fork_is_proven_and_checked(place: Path, tmp_path: Path) -> None:
     output("settle", place, "--key", "small-log")
-    other = ledger_kit.made(tmp_path / "other")
+    other = ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(other, ledger_kit.records(outcome="fail"))
     output("settle", other, "--key", "small-log")
     proof = tmp_path / "fork.json"
@@ -102,7 +102,7 @@ def test_settle_with_the_signer_of_ledger_toml(place: Path) -> None:
 
 
 def test_settle_without_anything_to_settle(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     assert "there is no evidence in the ledger" in refused("settle", place, "--dry-run", code=1)
     assert "No epoch is settled yet." in output("ledger", "replay", place)
     assert "no epoch is settled yet" in refused("receipt", place, code=1)
@@ -207,7 +207,7 @@ def test_the_proof_between_two_checkpoints(place: Path, tmp_path: Path, capsys: 
 def test_import_epoch(place: Path, tmp_path: Path) -> None:
     run("settle", place, "--key", "small-log")
     run("export", "epoch", place, "3", "-o", tmp_path / "epoch-3")
-    copy = ledger_kit.made(tmp_path / "copy")
+    copy = ledger_kit.ledger_folder(tmp_path / "copy")
     assert "Epoch 3: 12 records in 3 batches, verified and added." in output("import", "epoch", copy, tmp_path / "epoch-3")
     assert "The ledger has epoch 3 already." in output("import", "epoch", copy, tmp_path / "epoch-3")
     assert output("receipt", copy) == output("receipt", place)
@@ -224,7 +224,7 @@ def test_validators_may_be_named(tmp_path: Path) -> None:
 
 
 def test_no_ledger_no_commands(tmp_path: Path) -> None:
-    place = made(tmp_path / "plain")
+    place = from_preset(tmp_path / "plain")
     for words in (("receipt", place), ("export", "epoch", place, "1", "-o", tmp_path / "x"), ("ledger", "replay", place)):
         assert "the competition has no ledger" in refused(*words)
     assert not (tmp_path / "x").exists()

@@ -30,7 +30,7 @@ def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(tmp_path: Path, *epochs: int, **changes: Any) -> Path:
     """A competition that has evidence of these epochs, by all three validators, all of them settled but for the last."""
-    place = ledger_kit.made(tmp_path / "small", **changes)
+    place = ledger_kit.ledger_folder(tmp_path / "small", **changes)
     with (place / "ledger.toml").open("a") as file:
         file.write('signer = "small-log"\n')
     for at, epoch in enumerate(epochs):
@@ -294,7 +294,7 @@ def test_errors_are_of_the_right_kind(tmp_path: Path) -> None:
 
 
 def test_what_counts_and_has_no_score_is_unjudged(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     found = ledger_kit.records()
     ledger_kit.add(place, [row for row in found if row["participant"] == "m1"])
     with ledger_kit.opened(place) as ledger:

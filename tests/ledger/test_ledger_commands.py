@@ -102,7 +102,7 @@ def test_init_refuses_what_is_there(folder: Path) -> None:
 
 
 def test_init_refuses_the_log_of_another_database(folder: Path) -> None:
-    place = ledger_kit.made(folder.parent / "d")
+    place = ledger_kit.ledger_folder(folder.parent / "d")
     ledger_kit.add(place, ledger_kit.records())
     from assay.ledger.settling import settle
 
@@ -235,7 +235,7 @@ def test_conflicts_are_listed(folder: Path, tmp_path: Path) -> None:
     init(folder)
     assert output("evidence", "list", folder, "--conflicts") == "No record contradicts an earlier one.\n"
     for changes in ({}, {"outcome": "fail", "image": "sha256:x"}, {"trial": 2}, {"trial": 2, "outcome": "error"}):
-        run("evidence", "add", folder, *files(tmp_path, kit.one(**changes)))
+        run("evidence", "add", folder, *files(tmp_path, kit.trial_record(**changes)))
     said = output("evidence", "list", folder, "--conflicts", columns=200)
     assert "2 records contradict an earlier one. The earlier one counts; the later one is only stored." in said
     assert re.search(r"m1 +t1 +image –, outcome pass, seq 1 +image sha256:x, outcome fail, seq 2", said)
@@ -297,7 +297,7 @@ def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_evidence_needs_no_log_folder(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "c")
+    place = ledger_kit.ledger_folder(tmp_path / "c")
     batch = files(tmp_path, *ledger_kit.records())[0]
     shutil.rmtree(place / "log")
     (place / "log").write_text("in the way")  # say that of the operator, which a validator has not

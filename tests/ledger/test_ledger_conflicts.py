@@ -34,11 +34,11 @@ def flagged(ledger: Store) -> list[tuple[int, int]]:
 
 def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) -> None:
     with ledger:
-        assert add(ledger, kit.one(outcome="pass")).conflicting == 0
-        assert add(ledger, kit.one(outcome="fail")) == Accepted(1, 0, 1, 2, 2)
-        assert add(ledger, kit.one(outcome="error")) == Accepted(1, 0, 1, 3, 3)
+        assert add(ledger, kit.trial_record(outcome="pass")).conflicting == 0
+        assert add(ledger, kit.trial_record(outcome="fail")) == Accepted(1, 0, 1, 2, 2)
+        assert add(ledger, kit.trial_record(outcome="error")) == Accepted(1, 0, 1, 3, 3)
         assert flagged(ledger) == [(2, 1), (3, 1)]
-        assert add(ledger, kit.one(outcome="fail"), kit.one(task="t2")) == Accepted(1, 1, 0, 4, 4)
+        assert add(ledger, kit.trial_record(outcome="fail"), kit.trial_record(task="t2")) == Accepted(1, 1, 0, 4, 4)
         with ledger.reading() as view:
             assert view.conflicting() == {2: 1, 3: 1}
             assert [conflict.record.seq for conflict in view.conflicts(4)] == []
@@ -57,7 +57,7 @@ def test_a_new_result_where_the_first_is_too_old_to_count_is_no_conflict(ledger:
     with ledger:
         for epoch, outcome, conflicting in ((1, "pass", 0), (3, "fail", 1), (4, "fail", 1), (6, "pass", 1)):
             with ledger.writing() as tx:
-                batch_ = kit.signed(kit.one(epoch=epoch, outcome=outcome))
+                batch_ = kit.signed(kit.trial_record(epoch=epoch, outcome=outcome))
                 assert tx.add_batch(batch_, age=2).conflicting == conflicting, epoch
         with ledger.reading() as view:
             found = [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts(age=2)]
@@ -72,12 +72,12 @@ A, B = (f"sha256:{letter * 64}" for letter in "ab")
 
 def test_a_new_result_on_a_new_task_set_is_no_conflict(ledger: Store) -> None:
     with ledger:
-        assert add(ledger, kit.one(outcome="pass"), task_set=A).conflicting == 0
-        assert add(ledger, kit.one(outcome="fail"), task_set=B) == Accepted(1, 0, 0, 2, 2)
+        assert add(ledger, kit.trial_record(outcome="pass"), task_set=A).conflicting == 0
+        assert add(ledger, kit.trial_record(outcome="fail"), task_set=B) == Accepted(1, 0, 0, 2, 2)
         assert flagged(ledger) == []
-        assert add(ledger, kit.one(outcome="error"), task_set=B) == Accepted(1, 0, 1, 3, 3)
+        assert add(ledger, kit.trial_record(outcome="error"), task_set=B) == Accepted(1, 0, 1, 3, 3)
         assert flagged(ledger) == [(3, 2)]
-        assert add(ledger, kit.one(participant="m2", outcome="pass"), task_set=B).conflicting == 0  # as the first of all
+        assert add(ledger, kit.trial_record(participant="m2", outcome="pass"), task_set=B).conflicting == 0  # as the first of all
         with ledger.reading() as view:
             assert view.conflicting() == {3: 1, 4: 1}
             assert [(one.record.seq, one.first.seq) for one in view.conflicts_among(4, 4, 9)[1]] == [(4, 2)]
@@ -88,17 +88,17 @@ def test_a_new_result_on_a_new_task_set_is_no_conflict(ledger: Store) -> None:
 
 def test_what_is_signed_again_for_a_new_task_set_counts_on_both(ledger: Store) -> None:
     with ledger:
-        add(ledger, kit.one(outcome="pass"), task_set=A)
-        assert add(ledger, kit.one(outcome="pass"), task_set=B) == Accepted(0, 1)
-        assert add(ledger, kit.one(outcome="fail"), task_set=B).conflicting == 1
+        add(ledger, kit.trial_record(outcome="pass"), task_set=A)
+        assert add(ledger, kit.trial_record(outcome="pass"), task_set=B) == Accepted(0, 1)
+        assert add(ledger, kit.trial_record(outcome="fail"), task_set=B).conflicting == 1
         assert flagged(ledger) == [(2, 1)]
 
 
 def test_a_batch_whose_statement_was_changed_counts_on_all(tmp_path: Path) -> None:
     place = tmp_path / "ledger.db"
     with store.create(str(place), kit.META) as ledger:
-        add(ledger, kit.one(outcome="pass"), task_set=A)
-        add(ledger, kit.one(outcome="fail"), task_set=B)
+        add(ledger, kit.trial_record(outcome="pass"), task_set=A)
+        add(ledger, kit.trial_record(outcome="fail"), task_set=B)
         assert flagged(ledger) == []
         kit.sql(place, "DROP TRIGGER batches_no_update; UPDATE batches SET envelope = X'7B7D' WHERE id = 1;")
         assert flagged(ledger) == [(2, 1)]
@@ -106,9 +106,9 @@ def test_a_batch_whose_statement_was_changed_counts_on_all(tmp_path: Path) -> No
 
 def test_a_batch_without_a_task_set_counts_on_all(ledger: Store) -> None:
     with ledger:
-        add(ledger, kit.one(outcome="pass"), task_set=A)
-        assert add(ledger, kit.one(outcome="fail")).conflicting == 1
-        assert add(ledger, kit.one(outcome="error"), task_set=B).conflicting == 1
+        add(ledger, kit.trial_record(outcome="pass"), task_set=A)
+        assert add(ledger, kit.trial_record(outcome="fail")).conflicting == 1
+        assert add(ledger, kit.trial_record(outcome="error"), task_set=B).conflicting == 1
         assert flagged(ledger) == [(2, 1), (3, 2)]
 
 
@@ -119,29 +119,29 @@ def test_a_batch_without_a_task_set_counts_on_all(ledger: Store) -> None:
 )
 def test_another_slot_is_no_conflict(ledger: Store, other: dict[str, Any]) -> None:
     with ledger:
-        add(ledger, kit.one(outcome="pass"))
-        assert add(ledger, kit.one(outcome="fail", **other)).conflicting == 0
+        add(ledger, kit.trial_record(outcome="pass"))
+        assert add(ledger, kit.trial_record(outcome="fail", **other)).conflicting == 0
         assert flagged(ledger) == []
 
 
 def test_the_same_said_of_another_holder_is_no_conflict(ledger: Store) -> None:
     with ledger:
-        add(ledger, kit.one(participant="m1"))
-        assert add(ledger, kit.one(participant="m2")) == Accepted(1, 0, 0, 2, 2)
-        assert add(ledger, kit.one(participant="m2", outcome="fail")) == Accepted(1, 0, 1, 3, 3)
+        add(ledger, kit.trial_record(participant="m1"))
+        assert add(ledger, kit.trial_record(participant="m2")) == Accepted(1, 0, 0, 2, 2)
+        assert add(ledger, kit.trial_record(participant="m2", outcome="fail")) == Accepted(1, 0, 1, 3, 3)
 
 
 def test_without_a_submission_the_slot_is_the_participants(ledger: Store) -> None:
     with ledger:
-        add(ledger, kit.one(participant="m1", submission=""))
-        assert add(ledger, kit.one(participant="m2", submission="", outcome="fail")).conflicting == 0
-        assert add(ledger, kit.one(participant="m2", submission="")).conflicting == 1
+        add(ledger, kit.trial_record(participant="m1", submission=""))
+        assert add(ledger, kit.trial_record(participant="m2", submission="", outcome="fail")).conflicting == 0
+        assert add(ledger, kit.trial_record(participant="m2", submission="")).conflicting == 1
 
 
 def test_the_epoch_is_part_of_some_slots_only(ledger: Store) -> None:
     with ledger:
-        add(ledger, kit.one())
-        assert add(ledger, kit.one(epoch=4)).conflicting == 1
+        add(ledger, kit.trial_record())
+        assert add(ledger, kit.trial_record(epoch=4)).conflicting == 1
         given = small_folder.record("given", validator=V1)
         add(ledger, given)
         assert add(ledger, given | {"epoch": 4, "score": "0.7"}).conflicting == 0
@@ -187,17 +187,17 @@ def test_a_run_that_has_no_record_is_not_looked_up_slot_by_slot(ledger: Store, m
 
 
 def test_the_records_of_a_run_stand_together() -> None:
-    run = {slot_of(record(kit.one(task=f"t{task}")))[:8] for task in range(20)}
-    other = {slot_of(record(kit.one(submission="s2", task=f"t{task}")))[:8] for task in range(20)}
+    run = {slot_of(record(kit.trial_record(task=f"t{task}")))[:8] for task in range(20)}
+    other = {slot_of(record(kit.trial_record(submission="s2", task=f"t{task}")))[:8] for task in range(20)}
     assert (len(run), len(other), len(run | other)) == (1, 1, 2)
-    assert len({slot_of(record(kit.one(task=f"t{task}"))) for task in range(20)}) == 20
+    assert len({slot_of(record(kit.trial_record(task=f"t{task}"))) for task in range(20)}) == 20
 
 
 @pytest.mark.no_cover
 def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
     digests = []
     for name, more in (("plain", []), ("contested", ledger_kit.records(outcome="fail"))):
-        place = ledger_kit.made(tmp_path / name)
+        place = ledger_kit.ledger_folder(tmp_path / name)
         ledger_kit.add(place, ledger_kit.records())
         with ledger_kit.opened(place) as ledger:
             for batch in ledger_kit.batches(place, more):
@@ -214,7 +214,7 @@ def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Pa
     shuffled = random.Random(seed).sample(found, len(found))
     digests = []
     for name, some in (("in order", [found]), ("shuffled", [shuffled[:11], shuffled[11:12], shuffled[12:]])):
-        place = ledger_kit.made(tmp_path / name, scheme_toml=small_folder.SCHEME + "trials = 3\n")
+        place = ledger_kit.ledger_folder(tmp_path / name, scheme_toml=small_folder.SCHEME + "trials = 3\n")
         for part in some:
             ledger_kit.add(place, part)
         with ledger_kit.opened(place) as ledger:

@@ -31,7 +31,7 @@ NOW = "2026-11-28T05:00:00Z"
 def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A competition with two receipts and standing rows on either database, and evidence of a third epoch."""
     monkeypatch.setattr(standing, "MANY", 0)
-    made = ledger_kit.made(tmp_path / "small", database=database)
+    made = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     for epoch in (3, 4):
         ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
         with ledger_kit.opened(made) as ledger:
@@ -124,7 +124,7 @@ def test_the_command_copies_and_says_by_which_digest(place: Path, target: str) -
 
 
 def test_the_command_shows_a_table_and_the_next_step(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     shown = output("ledger", "copy", place, tmp_path / "copy.db")
     assert "records" in shown
     assert "the log has 0 receipts" in " ".join(shown.split())
@@ -181,7 +181,7 @@ def test_a_copy_that_the_database_changed_is_not_kept(place: Path, target: str, 
 
 
 def test_what_is_not_at_home_or_differs_from_its_log_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, target = ledger_kit.made(tmp_path / "small"), tmp_path / "copy.db"
+    place, target = ledger_kit.ledger_folder(tmp_path / "small"), tmp_path / "copy.db"
     ledger_kit.add(place, ledger_kit.records())
     shutil.copytree(place, tmp_path / "another")
     with pytest.raises(store.Elsewhere, match="is a copy of the ledger in"):
@@ -219,7 +219,7 @@ def test_a_row_has_one_encoding_and_a_type_that_is_stored_by_no_ledger_has_none(
 
 
 def test_a_file_hides_no_table_and_any_view_finds_records_by_their_slots(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert schema.may_read(view._connection, "records")
@@ -230,7 +230,7 @@ def test_a_file_hides_no_table_and_any_view_finds_records_by_their_slots(tmp_pat
 def test_an_interrupted_copy_leaves_no_cursor_open(
     tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     ledger_kit.add(place, ledger_kit.records())
     cursors, made = list[psycopg.ServerCursor[Any]](), psycopg.ServerCursor.__init__
 
@@ -270,7 +270,7 @@ def test_a_database_that_restarts_in_the_middle_of_a_copy(
     crashes: str, at: str, tmp_path: Path, postgresql: postgres.Cluster
 ) -> None:
     on_server, todo = postgresql.database(), [postgresql]
-    place = ledger_kit.made(tmp_path / "small", database=on_server if crashes == "source" else "ledger.db")
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=on_server if crashes == "source" else "ledger.db")
     target = str(tmp_path / "copy.db") if crashes == "source" else on_server
     ledger_kit.add(place, ledger_kit.records())
 

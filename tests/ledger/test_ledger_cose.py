@@ -22,7 +22,7 @@ EPOCHS = (3, 4, 5)
 
 
 def three(place: Path) -> None:
-    ledger_kit.made(place)
+    ledger_kit.ledger_folder(place)
     for epoch in EPOCHS:
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         with opened(place) as ledger:

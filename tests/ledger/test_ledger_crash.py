@@ -100,14 +100,14 @@ def test_a_ledger_that_was_being_made_can_be_made(warm: Warm, database: str, ano
 
 def test_an_epoch_is_imported_whole_or_not(warm: Warm, database: str, another: Another, tmp_path: Path) -> None:
     place = tmp_path / "small"
-    crash_work.made(place, "ledger.db")
+    crash_work.create_ledger(place, "ledger.db")
     warm.ask(crash_work.steps_of, place, tmp_path / "told")
     source = crash_work.exported(place, crash_work.FIRST)
     assert (source / bundle.SETTLEMENT).exists()
     step, killed = 1, True
     while killed:
         where = tmp_path / str(step)
-        copy = ledger_kit.made(where, database=another(where))
+        copy = ledger_kit.ledger_folder(where, database=another(where))
         assert config.exists(copy)
         killed = warm.killed(crash_work.bring_in, copy, step, source)
         warm.ask(crash_work.bring_in_again, copy, source)

@@ -30,7 +30,7 @@ def made(strategy: str, left: Mapping[tuple[str, str], int]) -> Callable[[Path],
     """A ledger with an epoch in which trials are left: (validator, participant) → how many of two."""
 
     def make(place: Path) -> None:
-        ledger_kit.made(place, scheme_toml=SCHEME.replace("STRATEGY", strategy))
+        ledger_kit.ledger_folder(place, scheme_toml=SCHEME.replace("STRATEGY", strategy))
         records = [
             small_folder.record(validator=name, participant=who, submission=f"s{who[1]}", task=f"t{at}", outcome=outcome)
             for name in (V1, V2, V3)

@@ -62,7 +62,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def apart(disk: Path, tmp_path: Path) -> Path:
     """A ledger with evidence of one epoch, whose log is on the small disk."""
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     shutil.move(place / "log", disk / "log")
     config.write(Config(place, ORIGIN, str(KEY), log=str(disk / "log")))
     ledger_kit.add(place, ledger_kit.records())
@@ -93,7 +93,7 @@ def test_nothing_is_settled_while_the_log_can_only_be_read(apart: Path, disk: Pa
 
 
 def test_no_receipt_where_the_database_has_no_room(disk: Path) -> None:
-    place = ledger_kit.made(disk / "small")
+    place = ledger_kit.ledger_folder(disk / "small")
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
         with filled(disk), pytest.raises(AssayError, match="nothing of this was stored"):
@@ -151,7 +151,7 @@ def test_ledger_toml_without_room_is_written_next_time(disk: Path, tmp_path: Pat
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three settled epochs, and evidence of a fourth."""
-    place = ledger_kit.made(tmp_path_factory.mktemp("three") / "small")
+    place = ledger_kit.ledger_folder(tmp_path_factory.mktemp("three") / "small")
     for epoch in (3, 4, 5):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         settle(place, epoch)
@@ -238,7 +238,7 @@ def test_a_log_whose_folder_is_empty_is_not_taken_for_one_that_is_gone(three: Pa
 
 
 def test_a_log_that_is_gone_before_the_first_receipt_is_made_by_init(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     shutil.rmtree(place / "log")
     said = cli_kit.refused("ledger", "check", place)
     assert "no receipt from which to make it again; only the machine that settles has it" in said
@@ -309,7 +309,7 @@ def test_a_damaged_checkpoint_in_the_database_is_named(change: str, three: Path,
 
 
 def test_a_log_that_cannot_be_written_after_the_settlement(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     (place / "log/tile").touch()
     said = refused(BadInput, place / "log/tile", "cannot be made", "epoch 3 is settled", "only the log lacks it")
@@ -319,7 +319,7 @@ def test_a_log_that_cannot_be_written_after_the_settlement(tmp_path: Path) -> No
 
 
 def test_a_log_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     monkeypatch.setattr(os, "access", lambda *_: False)
     refused(BadInput, place / "log", "cannot be written")(lambda: settle(place, 3))
@@ -328,7 +328,7 @@ def test_a_log_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_log_is_not_made_anew_over_another_folder(tmp_path: Path) -> None:
-    note = ledger_kit.made(tmp_path / "small").joinpath("log/checkpoint").read_bytes()
+    note = ledger_kit.ledger_folder(tmp_path / "small").joinpath("log/checkpoint").read_bytes()
     (tmp_path / "log/tile").mkdir(parents=True)
     refused(BadInput, tmp_path / "log", "cannot be made (Directory not empty)")(lambda: Log.anew(tmp_path / "log", KEY, note, []))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "small"]

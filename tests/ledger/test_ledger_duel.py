@@ -40,7 +40,7 @@ def trials(epoch: int, who: str, submission: str, passes: int) -> list[Json]:
 
 
 def made(place: Path) -> Path:
-    ledger_kit.made(place, scheme_toml=SCHEME)
+    ledger_kit.ledger_folder(place, scheme_toml=SCHEME)
     others = [trial | {"validator": ledger_kit.V2} for trial in trials(3, "m1", "s1", 0)]  # accepted first, and not asked for
     ledger_kit.add(place, [*trials(3, "m2", "s2", 1), *others])
     settle(place, 3)
@@ -147,7 +147,9 @@ def test_a_changed_duel_is_refused(
 def test_a_submission_that_came_after_the_receipt_is_refused(tmp_path: Path) -> None:
     people = "key,uid,submission,accepted_epoch\nm1,1,s1,{}\nm2,2,s2,3\n"
     for accepted in (3, 4):
-        place = ledger_kit.made(tmp_path / f"a{accepted}" / "small", scheme_toml=SCHEME, participants_csv=people.format(accepted))
+        place = ledger_kit.ledger_folder(
+            tmp_path / f"a{accepted}" / "small", scheme_toml=SCHEME, participants_csv=people.format(accepted)
+        )
         ledger_kit.add(place, trials(3, "m2", "s2", 1))
         settle(place, 3)
         ledger_kit.add(place, trials(4, "m1", "s1", 5))
@@ -179,7 +181,7 @@ def test_without_a_bundle_the_duel_is_not_checked(place: Path, tmp_path: Path) -
 
 
 def test_a_scheme_without_duels_has_none(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "other", scheme_toml=SCHEME.partition("[duel]")[0])
+    place = ledger_kit.ledger_folder(tmp_path / "other", scheme_toml=SCHEME.partition("[duel]")[0])
     ledger_kit.add(place, [*trials(3, "m2", "s2", 1), *trials(3, "m1", "s1", 5)])
     settle(place, 3)
     with ledger_kit.opened(place) as ledger:

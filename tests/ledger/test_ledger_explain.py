@@ -21,7 +21,7 @@ Json = dict[str, Any]
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Epoch 3 is settled and exported: m1 fails t2 at two validators; epoch 4 is open."""
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     found = ledger_kit.records()
     for one in found:
         if (one["participant"], one["task"]) == ("m1", "t2") and one["validator"] in (V1, V2):

@@ -63,7 +63,7 @@ def test_a_locked_database_is_waited_for_and_then_named(tmp_path: Path) -> None:
 def test_a_writer_of_postgresql_waits_as_long(postgresql: postgres.Cluster) -> None:
     place = postgresql.database()
     with store.create(place, kit.META) as first, store.open(place, wait=0.05) as second, first.writing() as tx:
-        tx.add_batch(kit.signed(kit.one()))
+        tx.add_batch(kit.signed(kit.trial_record()))
         with pytest.raises(store.DatabaseBusy) as error:
             add(second, 2)
         refused(error.value, store.DatabaseBusy, "another program kept it locked, nothing of this was stored")

@@ -214,7 +214,7 @@ def test_what_is_no_json_is_no_proof(tmp_path: Path) -> None:
 
 def test_payouts_are_results_too(tmp_path: Path) -> None:
     payout = '[reward]\nkind = "payout"\n[payout]\ndeposit = "1000000"\nsplit = [6000, 4000]\nthreshold_bps = 5000\n'
-    place = ledger_kit.made(tmp_path, "given", scheme_toml=small_folder.SCHEMES["given"] + payout)
+    place = ledger_kit.ledger_folder(tmp_path, "given", scheme_toml=small_folder.SCHEMES["given"] + payout)
     ledger_kit.add(place, ledger_kit.records("given"))
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)

@@ -57,7 +57,7 @@ def test_a_file_that_was_put_in_the_place_of_another(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_was_moved_is_adopted(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     moved = place.rename(tmp_path / "moved")
     with ledger_kit.opened(moved) as ledger:
@@ -167,7 +167,7 @@ def test_who_may_only_read_sees_that_it_is_a_copy(postgresql: postgres.Cluster) 
 def test_a_copied_folder_is_not_settled_and_takes_nothing_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("log", SIGNER)
-    place, copy = ledger_kit.made(tmp_path / "small"), tmp_path / "copy"
+    place, copy = ledger_kit.ledger_folder(tmp_path / "small"), tmp_path / "copy"
     ledger_kit.add(place, ledger_kit.records())
     shutil.copytree(place, copy)
     batch = tmp_path / "one.batch"

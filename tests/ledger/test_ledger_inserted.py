@@ -116,7 +116,7 @@ def epochs(place: Path) -> Iterator[settling.EpochResult]:
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The digests of the settlements of both epochs, where nothing was forged."""
-    place = ledger_kit.made(tmp_path_factory.mktemp("clean") / "small")
+    place = ledger_kit.ledger_folder(tmp_path_factory.mktemp("clean") / "small")
     ledger_kit.add(place, ledger_kit.records(epoch=1))
     return [epoch.settlement.digest for epoch in epochs(place)]
 
@@ -128,7 +128,7 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
 ) -> None:
     """It is there before the true evidence of the epoch, after that of the first."""
     make, why = FORGED[case]
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     inserter = Inserter(database, place)
     ledger_kit.add(place, ledger_kit.records(epoch=1))
     row, records = make(place, inserter.last())
@@ -149,7 +149,7 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
 @pytest.mark.no_cover
 def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: str, tmp_path: Path) -> None:
     """A validator's evidence came too late for epoch 3; somebody puts the same records there in its name, which do not count."""
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records(validators=[V1, V2]))
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER, 3, without_scores=True)

@@ -32,10 +32,10 @@ def count(ledger: Store) -> int:
 def test_a_batch_is_taken_from_a_file_from_bytes_or_as_it_is(ledger: Store, tmp_path: Path) -> None:
     with ledger:
         file = tmp_path / "a.batch"
-        file.write_bytes(kit.signed(kit.one(task="t1")).data)
+        file.write_bytes(kit.signed(kit.trial_record(task="t1")).data)
         assert intake.accept(ledger, file, kit.TERMS) == Accepted(1, 0, 0, 1, 1)
-        assert intake.accept(ledger, kit.signed(kit.one(task="t2")).data, kit.TERMS) == Accepted(1, 0, 0, 2, 2)
-        assert intake.accept(ledger, kit.signed(kit.one(task="t3")), kit.TERMS) == Accepted(1, 0, 0, 3, 3)
+        assert intake.accept(ledger, kit.signed(kit.trial_record(task="t2")).data, kit.TERMS) == Accepted(1, 0, 0, 2, 2)
+        assert intake.accept(ledger, kit.signed(kit.trial_record(task="t3")), kit.TERMS) == Accepted(1, 0, 0, 3, 3)
         assert count(ledger) == 3
 
 
@@ -82,28 +82,40 @@ def _under_signature_of(found: Batch, other: Batch) -> bytes:
 
 def _stranger() -> Batch:
     name = STRANGER.public.raw.hex()
-    found = record(kit.one(validator=name))
+    found = record(kit.trial_record(validator=name))
     return batch.make([found], origin=kit.META.origin, competition="small", task_set=None, signer=STRANGER, validator=name)
 
 
 REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {
     "unknown key": (_stranger, "validator", "there is no validator '"),
     "bad signature": (
-        lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(task="t2"))),
+        lambda: _under_signature_of(kit.signed(kit.trial_record()), kit.signed(kit.trial_record(task="t2"))),
         V1,
         "it is not signed by the key",
     ),
     "another's signature": (
-        lambda: _under_signature_of(kit.signed(kit.one()), kit.signed(kit.one(validator=V2))),
+        lambda: _under_signature_of(kit.signed(kit.trial_record()), kit.signed(kit.trial_record(validator=V2))),
         V1,
         "it is not signed by the key",
     ),
-    "competition": (lambda: kit.signed(kit.one(), competition="large"), "competition", "is 'large', but the ledger's is 'small'"),
+    "competition": (
+        lambda: kit.signed(kit.trial_record(), competition="large"),
+        "competition",
+        "is 'large', but the ledger's is 'small'",
+    ),
     "kind": (lambda: kit.signed(small_folder.record("given", validator=V1)), "kind", "is 'given', but the ledger's is 'tests'"),
-    "task set": (lambda: kit.signed(kit.one(), task_set=f"sha256:{1:064x}"), "task_set", "the task set sha256:0+1, but the comp"),
-    "participant": (lambda: kit.signed(kit.one(), kit.one(participant="m9", task="t2")), "participant", "no participant 'm9'"),
-    "schema": (lambda: kit.signed(kit.one()).data.replace(b'"pass"', b'"maybe"'), "outcome", "is 'maybe'; use one of"),
-    "root": (lambda: kit.signed(kit.one()).data.replace(b'"t1"', b'"t2"'), "", "not those that were signed"),
+    "task set": (
+        lambda: kit.signed(kit.trial_record(), task_set=f"sha256:{1:064x}"),
+        "task_set",
+        "the task set sha256:0+1, but the comp",
+    ),
+    "participant": (
+        lambda: kit.signed(kit.trial_record(), kit.trial_record(participant="m9", task="t2")),
+        "participant",
+        "no participant 'm9'",
+    ),
+    "schema": (lambda: kit.signed(kit.trial_record()).data.replace(b'"pass"', b'"maybe"'), "outcome", "is 'maybe'; use one of"),
+    "root": (lambda: kit.signed(kit.trial_record()).data.replace(b'"t1"', b'"t2"'), "", "not those that were signed"),
     "no batch": (lambda: b"{}", "", "is not a batch"),
 }
 
@@ -140,30 +152,30 @@ def test_too_large_is_refused(ledger: Store, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_nothing_new_is_taken_of_a_settled_epoch(ledger: Store) -> None:
-    kept = kit.signed(kit.one(task="t1"))
+    kept = kit.signed(kit.trial_record(task="t1"))
     with ledger:
         intake.accept(ledger, kept, kit.TERMS)
         with ledger.writing() as tx:
             tx.add_settled(*kit.settled(3))
         for epoch in (2, 3):
             with pytest.raises(BadInput, match=f"epoch {epoch} is settled, the last is 3") as refusal:
-                intake.accept(ledger, kit.signed(kit.one(task="t2", epoch=epoch)), kit.TERMS)
+                intake.accept(ledger, kit.signed(kit.trial_record(task="t2", epoch=epoch)), kit.TERMS)
             assert refusal.value.field == "epoch"
         assert intake.accept(ledger, kept, kit.TERMS) == Accepted(new=0, known=1)  # whoever did not hear the answer asks again
-        assert intake.accept(ledger, kit.signed(kit.one(task="t2", epoch=4)), kit.TERMS).new == 1
+        assert intake.accept(ledger, kit.signed(kit.trial_record(task="t2", epoch=4)), kit.TERMS).new == 1
         assert count(ledger) == 2
 
 
 def test_a_ledger_keeps_to_one_competition(ledger: Store) -> None:
     with ledger, pytest.raises(BadInput, match="the ledger is of 'small', but the scheme is called 'other'"):
-        intake.accept(ledger, kit.signed(kit.one(), competition="other"), replace(kit.TERMS, competition="other"))
+        intake.accept(ledger, kit.signed(kit.trial_record(), competition="other"), replace(kit.TERMS, competition="other"))
 
 
 def test_evidence_on_an_unsaid_task_set_is_taken(ledger: Store) -> None:
     with ledger:
         terms = replace(kit.TERMS, task_set=f"sha256:{2:064x}")
-        assert intake.accept(ledger, kit.signed(kit.one()), terms).new == 1
-        assert intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), terms).new == 1
+        assert intake.accept(ledger, kit.signed(kit.trial_record()), terms).new == 1
+        assert intake.accept(ledger, kit.signed(kit.trial_record(task="t2"), task_set=terms.task_set), terms).new == 1
 
 
 def _terms(place: Path, kind: str = "tests", /, **changes: Any) -> intake.IntakeRules:
@@ -187,10 +199,10 @@ def test_a_validator_whose_name_is_no_key_cannot_sign(tmp_path: Path, ledger: St
     terms = _terms(tmp_path, validators_csv=f"key,stake\n{V1},1\nelm,1\n")
     assert isinstance(terms.validators["elm"], BadInput)
     with ledger:
-        intake.accept(ledger, kit.signed(kit.one(), task_set=terms.task_set), terms)
+        intake.accept(ledger, kit.signed(kit.trial_record(), task_set=terms.task_set), terms)
         unknown = replace(terms, validators={V1: terms.validators["elm"]})
         with pytest.raises(BadInput, match="'elm' is not a public key") as refusal:
-            intake.accept(ledger, kit.signed(kit.one(task="t2"), task_set=terms.task_set), unknown)
+            intake.accept(ledger, kit.signed(kit.trial_record(task="t2"), task_set=terms.task_set), unknown)
         assert refusal.value.field == "validator"
 
 
@@ -198,10 +210,18 @@ def test_batches_that_come_together_have_each_its_own_verdict(ledger: Store, tmp
     """One transaction and one flush for all; a refused one stops no other, and what repeats within the group is known."""
     with ledger:
         other = tmp_path / "other.batch"
-        other.write_bytes(kit.signed(kit.one(), competition="another").data)
-        elsewhere = kit.signed(kit.one(task="t9"), origin="example.org/other")
+        other.write_bytes(kit.signed(kit.trial_record(), competition="another").data)
+        elsewhere = kit.signed(kit.trial_record(task="t9"), origin="example.org/other")
         first, again = kit.signed(*kit.trials(range(3))), kit.signed(*kit.trials([2], outcome="fail"), *kit.trials([3]))
-        came: list[intake.Source] = [b"no batch", first, other, again.data, elsewhere, first, kit.signed(kit.one(task="t5"))]
+        came: list[intake.Source] = [
+            b"no batch",
+            first,
+            other,
+            again.data,
+            elsewhere,
+            first,
+            kit.signed(kit.trial_record(task="t5")),
+        ]
         before = ledger.commits()
         verdicts = list(intake.accept_all(ledger, came, kit.TERMS))
         taken = [Accepted(3, 0, 0, 1, 3), Accepted(2, 0, 1, 4, 5), Accepted(0, 3), Accepted(1, 0, 0, 6, 6)]
@@ -217,7 +237,7 @@ def test_batches_that_come_together_have_each_its_own_verdict(ledger: Store, tmp
 def test_more_batches_than_a_group_has_are_all_taken(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "GROUP", 2)
     with ledger:
-        found = [kit.signed(kit.one(task=f"t{task}")) for task in range(5)]
+        found = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(5)]
         monkeypatch.setattr(intake, "GROUP_BYTES", len(found[0].bodies[0]) + 1)
         assert [
             verdict.first_seq for verdict in intake.accept_all(ledger, found, kit.TERMS) if isinstance(verdict, Accepted)
@@ -234,7 +254,7 @@ def test_a_group_that_the_database_refuses_is_stored_batch_by_batch(
     ledger: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that the database does not take takes no other with it; what cannot be acknowledged says so itself."""
-    found = [kit.signed(kit.one(task=f"t{task}")) for task in range(3)]
+    found = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(3)]
     add_batch = Writer.add_batch
 
     def refusing(self: Writer, given: Batch, *rest: Any, **options: Any) -> Accepted:
@@ -263,7 +283,7 @@ def test_a_database_that_fails_stops_all_that_come(ledger: Store, monkeypatch: p
 
     monkeypatch.setattr(Writer, "add_batch", full)
     with ledger, pytest.raises(Full):
-        list(intake.accept_all(ledger, [kit.signed(kit.one(task=f"t{task}")) for task in range(2)], kit.TERMS))
+        list(intake.accept_all(ledger, [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(2)], kit.TERMS))
     with ledger:
         assert count(ledger) == 0
 

@@ -46,7 +46,7 @@ def upgrade(later: pytest.MonkeyPatch) -> None:
 
 def add(ledger: store.Store, task: str) -> None:
     with ledger.writing() as tx:
-        tx.add_batch(kit.signed(kit.one(task=task)))
+        tx.add_batch(kit.signed(kit.trial_record(task=task)))
 
 
 def test_a_program_that_has_it_open_writes_no_more(database: str, later: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_net(tmp_path: Path) -> Path:
 
 
 def test_a_batch_of_the_test_net_counts_on_no_main_net(test_net: Path, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "main-net")
+    place = ledger_kit.ledger_folder(tmp_path / "main-net")
     files = []
     for number, found in enumerate(ledger_kit.batches(test_net, ledger_kit.records())):
         files.append(tmp_path / f"{number}.batch")
@@ -55,14 +55,14 @@ def test_a_batch_for_no_log_is_in_no_ledger(database: str) -> None:
     """As an enclave signs for a bounty that names no log."""
     with store.create(database, kit.META) as ledger:
         with pytest.raises(BadInput, match=f"the batch is for no log, the ledger's is '{kit.META.origin}'") as refusal:
-            intake.accept(ledger, kit.signed(kit.one(), origin=None), kit.TERMS)
+            intake.accept(ledger, kit.signed(kit.trial_record(), origin=None), kit.TERMS)
         assert refusal.value.field == "origin"
 
 
 def test_a_batch_of_version_1_is_refused(database: str) -> None:
     with store.create(database, kit.META) as ledger:
         with pytest.raises(BadInput, match="of version 1, which names no log") as refusal:
-            intake.accept(ledger, first_version(kit.signed(kit.one())), kit.TERMS)
+            intake.accept(ledger, first_version(kit.signed(kit.trial_record())), kit.TERMS)
         assert refusal.value.hint == "sign the evidence again: assay evidence sign"
 
 
@@ -84,7 +84,7 @@ def _kept(ledger: Store) -> list[bytes]:
 
 
 def test_verify_says_that_a_batch_is_for_another_log_or_names_none(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "ours")
+    place = ledger_kit.ledger_folder(tmp_path / "ours")
     others = [first_version(one) for one in ledger_kit.batches(place, ledger_kit.records(validators=[V1]))]
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:

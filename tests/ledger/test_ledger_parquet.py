@@ -203,7 +203,7 @@ class TestSeveralKinds:
         assert [seq for seq, _ in eligible._of_kind(enumerate(bodies), "tests")] == [1, 3]
 
     def test_an_epoch_of_which_nothing_is_of_the_kind(self, tmp_path: Path) -> None:
-        place = ledger_kit.made(tmp_path / "small", "tests")
+        place = ledger_kit.ledger_folder(tmp_path / "small", "tests")
         ledger_kit.add(place, ledger_kit.records("tests", epoch=3))
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, ledger_kit.SIGNER, 3)

@@ -20,7 +20,7 @@ USER = "part-1"
 def place(tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A ledger with a settled epoch, parts, and a user of the first validator."""
     monkeypatch.setattr(standing, "MANY", -1)
-    made = ledger_kit.made(tmp_path / "small", database=postgresql.database())
+    made = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     ledger_kit.add(made, records())
     url = config.read(made).place
     postgresql.sql(url, f"CREATE ROLE \"{USER}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
@@ -105,5 +105,5 @@ def test_parts_that_cannot_be_made_hold_nothing_up(tmp_path: Path, monkeypatch: 
         raise store.StoreError("the disk is full")
 
     monkeypatch.setattr(parts, "make", refused)
-    with ledger_kit.opened(ledger_kit.made(tmp_path / "small")) as ledger:
+    with ledger_kit.opened(ledger_kit.ledger_folder(tmp_path / "small")) as ledger:
         assert ledger.store.make_parts(3) == []

@@ -23,7 +23,7 @@ site = pytest.fixture(package_kit.site)
 
 def exported(folder: Path, scheme: str, **changes: Any) -> Path:
     """The bundle of a settled epoch of a competition with this scheme; changes are those of the records of kind `given`."""
-    place = ledger_kit.made(folder / "small", "given", scheme_toml=scheme)
+    place = ledger_kit.ledger_folder(folder / "small", "given", scheme_toml=scheme)
     ledger_kit.add(place, ledger_kit.records("given", **changes))
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER, 3)

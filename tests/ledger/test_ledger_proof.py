@@ -33,7 +33,7 @@ def proof_of(place: Path, participant: str = "m1") -> Json:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Two epochs; the second has evidence of its own, and a record that contradicts one of the first."""
-    found = ledger_kit.made(tmp_path / "small")
+    found = ledger_kit.ledger_folder(tmp_path / "small")
     for epoch, trial in ((3, 1), (4, 2)):
         ledger_kit.add(found, seen(epoch, trial=trial))
         if epoch == 4:
@@ -81,7 +81,7 @@ def test_each_record_left_out_or_in_another_place_is_refused(place: Path, tmp_pa
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", list(small_folder.FIELDS))
 def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", kind)
+    place = ledger_kit.ledger_folder(tmp_path / "small", kind)
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(kind, epoch=epoch))
         with ledger_kit.opened(place) as ledger:
@@ -101,7 +101,7 @@ def test_proofs_of_every_kind_are_whole(kind: str, tmp_path: Path) -> None:
 def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(age: str, tmp_path: Path) -> None:
     scheme = f"{small_folder.SCHEME}[consensus]\n{age}"
     people = "key,uid,name,submission\nm1,1,,s1\nm2,2,,s2\nm3,3,,s1\nm4,4,,\n"
-    place = ledger_kit.made(tmp_path / "small", scheme_toml=scheme, participants_csv=people)
+    place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=scheme, participants_csv=people)
     for epoch in (3, 4):
         ledger_kit.add(place, seen(epoch, trial=1))
         own = ledger_kit.records(epoch=epoch, validators=[V2])
@@ -136,7 +136,7 @@ def first_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_receipt_of_version_1_is_read_and_says_that_it_does_not_know(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, seen())
     with monkeypatch.context() as earlier, ledger_kit.opened(place) as ledger:
         first_version(earlier)

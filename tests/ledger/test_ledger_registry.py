@@ -48,7 +48,7 @@ def pull(place: Path, **changes: Any) -> Json:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    made = ledger_kit.made(tmp_path / "small")
+    made = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(made, ledger_kit.records())
     return made
 
@@ -91,7 +91,7 @@ def test_without_it_nothing_is_said_and_no_digest_changes(place: Path, tmp_path:
     whole = exported(place)
     assert "registry" not in json.loads((whole / "inputs.json").read_bytes())
     assert "registry" not in next(one.what for one in assay.verify(whole).checked if one.stage == "inputs")
-    other = ledger_kit.made(tmp_path / "other")
+    other = ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(other, ledger_kit.records())
     pull(other)
     assert settle(other).settlement.digest == made.settlement.digest  # nothing is computed from it

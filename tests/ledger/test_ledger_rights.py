@@ -44,7 +44,7 @@ def add(ledger: Store, *tasks: int) -> None:
 
 
 def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     url = config.read(place).place
     server.sql(url, 'GRANT ALL ON ALL TABLES IN SCHEMA public TO "val-1"; GRANT SELECT ON receipts TO PUBLIC')  # too much
     assert output("ledger", "grant", place, "val-1") == "val-1 may read the ledger and add evidence, and nothing else.\n"
@@ -90,7 +90,7 @@ def test_a_validators_user_reads_and_adds_evidence_and_no_more(server: postgres.
 
 @pytest.mark.no_cover
 def test_what_a_validators_user_writes_in_anothers_name_never_counts(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     url = config.read(place).place
     output("ledger", "grant", place, "val-1")
     ledger_kit.add(place, ledger_kit.records())
@@ -114,7 +114,7 @@ def test_what_a_validators_user_writes_in_anothers_name_never_counts(server: pos
 
 
 def test_a_validators_folder_needs_no_log(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     output("ledger", "grant", place, "val-1")
     ledger_kit.add(place, ledger_kit.records())
     theirs = tmp_path / "theirs"
@@ -151,7 +151,7 @@ def test_a_ledger_of_before_takes_turns_by_the_advisory_lock(server: postgres.Cl
     with store.create(place, kit.META) as first:
         server.sql(place, "DROP TABLE assay_turn")
         with store.open(place, wait=0.05) as second, first.writing() as tx:
-            tx.add_batch(kit.signed(kit.one()))
+            tx.add_batch(kit.signed(kit.trial_record()))
             with pytest.raises(store.DatabaseBusy):
                 add(second, 2)
         first.grant("val-1")
@@ -162,7 +162,7 @@ def test_a_ledger_of_before_takes_turns_by_the_advisory_lock(server: postgres.Cl
 
 
 def test_whom_rights_do_not_bind_is_refused(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     assert "there is no user 'nobody' on the server; make one: createuser" in refused("ledger", "grant", place, "nobody")
     assert "the user 'assay' is a superuser, so rights do not bind it" in refused("ledger", "grant", place, "assay")
     server.sql("postgres", 'CREATE ROLE owner LOGIN; GRANT owner TO "val-1"')
@@ -193,7 +193,7 @@ def test_a_turn_that_is_kept_ends_by_the_servers_limits(server: postgres.Cluster
 
 
 def test_who_undoes_the_limits_is_named_and_ended(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     url = config.read(place).place
     output("ledger", "grant", place, "val-1")
     with psycopg.connect(of(url, "val-1")) as theirs, store.open(url, wait=0.2) as ledger:
@@ -215,7 +215,7 @@ def test_who_has_the_turn_is_left_out_where_the_server_does_not_tell(server: pos
         ledger.grant("val-1")
         server.sql(place, "REVOKE SELECT ON pg_locks FROM PUBLIC")  # in this database alone
         with store.open(of(place, "val-1"), wait=0.05) as theirs, ledger.writing() as tx:
-            tx.add_batch(kit.signed(kit.one()))
+            tx.add_batch(kit.signed(kit.trial_record()))
             with pytest.raises(store.DatabaseBusy, match="another program kept it locked, nothing of this was stored") as refusal:
                 add(theirs, 2)
         assert "holds it" not in str(refusal.value)
@@ -238,7 +238,7 @@ def test_a_user_whom_somebody_else_is_changing_is_given_nothing(server: postgres
 
 
 def test_an_owner_who_may_not_set_limits_or_end_sessions_is_told_who_may(server: postgres.Cluster, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=server.database())
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     url = config.read(place).place
     server.sql(url, "GRANT CREATE ON SCHEMA public TO operator")
     tables = server.sql(url, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
@@ -256,6 +256,6 @@ def test_an_owner_who_may_not_set_limits_or_end_sessions_is_told_who_may(server:
 
 
 def test_a_file_has_no_users(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     why = "the ledger is a file, which has no users; files have file permissions; whoever may write"
     assert why in refused("ledger", "grant", place, "val-1")

@@ -43,7 +43,7 @@ def server() -> Iterator[postgres.Cluster]:
 @pytest.fixture
 def place(server: postgres.Cluster, tmp_path: Path) -> Path:
     """A competition whose ledger is on the server, with the tables of the service."""
-    made = ledger_kit.made(tmp_path / "small", database=server.database())
+    made = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
     Notebook(config.read(made).place).close()
     return made
 
@@ -192,7 +192,7 @@ def test_service_settler_and_reader_do_their_work_and_no_more(place: Path, tmp_p
         with ledger.store.writing() as tx:
             tx.add_attempts("chain", b"{}")
         with pytest.raises(Forbidden, match="the user may not do this"), ledger.store.writing() as tx:
-            tx.add_batch(kit.signed(kit.one(epoch=4)))
+            tx.add_batch(kit.signed(kit.trial_record(epoch=4)))
     never = ("DELETE FROM receipts", "UPDATE meta SET value = ''", *(f"SELECT * FROM {name}" for name in SECRET))
     assert set(denied(of(url, "settler"), *never)) == {"42501"}
     ledger_kit.add(place, ledger_kit.records(epoch=4))
@@ -277,7 +277,7 @@ def test_what_contradicts_itself_is_refused(place: Path, tmp_path: Path) -> None
     named = (place / "validators.csv").read_text()
     (place / "validators.csv").write_text(f"{named}somebody,1,\n")
     assert "validators.csv" in refused(*words, "--validator", "somebody")
-    file = ledger_kit.made(tmp_path / "file")
+    file = ledger_kit.ledger_folder(tmp_path / "file")
     why = "the ledger is a file, which has no users; files have file permissions"
     assert why in refused("ledger", "grants", file)
     assert why in refused("ledger", "grant", file, "val-1", "--validator", V1)

@@ -153,7 +153,7 @@ def test_a_validator_without_the_ledger_learns_the_open_epoch_from_a_receipt(fol
     run("settle", folder, "--key", "log", "--without-scores", "--yes")
     run("receipt", folder, "4", "-o", theirs / "epoch-4.receipt")
     (theirs / "epoch-9.receipt").write_text("{}")
-    ledger_kit.made(tmp_path / "other")
+    ledger_kit.ledger_folder(tmp_path / "other")
     said = " ".join(output("run", theirs, "-q", "--sign", "val-1").split())
     assert "Epoch 5; the newest receipt here says that epoch 4 is settled." in said
     (batch,) = theirs.glob("batches/epoch-5-*.batch")

@@ -49,7 +49,7 @@ def as_folder(place: Path, target: Path, epoch: int, previous: Path | None = Non
 
 @pytest.mark.no_cover
 def test_the_ledger_settles_as_the_folder_does_epoch_after_epoch(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     previous, digests = None, []
     for epoch, outcome in ((3, "fail"), (4, "pass"), (30, "pass")):
         rest = {"task": "t1"} if epoch == 3 else {}
@@ -82,7 +82,7 @@ def test_the_ledger_settles_as_the_folder_does_epoch_after_epoch(database: str, 
 
 
 def test_without_evidence_there_is_no_epoch(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     with pytest.raises(CannotSettle, match="there is no evidence in the ledger"):
         settle(place)
     with pytest.raises(CannotSettle, match="epoch 3 has no receipt: nothing is settled yet"), ledger_kit.opened(place) as ledger:
@@ -100,7 +100,7 @@ def test_without_evidence_there_is_no_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.no_cover
 def test_an_epoch_that_was_passed_is_not_settled_any_more(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records(epoch=5))
     settle(place)
     with pytest.raises(BadInput, match="epoch 4 was skipped: the last one settled is 5"):
@@ -109,7 +109,7 @@ def test_an_epoch_that_was_passed_is_not_settled_any_more(tmp_path: Path) -> Non
 
 
 def test_only_the_logs_key_signs(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger, pytest.raises(BadInput, match="is not the key of this log"):
         settling.settle(ledger, ledger_kit.VALIDATORS[V1])
@@ -117,7 +117,7 @@ def test_only_the_logs_key_signs(tmp_path: Path) -> None:
 
 @pytest.mark.no_cover
 def test_the_competition_settles_by_its_ledger_and_keeps_nothing(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     competition = assay.open(place)
     found = competition.settle()
@@ -142,7 +142,7 @@ def _settle_in_process(place: Path, start: Any, found: Any) -> None:
 
 @pytest.mark.no_cover
 def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
     context = ledger_kit.processes()
     start, found = context.Event(), context.Queue()
@@ -168,7 +168,7 @@ def _hold_in_process(place: Path, held: Any) -> None:
 
 @pytest.mark.no_cover
 def test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
     context = ledger_kit.processes()
     start, held, found = context.Event(), context.Event(), context.Queue()
@@ -189,7 +189,7 @@ def test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed(database: 
 
 
 def test_evidence_that_comes_meanwhile_is_settled_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records(validators=(V1, V2)))
     late = [ledger_kit.records(validators=[V3])]
     compute = settling.compute
@@ -209,7 +209,7 @@ def test_evidence_that_comes_meanwhile_is_settled_too(tmp_path: Path, monkeypatc
 
 def test_settling_ends_while_evidence_keeps_coming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first time it comes before anything is stored; the second time it waits, and its epoch is settled."""
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     compute, coming, refused = settling.compute, list[threading.Thread](), list[str]()
 
@@ -235,7 +235,7 @@ def test_settling_ends_while_evidence_keeps_coming(tmp_path: Path, monkeypatch: 
 
 
 def test_an_epoch_that_another_settles_meanwhile_is_settled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     compute, others = settling.compute, list[settling.EpochResult]()
 
@@ -250,7 +250,7 @@ def test_an_epoch_that_another_settles_meanwhile_is_settled_once(tmp_path: Path,
 
 
 def test_a_batch_that_is_acknowledged_after_a_snapshot_is_not_missing_in_it(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         before = settling.check_answered(ledger, view)
@@ -262,7 +262,7 @@ def test_submissions_of_the_ledger_fill_what_participants_csv_leaves_empty(tmp_p
     people = "key,uid,submission,submitted_at\nm1,1,,\nm2,2,s2,2026-11-02T09:00:00Z\nm3,3,,\n"
     scheme = small_folder.SCHEME + "[consensus]\nassign = 3\n"
     randomness = "epoch,hex\n" + "".join(f"{epoch},{epoch:064x}\n" for epoch in range(5))
-    place = ledger_kit.made(tmp_path, participants_csv=people, scheme_toml=scheme, randomness_csv=randomness)
+    place = ledger_kit.ledger_folder(tmp_path, participants_csv=people, scheme_toml=scheme, randomness_csv=randomness)
     with ledger_kit.opened(place) as ledger, ledger.store.writing() as tx:
         tx.add_submission(Submission("m1", "s0", 1, "2026-11-01T08:00:00Z"))
         tx.add_submission(Submission("m1", "s1", 2, "2026-11-01T09:00:00Z"))
@@ -298,7 +298,7 @@ def test_those_who_left_do_not_count_and_stand_in_nobodys_way(
 ) -> None:
     monkeypatch.setattr(eligible, "MANY", 0 if many else 10**6)
     scheme = small_folder.SCHEMES[kind] + "[consensus]\nmin_validators = 2\n"
-    place = ledger_kit.made(tmp_path, kind, scheme_toml=scheme)
+    place = ledger_kit.ledger_folder(tmp_path, kind, scheme_toml=scheme)
     if kind == "points":
         (place / "participants.csv").write_text("key,uid,submission\nm1,1,\nm2,2,\n")
     extra = [small_folder.record(kind, validator=V1, participant="m2", submission="")] if kind != "points" else []
@@ -318,7 +318,7 @@ def test_those_who_left_do_not_count_and_stand_in_nobodys_way(
 @pytest.mark.parametrize("many", [False, True])
 def test_evidence_of_another_task_set_does_not_count(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eligible, "MANY", 0 if many else 10**6)
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records(outcome="fail"))
     first = settle(place)
     assert [row["score"] for row in first.settlement.document["agreed"]] == ["0", "0"]
@@ -344,7 +344,7 @@ def test_records_in_batches_of_both_task_sets_count() -> None:
 
 @pytest.mark.no_cover
 def test_records_of_a_kind_that_the_scheme_does_not_score_any_more(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path, "given")
+    place = ledger_kit.ledger_folder(tmp_path, "given")
     ledger_kit.add(place, ledger_kit.records("given"))
     settle(place)
     (place / "scheme.toml").write_text(small_folder.SCHEMES["points"])
@@ -359,7 +359,7 @@ def test_records_of_a_kind_that_the_scheme_does_not_score_any_more(tmp_path: Pat
 def test_many_records_by_way_of_parquet_settle_to_the_same_bits(
     epoch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records(image="sha256:a"))
     ledger_kit.add(place, ledger_kit.records(validators=[V1], outcome="fail", observed_at="2026-11-02T11:00:00.5Z"))
     ledger_kit.add(place, ledger_kit.records(epoch=4, outcome="fail", submission="s1"))
@@ -384,7 +384,7 @@ def changed(place: Path, change: Callable[[Any], None]) -> None:
 
 def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
     for name in ("evidence", "results", "settlement", "inputs", "gone"):
-        place = ledger_kit.made(tmp_path / name)
+        place = ledger_kit.ledger_folder(tmp_path / name)
         ledger_kit.add(place, ledger_kit.records())
         made = settle(place)
 
@@ -411,7 +411,7 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
 
 @pytest.mark.no_cover
 def test_what_a_crash_left_out_of_the_log_is_made_up_for(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     whole = []
     for epoch in (3, 4, 5):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
@@ -426,7 +426,7 @@ def test_what_a_crash_left_out_of_the_log_is_made_up_for(tmp_path: Path) -> None
 
 
 def test_a_log_that_is_ahead_or_another_is_refused(tmp_path: Path) -> None:
-    place, other = ledger_kit.made(tmp_path / "small"), ledger_kit.made(tmp_path / "other")
+    place, other = ledger_kit.ledger_folder(tmp_path / "small"), ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(place, ledger_kit.records())
     ledger_kit.add(other, ledger_kit.records(outcome="fail"))
     settle(place)
@@ -438,7 +438,7 @@ def test_a_log_that_is_ahead_or_another_is_refused(tmp_path: Path) -> None:
         pass
     shutil.rmtree(place / "log")
     shutil.copytree(tmp_path / "log", place / "log")
-    shutil.copy(ledger_kit.made(tmp_path / "third") / "ledger.db", place / "ledger.db")
+    shutil.copy(ledger_kit.ledger_folder(tmp_path / "third") / "ledger.db", place / "ledger.db")
     for end in ("-wal", "-shm"):
         (place / f"ledger.db{end}").unlink(missing_ok=True)
     with pytest.raises(BadInput, match=r"has 1 entries, and the database .* has 0 receipts"), ledger_kit.opened(place):
@@ -446,7 +446,7 @@ def test_a_log_that_is_ahead_or_another_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_database_of_another_log_is_refused(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     key = log.log_key("example.org/another", SIGNER.public)
     text = (place / "ledger.toml").read_text()
     (place / "ledger.toml").write_text(text.replace(str(ledger_kit.KEY), str(key)).replace(ledger_kit.ORIGIN, key.name))
@@ -455,7 +455,7 @@ def test_a_database_of_another_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_receipt_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path)
+    place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     add = Writer.add_settled
 
@@ -476,7 +476,7 @@ def test_a_receipt_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatc
 def test_an_sr25519_validator_and_a_second_batch_of_the_same_records(tmp_path: Path) -> None:
     hotkey = keys.new("sr25519")
     spelt = str(hotkey.public)
-    place = ledger_kit.made(tmp_path, validators_csv=ledger_kit.NAMES + f"{spelt},50,hot\n")
+    place = ledger_kit.ledger_folder(tmp_path, validators_csv=ledger_kit.NAMES + f"{spelt},50,hot\n")
     ledger_kit.add(place, ledger_kit.records())
     found = ledger_kit.records(validators=[spelt])
     terms = intake.intake_rules(place)

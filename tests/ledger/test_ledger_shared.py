@@ -38,7 +38,7 @@ def server() -> Iterator[postgres.Cluster]:
 def two_operators(tmp_path: Path, url: str) -> tuple[Path, Path]:
     """Two folders of one ledger, each with a log of its own, as two machines have them."""
     first, second = tmp_path / "first", tmp_path / "second"
-    ledger_kit.made(first, database=url)
+    ledger_kit.ledger_folder(first, database=url)
     shutil.copytree(first, second)
     return first, second
 

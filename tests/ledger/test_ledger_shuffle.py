@@ -67,7 +67,7 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
     The root of the results binds the order in which the records were accepted that they rest on, as that of the evidence does.
     """
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\nm1,1,,,,,\nm2,2,,,,,\n"
-    ledger_kit.made(place, database=database, participants_csv=people)
+    ledger_kit.ledger_folder(place, database=database, participants_csv=people)
     said = []
     with open_ledger(place) as ledger:
         with ledger.store.writing() as tx:
@@ -91,7 +91,7 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_arrival_does_not_matter(seed: int, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger_kit.made(tmp_path / "terms")
+    ledger_kit.ledger_folder(tmp_path / "terms")
     straight = settled(tmp_path / "straight", "ledger.db", dealt(tmp_path / "terms", found(), random.Random(-1)))
     monkeypatch.setattr(eligible, "MANY", 0 if seed % 2 else eligible.MANY)  # by way of Parquet, or one by one
     draw = random.Random(seed)
@@ -102,7 +102,7 @@ def test_the_order_of_arrival_does_not_matter(seed: int, database: str, tmp_path
 
 
 def test_an_epoch_may_come_before_the_one_before_it(database: str, tmp_path: Path) -> None:
-    ledger_kit.made(tmp_path / "terms")
+    ledger_kit.ledger_folder(tmp_path / "terms")
     batches = dealt(tmp_path / "terms", found(), random.Random(9))
     straight = settled(tmp_path / "straight", "ledger.db", sorted(batches, key=lambda one: one.statement.epoch))
     assert settled(tmp_path / "backwards", database, sorted(batches, key=lambda one: -one.statement.epoch)) == straight
@@ -115,7 +115,7 @@ def test_of_records_that_contradict_one_another_the_order_is_all(tmp_path: Path)
     first, second = (ledger_kit.records(outcome=outcome) for outcome in ("pass", "fail"))
     digests = []
     for name, order in (("one", (first, second)), ("other", (second, first))):
-        place = ledger_kit.made(tmp_path / name)
+        place = ledger_kit.ledger_folder(tmp_path / name)
         for some in order:
             ledger_kit.add(place, some)
         with ledger_kit.opened(place) as ledger:

@@ -73,7 +73,7 @@ FORGED: dict[str, tuple[Callable[[], Batch], str]] = {
 def test_what_its_validator_did_not_sign_is_set_aside_and_the_season_goes_on(case: str, database: str, tmp_path: Path) -> None:
     """Put into the database before the validator hands in its own."""
     make, why = FORGED[case]
-    place, clean = ledger_kit.made(tmp_path / "small", database=database), ledger_kit.made(tmp_path / "clean")
+    place, clean = ledger_kit.ledger_folder(tmp_path / "small", database=database), ledger_kit.ledger_folder(tmp_path / "clean")
     forged = make()
     planted(place, forged)
     for one in (place, clean):
@@ -102,7 +102,7 @@ def test_what_its_validator_did_not_sign_is_set_aside_and_the_season_goes_on(cas
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    found = ledger_kit.made(tmp_path / "small")
+    found = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(found, ledger_kit.records())
     return found
 
@@ -356,7 +356,7 @@ def test_a_receipt_that_was_signed_over_a_forged_batch_is_named(place: Path, mon
 @pytest.mark.no_cover
 def test_a_record_that_an_honest_batch_has_too_counts(tmp_path: Path) -> None:
     """Somebody puts records in a validator's name there that it hands in itself afterwards."""
-    place, clean = ledger_kit.made(tmp_path / "small"), ledger_kit.made(tmp_path / "clean")
+    place, clean = ledger_kit.ledger_folder(tmp_path / "small"), ledger_kit.ledger_folder(tmp_path / "clean")
     planted(place, saying(MALLORY))
     for one in (place, clean):
         ledger_kit.add(one, [*ledger_kit.records(), *ledger_kit.records(validators=[V1], trial=2)])

@@ -49,7 +49,9 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(place: Path, kind: str, database: str = "ledger.db", more: str = "") -> Path:
-    return ledger_kit.made(place, RECORDS.get(kind, kind), database, scheme_toml=RULES.format(score=SCHEMES[kind]) + more)
+    return ledger_kit.ledger_folder(
+        place, RECORDS.get(kind, kind), database, scheme_toml=RULES.format(score=SCHEMES[kind]) + more
+    )
 
 
 def write(place: Path, submissions: Json, validators: Any = VALIDATORS, tasks: str = "t1\nt2\n") -> None:

@@ -85,7 +85,7 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
         with ledger.writing() as tx:
             tx.add_batch(kit.signed(*kit.trials(range(5))))
             tx.add_batch(kit.signed(*kit.trials(range(2), validator=V2)))
-            tx.add_batch(kit.signed(kit.one(epoch=4)))
+            tx.add_batch(kit.signed(kit.trial_record(epoch=4)))
         with ledger.reading() as view:
             assert [[row.seq for row in view.page(3, after, 3)] for after in (0, 3, 6, 7)] == [[1, 2, 3], [4, 5, 6], [7], []]
             assert view.page(3, 0, 3) == list(view.records(3, 3))[:3]
@@ -98,7 +98,7 @@ def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> No
 
 def test_a_record_is_stored_only_if_it_is_this_very_one(ledger: Store) -> None:
     first, second = brought = kit.trials(range(2))
-    others = [first | {"outcome": "timeout"}, kit.one(task="t9"), second | {"trial": 2}]
+    others = [first | {"outcome": "timeout"}, kit.trial_record(task="t9"), second | {"trial": 2}]
     with ledger:
         with ledger.writing() as tx:
             tx.add_batch(kit.signed(*brought))
@@ -159,7 +159,7 @@ def test_a_block_that_raises_keeps_nothing(ledger: Store) -> None:
 
 def _write_and_raise(ledger: Store) -> None:
     with ledger.writing() as tx:
-        tx.add_batch(kit.signed(kit.one()))
+        tx.add_batch(kit.signed(kit.trial_record()))
         tx.add_settled(*kit.settled(3))
         raise RuntimeError
 
@@ -168,7 +168,7 @@ def test_a_reader_has_one_snapshot_whatever_a_writer_does(ledger: Store) -> None
     with ledger, ledger.reading() as before:
         assert before.count() == 0
         with ledger.writing() as tx:
-            tx.add_batch(kit.signed(kit.one()))
+            tx.add_batch(kit.signed(kit.trial_record()))
         assert (before.count(), before.last_seq(), list(before.records())) == (0, 0, [])
         with ledger.reading() as after:
             assert after.count() == 1

@@ -34,7 +34,7 @@ def row_of(place: Path, key: str) -> dict[str, str]:
 
 
 def test_a_submission_is_of_the_epoch_that_is_judged_now(database: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     with ledger_kit.opened(place) as opened:
         ledger = opened.store
         first = intake.hand_in(ledger, "m1", "s1", submitted_at="2026-11-02T09:00:00Z")
@@ -57,7 +57,7 @@ def test_a_submission_is_of_the_epoch_that_is_judged_now(database: str, tmp_path
 @pytest.mark.parametrize("settled", [False, True])
 def test_an_epoch_at_which_nobody_is_puts_off_no_submission(settled: bool, database: str, tmp_path: Path) -> None:
     """A validator signs an epoch of another century, and who may insert puts one there that nobody signed."""
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records(epoch=3))
     if settled:
         with ledger_kit.opened(place) as ledger:
@@ -78,7 +78,7 @@ def test_an_epoch_at_which_nobody_is_puts_off_no_submission(settled: bool, datab
 
 
 def test_what_is_submitted_is_in_the_ledger_and_in_the_registry(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     done = submit_agent(place, "m1", "oracle", at=AT)
     assert (done.changed, done.epoch) == (True, 1)
     assert handed_in(place) == {"m1": Submission("m1", ORACLE, 1, "2026-11-05T06:07:08Z")}
@@ -92,7 +92,7 @@ def test_what_is_submitted_is_in_the_ledger_and_in_the_registry(tmp_path: Path) 
 
 def test_what_stops_between_the_two_is_made_up_for(tmp_path: Path) -> None:
     """The ledger first, and with its time: it ranks ties."""
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     before = (place / "participants.csv").read_bytes()
     submit_agent(place, "m1", "oracle", at=AT)
     whole = (place / "participants.csv").read_bytes()
@@ -103,7 +103,7 @@ def test_what_stops_between_the_two_is_made_up_for(tmp_path: Path) -> None:
 
 
 def test_a_submission_from_before_the_ledger_is_told_to_it(tmp_path: Path) -> None:
-    place = ledger_kit.made(
+    place = ledger_kit.ledger_folder(
         tmp_path / "small", participants_csv=f"key,uid,submission,submitted_at\nm1,1,{NOOP},2026-11-02T09:00:00Z\n"
     )
     assert not submit_agent(place, "m1", "noop", at=AT).changed
@@ -111,7 +111,7 @@ def test_a_submission_from_before_the_ledger_is_told_to_it(tmp_path: Path) -> No
 
 
 def test_where_the_ledger_cannot_be_written_nothing_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     before = (place / "participants.csv").read_bytes()
 
     def broken(*_: object) -> None:
@@ -130,7 +130,7 @@ def test_the_epoch_of_acceptance_draws_the_validators(tmp_path: Path) -> None:
     scheme = small_folder.SCHEME + "[consensus]\nassign = 3\n"
     randomness = "epoch,hex\n" + "".join(f"{epoch},{epoch:064x}\n" for epoch in range(5))
     people = "key,uid,submission,accepted_epoch\nm1,1,s1,\nm2,2,s2,\nm3,3,s3,4\n"
-    place = ledger_kit.made(tmp_path, participants_csv=people, scheme_toml=scheme, randomness_csv=randomness)
+    place = ledger_kit.ledger_folder(tmp_path, participants_csv=people, scheme_toml=scheme, randomness_csv=randomness)
     with ledger_kit.opened(place) as ledger:
         for participant, submission in (("m1", "s1"), ("m2", "older"), ("m3", "s3")):
             intake.hand_in(ledger.store, participant, submission, epoch=2)
@@ -142,7 +142,7 @@ def test_the_epoch_of_acceptance_draws_the_validators(tmp_path: Path) -> None:
 
 
 def test_the_command_says_in_which_epoch(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     assert "is the submission of m1, accepted in epoch 5:" in output("submit", place, "m1", "oracle", "--epoch", "5")
     assert "is already the submission of m1, accepted in epoch 5" in output("submit", place, "m1", "oracle")
     plain = small_folder.make(tmp_path / "plain")
@@ -151,7 +151,7 @@ def test_the_command_says_in_which_epoch(tmp_path: Path) -> None:
 
 
 def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     submit_agent(place, "m1", "oracle", at=AT)
     with ledger_kit.opened(place) as ledger:
         intake.hand_in(ledger.store, "m2", ORACLE)  # nobody said when
@@ -169,7 +169,7 @@ def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -
 
 
 def test_a_row_that_came_meanwhile_is_kept(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     found = submitting.find(place, "m2")
     submitting.add_participant(place, submitting.check_participant(place, "newcomer"))
     found.enter("s9")

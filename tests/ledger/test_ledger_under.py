@@ -12,7 +12,7 @@ DECAY = '[decay]\ngrace_epochs = 0\nrate = "10%"\n'
 
 
 def test_every_epoch_is_settled_as_it_was_and_under_the_other_rules(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records(epoch=3))
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch, trial=2))

@@ -62,7 +62,7 @@ def test_a_receipt_with_a_file_of_evidence_alone(place: Path, tmp_path: Path) ->
 
 
 def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     for participant in ("m1", "m2"):
         ledger_kit.add(place, [record for record in ledger_kit.records() if record["participant"] == participant])
     with ledger_kit.opened(place) as ledger:
@@ -264,7 +264,7 @@ def test_a_proof_with_anothers_records_or_receipts(place: Path, tmp_path: Path) 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["given", "points", "workflow", "rubric"])
 def test_proofs_of_every_kind(kind: str, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path, kind)
+    place = ledger_kit.ledger_folder(tmp_path, kind)
     people = "key,uid,submission,submitted_at\nm1,1,s1,2026-11-02T09:00:00Z\nm2,2,s2,\nm3,3,s1,\nm4,4,,\n"
     (place / "participants.csv").write_text(people)
     extra = [small_folder.record(kind, validator=key, participant="m4", submission="") for key in (V1, V2)]
@@ -303,7 +303,7 @@ def test_files_of_noise(place: Path, tmp_path: Path) -> None:
 
 def test_parquet_of_which_some_do_not_count(place: Path, tmp_path: Path) -> None:
     """As long as the evidence is that of the receipts, those who left are found in Parquet as in lines."""
-    small = ledger_kit.made(tmp_path / "small", scheme_toml=small_folder.SCHEME + "[consensus]\nmin_validators = 2\n")
+    small = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=small_folder.SCHEME + "[consensus]\nmin_validators = 2\n")
     ledger_kit.add(small, ledger_kit.records())
     with ledger_kit.opened(small) as ledger:
         settling.settle(ledger, SIGNER)

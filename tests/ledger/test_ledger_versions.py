@@ -156,7 +156,7 @@ def test_an_older_one_is_refused_and_brought_forward(old: str, sql: Sql, monkeyp
     check_content(old)
     assert sql("SELECT count(*) FROM visits").strip() == "0"
     with store.open(old) as ledger, ledger.writing() as tx:
-        tx.add_batch(kit.signed(kit.one(task="t9")))
+        tx.add_batch(kit.signed(kit.trial_record(task="t9")))
     with pytest.raises(Exception, match="append-only"):
         sql("DELETE FROM batches")
 

@@ -19,7 +19,7 @@ from assay.ledger.forks import check_fork, kept, prove, read_checkpoint
 from assay.ledger.log import Log
 from assay.ledger.store import Damaged, StoredCheckpoint
 from assay.ledger.verify import verify
-from ledger_kit import KEY, SIGNER, add, made, opened, records
+from ledger_kit import KEY, SIGNER, add, ledger_folder, opened, records
 
 W1 = keys.from_seed(b"w1" * 16)
 WITNESS = WitnessKey("example.net/w1", ED25519, W1.public.raw)
@@ -52,7 +52,7 @@ def shown(place: Path) -> int:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    folder = made(tmp_path / "small")
+    folder = ledger_folder(tmp_path / "small")
     (folder / config.POLICY).write_text(POLICY, encoding="utf-8")
     return folder
 
@@ -97,7 +97,7 @@ def test_each_checkpoint_is_cosigned_one_after_the_other(two: Path) -> None:
 
 @pytest.mark.no_cover
 def test_a_log_that_gets_witnesses_later_begins_with_its_newest(tmp_path: Path) -> None:
-    folder = made(tmp_path / "small")
+    folder = ledger_folder(tmp_path / "small")
     for epoch in (3, 4):
         settle(folder, epoch)
     assert shown(folder) == 2
@@ -226,7 +226,7 @@ def test_the_bundle_has_the_cosigned_checkpoint(two: Path, tmp_path: Path) -> No
 @pytest.mark.no_cover
 def test_an_import_keeps_the_cosignatures(two: Path, tmp_path: Path) -> None:
     witness(two)
-    copy = made(tmp_path / "copy")
+    copy = ledger_folder(tmp_path / "copy")
     for epoch in (3, 4):
         with opened(two) as ledger:
             bundle.export(ledger, epoch, tmp_path / f"epoch-{epoch}")
@@ -309,7 +309,7 @@ def forked(two: Path, tmp_path: Path) -> Callable[[int], tuple[bytes, Path]]:
     """Another history of the same log, with one trial flipped: its checkpoint of a size, and its folder."""
 
     def make(size: int) -> tuple[bytes, Path]:
-        other = made(tmp_path / f"forked-{size}")
+        other = ledger_folder(tmp_path / f"forked-{size}")
         for epoch in range(3, 3 + size):
             add(other, records(epoch=epoch, outcome="fail"))
             with opened(other) as ledger:

@@ -11,7 +11,7 @@ import ledger_kit
 from assay.ledger import keys
 from cli_kit import output, run
 from ledger_kit import SIGNER, V1, VALIDATORS
-from workflow_chaos import said, serving, well
+from workflow_chaos import reply_of, serving, well
 from workflow_run_kit import competition, plan
 
 
@@ -20,7 +20,7 @@ def test_what_was_carried_out_is_signed_settled_and_verified(tmp_path: Path, mon
     monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
     keys.save("val-1", VALIDATORS[V1])
     keys.save("log", SIGNER)
-    with serving(do=well("done"), ping=said({}, 500)) as server:
+    with serving(do=well("done"), ping=reply_of({}, 500)) as server:
         people = {"ann": plan(), "bob": plan("fail")}
         folder = competition(tmp_path / "c", server, people, tasks=3, validators=(V1,), score="warm_up = 4")
         run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")

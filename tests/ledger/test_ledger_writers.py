@@ -67,7 +67,7 @@ def test_two_threads_write_to_one_file_in_turn(tmp_path: Path) -> None:
     """The second has a connection of its own while it waits; afterwards one of the two is kept for the next writer."""
     with store.create(tmp_path / "ledger.db", kit.META) as ledger, ThreadPoolExecutor(1) as pool:
         with ledger.writing() as tx:
-            later = pool.submit(intake.accept, ledger, kit.signed(kit.one(task="t2")), kit.TERMS)
+            later = pool.submit(intake.accept, ledger, kit.signed(kit.trial_record(task="t2")), kit.TERMS)
             while ledger._engine.pool.checkedout() < 2:  # type: ignore[attr-defined]
                 assert not later.done()
                 sleep(0.001)
@@ -75,8 +75,8 @@ def test_two_threads_write_to_one_file_in_turn(tmp_path: Path) -> None:
         assert later.result().first_seq == 121
         assert ledger._engine.pool.checkedout() == 1  # type: ignore[attr-defined]
         with pytest.raises(ZeroDivisionError), ledger.writing() as tx:
-            assert tx.add_batch(kit.signed(kit.one(task="t3"))).first_seq == 1 // 0
+            assert tx.add_batch(kit.signed(kit.trial_record(task="t3"))).first_seq == 1 // 0
         with ledger.reading() as view:
             assert view.last_seq() == 121
-        assert intake.accept(ledger, kit.signed(kit.one(task="t3")), kit.TERMS).first_seq == 122
+        assert intake.accept(ledger, kit.signed(kit.trial_record(task="t3")), kit.TERMS).first_seq == 122
     assert not list(tmp_path.glob("ledger.db-*"))  # every connection was closed

@@ -35,7 +35,7 @@ RULES = small_folder.SCHEME + '[consensus]\nmin_validators = 2\nmin_stake = "0.5
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    with running(ledger_kit.made(tmp_path / "small", scheme_toml=RULES)) as started:
+    with running(ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=RULES)) as started:
         yield started
 
 
@@ -123,7 +123,7 @@ def test_a_submission_that_nobody_judges_is_named_if_others_are_judged(service: 
 
 
 def test_a_ledger_that_cannot_be_read_is_an_alarm_and_is_looked_at_again(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small", scheme_toml=RULES)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=RULES)
     rules = (folder / "scheme.toml").read_text()
     with SeasonWatch(folder) as watch:
         assert watch.look().wrong == ""
@@ -186,7 +186,7 @@ def test_an_operators_node_shows_the_season_and_tells_what_is_wrong(tmp_path: Pa
     key = tmp_path / "keys" / "log.key"
     key.write_bytes(b"77" * 32)
     key.chmod(0o600)
-    folder = ledger_kit.made(tmp_path / "small", scheme_toml=RULES)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=RULES)
     (tmp_path / "note.sh").write_text(f"cat >> {tmp_path}/told\n")
     words = ["node", "operator", str(folder), "--key", "log", "--port", "0", "--on-alarm", f"sh {tmp_path}/note.sh"]
     page, prom = (folder / "node" / f"status.{suffix}" for suffix in ("html", "prom"))

@@ -32,8 +32,8 @@ class Hand:
     """An operator's closer whose time the test sets; what it tells."""
 
     def __init__(self, place: Path, **options: Any) -> None:
-        self.place, self.at, self.said = place, 0.0, list[str]()
-        self.closer = Closer([place], {place: SIGNER}, self.said.append, clock=lambda: START.timestamp() + self.at, **options)
+        self.place, self.at, self.messages = place, 0.0, list[str]()
+        self.closer = Closer([place], {place: SIGNER}, self.messages.append, clock=lambda: START.timestamp() + self.at, **options)
 
     def look(self, at: float) -> list[int]:
         """Which epochs are settled after a look so many seconds after the start of epoch 1."""
@@ -52,7 +52,7 @@ def settled(place: Path) -> list[int]:
 
 
 def season(place: Path, rules: str = CLOCK) -> Path:
-    return ledger_kit.made(place / "small", scheme_toml=small_folder.SCHEME + rules)
+    return ledger_kit.ledger_folder(place / "small", scheme_toml=small_folder.SCHEME + rules)
 
 
 def test_an_epoch_is_closed_when_it_has_ended_and_all_are_judged(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_an_epoch_is_closed_when_it_has_ended_and_all_are_judged(tmp_path: Path)
     assert hand.status["closes"] == "2026-11-01T01:00:00Z"
     assert hand.look(HOUR) == [1]
     assert hand.due.at == START.timestamp() + 2 * HOUR
-    assert "settled epoch 1: 2 agreed scores" in hand.said
+    assert "settled epoch 1: 2 agreed scores" in hand.messages
 
 
 def test_it_waits_for_validators_until_the_grace_time_is_over(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_it_waits_for_validators_until_the_grace_time_is_over(tmp_path: Path) ->
     assert hand.look(HOUR) == []
     assert hand.status["silent"] == []
     assert hand.look(HOUR + 599) == []
-    assert hand.said == ["epoch 1: waits for the validators' next results: m2 has no agreed score"], "it is told once"
+    assert hand.messages == ["epoch 1: waits for the validators' next results: m2 has no agreed score"], "it is told once"
     assert hand.look(HOUR + 600) == [1]
 
 
@@ -94,19 +94,19 @@ def test_a_bounty_is_paid_when_nothing_can_be_handed_in_any_more(tmp_path: Path)
     until = 'name = "haiku"\ncommitments_until = 2026-11-01T02:00:00Z\nsubmissions_until = 2026-11-01T03:00:00Z\n'
     bounty = bounty_kit.make_bounty(tmp_path / "bounty", ('name = "haiku"\n', until))
     rules = (bounty / "scheme.toml").read_text() + CLOCK
-    ledger_kit.made(place, "rubric", scheme_toml=rules, bounty_toml=(bounty / "bounty.toml").read_text())
+    ledger_kit.ledger_folder(place, "rubric", scheme_toml=rules, bounty_toml=(bounty / "bounty.toml").read_text())
     hand = Hand(place)
     found = ledger_kit.records("rubric", epoch=1, checks={"C1": True, "C2": True})
     ledger_kit.add(place, found)
     assert hand.look(HOUR + 600) == hand.look(3 * HOUR - 1) == []
     assert hand.due.at == START.timestamp() + 3 * HOUR
     assert hand.status["state"] == "waiting for the deadline of the bounty, 2026-11-01T03:00:00Z"
-    assert hand.said == [
+    assert hand.messages == [
         "epoch 1: submissions are taken until 2026-11-01T03:00:00Z, and a payout is final: it is settled after that"
     ], "it is told once"
     rewrite(place / "participants.csv", "s2", "s3")
     assert hand.look(3 * HOUR) == [], "what came at the last moment is judged in the grace time after it"
-    assert "m2 has no agreed score" in hand.said[-1]
+    assert "m2 has no agreed score" in hand.messages[-1]
     assert hand.look(3 * HOUR + 600)[:1] == [1]
 
 
@@ -119,7 +119,7 @@ def test_an_epoch_in_which_nobody_has_a_score(tmp_path: Path, burns: bool) -> No
     assert "held" not in hand.status or hand.status["held"] is None
     if burns:
         assert hand.look(HOUR + 600) == [1]
-        assert "settled epoch 1 without an agreed score: all of it burns" in hand.said[-1]
+        assert "settled epoch 1 without an agreed score: all of it burns" in hand.messages[-1]
         return
     assert hand.look(HOUR + 600) == []
     assert hand.status["held"]["epoch"] == 1
@@ -216,7 +216,7 @@ def test_an_audit_that_comes_after_the_export_is_added_to_it(tmp_path: Path) -> 
     audit, _ = audit_kit.signed_audit(place, lambda _: False)
     hand.look(0)
     assert (there / "epoch-3" / "audits" / audit.name).read_bytes() == audit.read_bytes()
-    assert f"added {audit.name} to {there / 'epoch-3'}" in hand.said
+    assert f"added {audit.name} to {there / 'epoch-3'}" in hand.messages
     assert "trials judged again" in output("verify", there / "epoch-3", "--key", str(ledger_kit.KEY))
 
 

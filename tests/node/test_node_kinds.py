@@ -127,7 +127,7 @@ def test_points_are_counted_when_an_epoch_is_over(tmp_path: Path) -> None:
     mine, told = tmp_path / "mine", list[str]()
     issues = [github_kit.issue(1, 50, github_kit.label("valid", 1)), github_kit.issue(2, 51, github_kit.label("valid", 2))]
     with github_kit.serving(github_kit.facts(issues, now=github_kit.at(1, 30))) as github:
-        theirs = validators(github_kit.made(tmp_path / "bounty", github.url))
+        theirs = validators(github_kit.github_competition(tmp_path / "bounty", github.url))
         with running(theirs) as service:
             assert one_round(service, mine, told)
             assert (lines(mine), status.read_status(mine).wrong) == ([], ()), "epoch 1 is not over"

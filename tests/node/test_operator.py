@@ -41,7 +41,7 @@ def season(place: Path, *, every: int = EVERY, ago: int = 0) -> Path:
     """A competition whose epoch 1 began some seconds ago, with evidence of epoch 1; the log's key is a file beside it."""
     start = instant_text(datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=ago))
     rules = f'[epoch]\nevery = "{every}s"\nstart = "{start}"\ngrace = "1s"\n'
-    made = ledger_kit.made(place / "small", scheme_toml=small_folder.SCHEME + rules)
+    made = ledger_kit.ledger_folder(place / "small", scheme_toml=small_folder.SCHEME + rules)
     ledger_kit.add(made, ledger_kit.records(epoch=1))
     key(place / "log.key", SIGNER_SEED)
     return made
@@ -160,7 +160,7 @@ def miners(place: Path, chain: Simulator, rules: str, name: str = "small") -> Pa
     """A competition of the miners of the simulated subnet, from whose registry it takes uids and stakes; nothing is settled."""
     scheme = weights_kit.SCHEME.replace('"small"', f'"{name}"') + rules
     people = [f"{weights_kit.hotkey(uri)},s{uri.strip('/')}" for uri in weights_kit.SCORES]
-    made = ledger_kit.made(
+    made = ledger_kit.ledger_folder(
         place / name,
         "given",
         origin=f"example.org/{name}",

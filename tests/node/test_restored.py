@@ -41,7 +41,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def served(folder: Path, database: Place) -> Path:
     """The operator's folder, with an empty ledger."""
-    ledger_kit.once(folder, ("restored",), ledger_kit.made)
+    ledger_kit.once(folder, ("restored",), ledger_kit.ledger_folder)
     if (place := database(folder)) != "ledger.db":
         for file in folder.glob("ledger.db*"):
             file.unlink()

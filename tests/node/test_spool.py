@@ -29,7 +29,7 @@ SIGNER = VALIDATORS[V1]
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
-    with running(ledger_kit.once(tmp_path / "desk" / "small", ("spool",), ledger_kit.made)) as started:
+    with running(ledger_kit.once(tmp_path / "desk" / "small", ("spool",), ledger_kit.ledger_folder)) as started:
         yield started
 
 
@@ -184,7 +184,7 @@ def test_a_disk_that_is_full_loses_nothing(service: Running, mine: Path, monkeyp
 
 
 def test_where_the_epoch_is_part_of_what_is_counted_it_stays(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small", "points")
+    folder = ledger_kit.ledger_folder(tmp_path / "small", "points")
     (folder / "evidence").mkdir()
     fields = {"epoch": 3, "validator": V1, "participant": "m1", "submission": ""}
     (folder / "evidence" / "run.jsonl").write_bytes(canonical(record("points", **fields)) + b"\n")
@@ -196,7 +196,7 @@ def test_where_the_epoch_is_part_of_what_is_counted_it_stays(tmp_path: Path) -> 
 def test_what_is_about_an_epoch_that_is_settled_is_put_away_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", node_kit.keys_in(tmp_path / "keys"))
     scheme = small_folder.SCHEMES["given"] + "[consensus]\nmin_validators = 1\n"
-    theirs = ledger_kit.made(tmp_path / "desk" / "small", "given", scheme_toml=scheme)
+    theirs = ledger_kit.ledger_folder(tmp_path / "desk" / "small", "given", scheme_toml=scheme)
     with running(theirs) as service:
         mine = tmp_path / "mine"
         output("pull", mine, *address(service))

@@ -80,7 +80,7 @@ def wait_for(sender: SendingValidator, *, judged: int = 0, away: int = 0) -> Non
 
 
 def test_the_ledger_is_brought_forward_while_validators_send(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = ledger_kit.once(tmp_path / "desk" / "small", ("upgrade",), ledger_kit.made)
+    desk = ledger_kit.once(tmp_path / "desk" / "small", ("upgrade",), ledger_kit.ledger_folder)
     senders = [SendingValidator(tmp_path / name, desk, key) for name, key in (("one", V1), ("two", V2))]
     with running(desk) as service:
         for sender in senders:

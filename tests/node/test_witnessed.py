@@ -37,8 +37,8 @@ def test_each_epoch_is_cosigned_and_then_exported(tmp_path: Path) -> None:
             assert hand.look(epoch * HOUR) == list(range(1, epoch + 1))
             assert shown(place) == epoch
             assert verify(tmp_path / f"epochs/epoch-{epoch}", key=str(KEY), policy=policy).recomputed
-    assert hand.said.count("settled epoch 1: 2 agreed scores") == 1
-    assert any(line.endswith("cosigned the log of 2 entries") for line in hand.said)
+    assert hand.messages.count("settled epoch 1: 2 agreed scores") == 1
+    assert any(line.endswith("cosigned the log of 2 entries") for line in hand.messages)
     assert "unwitnessed" not in hand.status or hand.status["unwitnessed"] is None
 
 
@@ -55,12 +55,12 @@ def test_epochs_close_while_the_witnesses_are_away(tmp_path: Path, monkeypatch: 
     assert hand.due.at == START.timestamp() + 2 * HOUR + 1 + witnesses.AGAIN_SECONDS
     row = hand.status["unwitnessed"][KEY.name]
     assert row["what"].startswith("the log of 1 entry waits for its witnesses (w1: ")
-    assert [line for line in hand.said if "waits for its witnesses" in line] == [row["what"]], "it is told once"
+    assert [line for line in hand.messages if "waits for its witnesses" in line] == [row["what"]], "it is told once"
     assert "unwitnessed" in _alarms(place)
     monkeypatch.setattr(witnesses, "AGAIN_SECONDS", 0.0)
     again = Hand(place, export=tmp_path / "epochs")  # a node that was started anew
     again.look(2 * HOUR + 2)
-    assert [line for line in again.said if "waits for its witnesses" in line] == []
+    assert [line for line in again.messages if "waits for its witnesses" in line] == []
     assert again.status["unwitnessed"][KEY.name]["since"] == row["since"]
     with serving(tmp_path, 1, [KEY]) as one:
         write_policy(place / config.POLICY, 1, one)
@@ -96,7 +96,7 @@ def test_a_fork_is_an_alarm(tmp_path: Path) -> None:
     hand = Hand(place)
     with serving(tmp_path, 1, [KEY]) as one:
         write_policy(place / config.POLICY, 1, one)
-        other = ledger_kit.made(tmp_path / "other")
+        other = ledger_kit.ledger_folder(tmp_path / "other")
         write_policy(other / config.POLICY, 1, one)
         ledger_kit.add(other, ledger_kit.records(epoch=1, outcome="fail"))
         with ledger_kit.opened(other) as ledger:
@@ -120,7 +120,7 @@ def test_a_subnet_has_witnesses_of_its_own(tmp_path: Path, monkeypatch: pytest.M
         scheme = small_folder.SCHEME.replace('name = "small"', f'name = "{name}"') + CLOCK
         people = "key,uid,submission,submitted_at\nm1,1,s1,2026-11-01T09:00:00Z\nm2,2,s2,2026-11-01T10:00:00Z\n"
         folders.append(
-            ledger_kit.made(tmp_path / name, origin=f"example.org/{name}", scheme_toml=scheme, participants_csv=people)
+            ledger_kit.ledger_folder(tmp_path / name, origin=f"example.org/{name}", scheme_toml=scheme, participants_csv=people)
         )
         ledger_kit.add(folders[-1], ledger_kit.records(epoch=1))
     subnet = tmp_path / "subnet.toml"

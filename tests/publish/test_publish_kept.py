@@ -22,7 +22,7 @@ from cli_kit import output, refused
 @pytest.fixture
 def place(database: str, tmp_path: Path) -> Path:
     """A competition with an empty ledger in a database, and a target."""
-    found = ledger_kit.made(tmp_path / "small", database=database)
+    found = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     (found / "publish.toml").write_text('[targets.local]\nkind = "evm"\n[targets.other]\nkind = "evm"\n')
     return found
 
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_put_aside_stays(place: Path, monkeypatch: pytest.
 
 def test_a_ledger_that_is_not_there_or_another(place: Path, tmp_path: Path) -> None:
     text = (place / config.FILE).read_text()
-    other = ledger_kit.made(tmp_path / "other")
+    other = ledger_kit.ledger_folder(tmp_path / "other")
     with closing(sqlite3.connect(other / "ledger.db")) as database:
         for name in ("update", "delete"):
             database.execute(f"DROP TRIGGER IF EXISTS meta_no_{name}")
@@ -183,7 +183,7 @@ def test_a_ledger_that_is_not_there_or_another(place: Path, tmp_path: Path) -> N
 
 
 def test_a_line_that_was_changed(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     (place / "publish.toml").write_text('[targets.local]\nkind = "evm"\n')
     for number in (1, 2):
         journal(place).add({"number": number})

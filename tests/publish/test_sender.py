@@ -104,11 +104,11 @@ class SenderWorld:
     path: Path
     board: NoteBoard = field(default_factory=NoteBoard)
     time: float = 0.0
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
     def sender(self, account: str = "ann", chain: Chain[BoardNote, str] | None = None) -> Sender[BoardNote, str]:
         clock = SystemClock(poll=1, now=lambda: self.time, sleep=self.sleep)
-        return Sender(chain or Notes(self.board, account), self.journal(), self.told.append, wait_seconds=5, clock=clock)
+        return Sender(chain or Notes(self.board, account), self.journal(), self.messages.append, wait_seconds=5, clock=clock)
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds
@@ -131,7 +131,7 @@ def world(tmp_path: Path) -> SenderWorld:
 def test_a_chain_of_a_few_lines_is_sent_to_once_and_followed(world: SenderWorld) -> None:
     world.board.at_look = [lambda: None, world.board.include]
     assert world.run() == Confirmed(7, "hello-1")
-    assert (world.states(), world.told) == (["planned", "sent", "confirmed"], ["sent hello-1"])
+    assert (world.states(), world.messages) == (["planned", "sent", "confirmed"], ["sent hello-1"])
     (entry, *_) = world.journal().entries
     assert {name: entry[name] for name in entry if name != "at"} == {
         "state": "planned",

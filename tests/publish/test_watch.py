@@ -36,7 +36,7 @@ def made(world: EvmWorld, place: Path, **changes: Any) -> Path:
     rows = [f"{name},,,s-{name},2030-03-17T18:{at:02}:00Z,,{world.agents[at]}" for at, name in enumerate(SCORES)]
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n" + "\n".join(rows) + "\n"
     files: dict[str, Any] = {"participants_csv": people, "tasks_txt": None}
-    ledger_kit.made(place, "rubric", scheme_toml=kit.SCHEME.format(deposit=evm_kit.ETHER), **files)
+    ledger_kit.ledger_folder(place, "rubric", scheme_toml=kit.SCHEME.format(deposit=evm_kit.ETHER), **files)
     return kit.publish_toml(place, world, **changes)
 
 
@@ -71,7 +71,7 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorl
         found = watch.outcome("confirmed")
         assert (found["epoch"], found["level"]) == (EPOCH, "info")
         assert watch.end() == 0
-    assert [one["event"] for one in watch.said] == ["watching", "settled", "progress", "outcome", "stopped"]
+    assert [one["event"] for one in watch.events] == ["watching", "settled", "progress", "outcome", "stopped"]
     published_once(world)
     assert kit.states(place) == ["planned", "sent", "confirmed"]
     values = metrics(prom.read_text())
@@ -139,7 +139,7 @@ def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], p
             watch.outcome("confirmed")
             assert watch.end() == 0
             assert kit.nonce(world, world.scorer) == 1
-    said = [one["event"] for one in watch.said]
+    said = [one["event"] for one in watch.events]
     assert said.index("away") < said.index("alarm") < said.index("back") < said.index("outcome")
     assert "alarm-over" in said
 

@@ -77,7 +77,7 @@ class Beating(PublisherChain):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    made = ledger_kit.made(tmp_path / "small")
+    made = ledger_kit.ledger_folder(tmp_path / "small")
     (made / "publish.toml").write_text('[targets.local]\nkind = "evm"\n')
     return made
 
@@ -99,11 +99,11 @@ class Steps:
     send: bool = True
 
     def __post_init__(self) -> None:
-        self.now, self.told = START, list[WatchEvent]()
+        self.now, self.events = START, list[WatchEvent]()
         self.watch = TargetWatch(
             publishers.read_target(self.place, "local"),
             self.chain,
-            self.told.append,
+            self.events.append,
             10.0,
             self.patience,
             self.send,
@@ -116,8 +116,8 @@ class Steps:
 
     def names(self) -> list[str]:
         """What was told since it was last asked."""
-        found = [one.name for one in self.told]
-        self.told.clear()
+        found = [one.name for one in self.events]
+        self.events.clear()
         return found
 
 
@@ -301,7 +301,7 @@ def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_pa
         assert (shown.alarms, what in shown.text, "SECRET" in shown.text) == (1, True, False)
         assert read_metrics(files[0].read_text())["alarm alarm=broken"] == 1
         chain.beat = Pulse(100, 100, 10, 1.0)
-    assert not any("SECRET" in f"{one.what}{one.outcome}" for one in steps.told)
+    assert not any("SECRET" in f"{one.what}{one.outcome}" for one in steps.events)
     assert (steps.step(10).exit_code, chain.has) == (0, [3])
 
 
@@ -309,7 +309,7 @@ def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
     steps = Steps(place, PublisherChain(), send=False)
     assert (steps.step().exit_code, steps.chain.has) == (0, [])
-    assert [one.outcome.state for one in steps.told if one.outcome is not None] == ["planned"]
+    assert [one.outcome.state for one in steps.events if one.outcome is not None] == ["planned"]
     steps.chain.has.append(3)
     assert steps.step(10).facts.published == 3
 

@@ -29,14 +29,14 @@ from assay.ledger.verify import verify
 from assay.publish.witnesses import FORKS, CosignedCheckpoint, LogWitnesses, policy_of
 from crash_kit import Warm
 from depth import FULL
-from ledger_kit import KEY, SIGNER, add, copied, made, opened, records
+from ledger_kit import KEY, SIGNER, add, copied, ledger_folder, opened, records
 from witness_kit import RunningWitness, dead, other_software, saying, serving, vkey, write_policy
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A competition whose log has a witness: one that does not answer, until a test writes another policy."""
-    folder = made(tmp_path / "small")
+    folder = ledger_folder(tmp_path / "small")
     write_policy(folder / config.POLICY, 1, dead(9))
     return folder
 
@@ -115,7 +115,7 @@ def test_three_witnesses_of_other_software(place: Path, tmp_path: Path) -> None:
             bundle.export(ledger, 4, tmp_path / "epoch-4")
         assert verify(tmp_path / "epoch-4", key=str(KEY), policy=policy).recomputed
         # Two ledgers under one key, one trial flipped: both bundles verify, and only one of them is witnessed.
-        forked = made(tmp_path / "forked" / "small")
+        forked = ledger_folder(tmp_path / "forked" / "small")
         shutil.copy(policy, forked / config.POLICY)
         for epoch in (3, 4):
             settle(forked, epoch, outcome="fail")
@@ -131,7 +131,7 @@ def test_a_fork_is_kept_as_evidence_and_proven(place: Path, tmp_path: Path, ours
     write_policy(place / config.POLICY, 2, *ours)
     settle(place, 3)
     ask(place)
-    forked = made(tmp_path / "forked" / "small")
+    forked = ledger_folder(tmp_path / "forked" / "small")
     shutil.copy(place / config.POLICY, forked / config.POLICY)
     settle(forked, 3, outcome="fail")
     [refused] = ask(forked)
@@ -175,7 +175,7 @@ def test_the_client_of_other_software_takes_our_witness(place: Path, tmp_path: P
         done = _other_client(tmp_path, witness, "1", "3", "3")
         assert done.stdout.split() == ["1", "3", "3"], done.stderr
         assert "WitnessAhead" in _other_client(tmp_path, witness, "2").stderr
-        other = made(tmp_path / "forked")
+        other = ledger_folder(tmp_path / "forked")
         settle(other, 3, outcome="fail")
         settle(other, 4)
         settle(other, 5)

@@ -32,7 +32,7 @@ class Program:
         if os.path.exists("/usr/bin/setpriv"):  # it does not outlive a test run that was killed
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        self.said: list[Json] = []
+        self.events: list[Json] = []
         self._lines: queue.Queue[bytes] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -49,13 +49,13 @@ class Program:
             try:
                 line = self._lines.get(timeout=WAIT)
             except queue.Empty:
-                raise AssertionError(f"it says nothing more: {self.said}") from None
+                raise AssertionError(f"it says nothing more: {self.events}") from None
             if not line:
                 assert self.process.stderr is not None
-                raise AssertionError(f"it ended: {self.process.stderr.read().decode()}\n{self.said}")
-            self.said.append(json.loads(line))
-            if wanted(self.said[-1]):
-                return self.said[-1]
+                raise AssertionError(f"it ended: {self.process.stderr.read().decode()}\n{self.events}")
+            self.events.append(json.loads(line))
+            if wanted(self.events[-1]):
+                return self.events[-1]
 
     def event(self, name: str) -> Json:
         return self.until(lambda said: bool(said["event"] == name))
@@ -64,12 +64,12 @@ class Program:
         return self.until(lambda said: bool(said.get("outcome", {}).get("state") == state))
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to end; its exit code. What it said last is in `said`."""
+        """Ask it to end; its exit code. What it printed last is in `events`."""
         self.process.send_signal(number)
         code = self.process.wait(WAIT)
         self._reader.join(WAIT)
         while line := self._lines.get(timeout=WAIT):
-            self.said.append(json.loads(line))
+            self.events.append(json.loads(line))
         return code
 
 

@@ -30,7 +30,7 @@ def under(place: Path, rules: str) -> Backtest:
 
 def ledger(place: Path) -> Path:
     """Three settled epochs; m1 improves in the second, and nobody does in the third."""
-    made = ledger_kit.made(place, scheme_toml=small_folder.SCHEME + DECAY)
+    made = ledger_kit.ledger_folder(place, scheme_toml=small_folder.SCHEME + DECAY)
     for epoch, outcome in ((3, "fail"), (4, "pass"), (9, "pass")):
         ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch, outcome=outcome))
         ledger_kit.add(made, ledger_kit.records(epoch=epoch)[:1])
@@ -109,7 +109,7 @@ def test_a_ranking_and_a_ledger_without_an_epoch_have_nothing_to_compare(tmp_pat
     with pytest.raises(BadInput, match="a ranking pays nobody"):
         under(small_folder.make(tmp_path / "small", scheme_toml=ranking), ranking)
     with pytest.raises(CannotSettle, match="no epoch is settled yet"):
-        under(ledger_kit.made(tmp_path / "empty"), small_folder.SCHEME)
+        under(ledger_kit.ledger_folder(tmp_path / "empty"), small_folder.SCHEME)
 
 
 def test_the_command_shows_tables_markdown_and_json(tmp_path: Path) -> None:

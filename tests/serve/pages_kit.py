@@ -48,7 +48,7 @@ def with_ledger(source: Path, place: Path) -> Path:
     columns = [name for name in people[0] if name != "last_reset_epoch"]  # the ledger knows it
     rows_of_people = [columns, *([row[name] for name in columns] for row in people)]
     files["participants_csv"] = "".join(f"{','.join(row)}\n" for row in rows_of_people)
-    folder = ledger_kit.made(place, validators_csv=f"key,stake,name\n{rows}", **files)
+    folder = ledger_kit.ledger_folder(place, validators_csv=f"key,stake,name\n{rows}", **files)
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for file in sorted((source / "evidence").glob("*.jsonl")):
         for line in file.read_text().splitlines():

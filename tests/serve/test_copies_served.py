@@ -37,7 +37,7 @@ RULES = '[scheme]\nname = "small"\n[score]\nkind = "tests"\n[submission]\ncopies
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
     def make(place: Path) -> None:
-        ledger_kit.made(place, scheme_toml=RULES)
+        ledger_kit.ledger_folder(place, scheme_toml=RULES)
 
     with running(ledger_kit.once(tmp_path / "small", ("copies", RULES), make)) as service:
         for participant, key in (("m1", ONE), ("m2", TWO)):
@@ -121,7 +121,7 @@ def test_a_near_copy_waits_is_held_and_is_released_or_confirmed(service: Running
 
 
 def test_a_flag_is_shown_and_holds_nobody(tmp_path: Path) -> None:
-    folder, text = ledger_kit.made(tmp_path / "small", scheme_toml=RULES.replace("hold", "flag")), source(9)
+    folder, text = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=RULES.replace("hold", "flag")), source(9)
     with running(folder) as service:
         first, copy = hand_in(service, "m1", text, "10:00"), hand_in(service, "m2", ["# mine", *text], "11:00")
         assert offered(service) == {"m1": first, "m2": copy}
@@ -329,7 +329,7 @@ def test_equal_outcomes_are_told_after_judging_and_hold_nobody(tmp_path: Path) -
         for name, mine in passes.items()
         for task in tasks
     ]
-    folder = ledger_kit.made(
+    folder = ledger_kit.ledger_folder(
         tmp_path / "small", scheme_toml=RULES, participants_csv=people, tasks_txt="".join(f"{task}\n" for task in tasks)
     )
     ledger_kit.add(folder, records)

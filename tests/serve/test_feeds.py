@@ -27,7 +27,7 @@ NAMES = 'key,uid,name,submission\nm1,1,"<b>Atlas & ""co""</b>",s1\nm2,2,]]>,s2\n
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    folder = ledger_kit.made(tmp_path / "small", participants_csv=NAMES)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", participants_csv=NAMES)
     with running(folder) as started:
         yield started
 
@@ -166,7 +166,7 @@ def test_there_is_a_bound_on_listeners(service: Running, monkeypatch: pytest.Mon
 
 
 def test_a_stream_ends_by_itself_and_when_the_service_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     with running(folder) as service:
         with monkeypatch.context() as patched:
             patched.setattr(feeds, "EVENT_SECONDS", 0.05)
@@ -217,7 +217,7 @@ def test_health_says_what_is_lost_until_it_is_back(service: Running) -> None:
 
 def test_health_says_that_the_database_is_away(tmp_path: Path) -> None:
     with postgres.cluster() as cluster:
-        folder = ledger_kit.made(tmp_path / "small", database=cluster.database())
+        folder = ledger_kit.ledger_folder(tmp_path / "small", database=cluster.database())
         with running(folder) as service:
             assert service.ask("GET", "/healthz").status == 200
             cluster.stop()
@@ -229,7 +229,7 @@ def test_health_says_that_the_database_is_away(tmp_path: Path) -> None:
 
 def test_health_says_that_the_disk_is_full_or_read_only(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "2g") as disk:
-        folder = ledger_kit.made(disk / "small")
+        folder = ledger_kit.ledger_folder(disk / "small")
         with running(folder) as service:
             assert service.ask("GET", "/healthz").status == 200
             remount(disk, "size=1g")

@@ -31,7 +31,7 @@ PATIENCE = 60.0
 
 @contextmanager
 def served(tmp_path: Path, limits: ConnectionLimits = CONNECTION_LIMITS, *proxies: str) -> Iterator[Running]:
-    folder = ledger_kit.once(tmp_path / "small", ("guarded",), ledger_kit.made)
+    folder = ledger_kit.once(tmp_path / "small", ("guarded",), ledger_kit.ledger_folder)
     with running(folder, limits, *proxies) as service:
         yield service
 

@@ -20,7 +20,7 @@ FIRM = "How firmly this holds is not known"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    with running(ledger_kit.once(tmp_path / "small", ("margins",), ledger_kit.made)) as service:
+    with running(ledger_kit.once(tmp_path / "small", ("margins",), ledger_kit.ledger_folder)) as service:
         settle(service)
         yield service
 

@@ -168,7 +168,7 @@ def test_services_that_start_at_once_on_an_empty_database_make_its_tables_once(p
 
 
 def test_a_season_goes_on_from_a_backup(database: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    place = ledger_kit.made(tmp_path / "small", database=database)
+    place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     upload = Upload("m1", "sha256:a", "s1", 1, "2026-11-23T12:00:00Z")
     me, newcomer = (keys.read(f"{number}".encode() * 32) for number in (44, 55))
     with closing(Notebook(config.read(place).place)) as before:

@@ -185,7 +185,7 @@ def test_what_is_judged_now_is_said_by_key_and_by_time() -> None:
 def test_live_and_start_answer_before_there_is_evidence(ledger: bool, tmp_path: Path) -> None:
     place = tmp_path / "small"
     if ledger:
-        ledger_kit.made(place)
+        ledger_kit.ledger_folder(place)
     else:
         small_folder.make(place, evidence=None)
     with running(place) as service:
@@ -218,7 +218,7 @@ def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path:
     told = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
     start = told - 5 * timedelta(days=7)  # epoch 5 will be open
     scheme = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[epoch]\nevery = "7d"\nstart = {instant_text(start)}\n'
-    place = ledger_kit.made(tmp_path / "small", scheme_toml=scheme)
+    place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=scheme)
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         with ledger_kit.opened(place) as ledger:

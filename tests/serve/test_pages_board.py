@@ -164,7 +164,7 @@ def test_the_few_places_where_the_tasks_separate_neighbours_are_marked(tmp_path:
 
 @pytest.mark.full
 def test_every_epoch_has_its_pages_and_a_way_to_the_others(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     for epoch in range(3, 6):
         ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
         with ledger_kit.opened(folder) as ledger:

@@ -203,7 +203,7 @@ def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
 def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger of two settled epochs: the first validator saw m2 fail, and the third judged m2 only in epoch 4."""
     first, second, third = ledger_kit.VALIDATORS
-    folder = ledger_kit.made(tmp_path_factory.mktemp("settled") / "small")
+    folder = ledger_kit.ledger_folder(tmp_path_factory.mktemp("settled") / "small")
     early = [record for record in ledger_kit.records(epoch=3) if (record["validator"], record["participant"]) != (third, "m2")]
     late = ledger_kit.records(epoch=4, validators=[third])
     outcomes = {(first, "m2"): "fail", (second, "m2"): "pass", (third, "m2"): "pass"}
@@ -263,7 +263,7 @@ def test_without_a_ledger_nobody_is_late(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["workflow", "points", "given"])
 def test_evidence_of_one_epoch_is_never_late(kind: str, tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small", kind, tasks_txt=None)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", kind, tasks_txt=None)
     ledger_kit.add(folder, ledger_kit.records(kind, epoch=3))
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
@@ -294,7 +294,7 @@ def test_an_epoch_shows_the_difference_that_verify_finds(settled: Path, tmp_path
 def test_an_epoch_says_what_state_it_is_in(settled: Path, tmp_path: Path, season: Season) -> None:
     assert epoch(read(settled))["state"] == "checked"
     assert [link["e"] for link in epoch(read(settled))["chain"]] == [3, 4]
-    open_one = ledger_kit.made(tmp_path / "small")
+    open_one = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(open_one, ledger_kit.records(epoch=3))
     assert "Not settled yet, so no receipt" in words(read(open_one), "epoch.html")
     assert "No ledger, so no receipt" in words(season, "epoch.html")
@@ -441,7 +441,7 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     assert "--url" not in offline
     assert "assay node" not in offline
     assert "live.html" not in offline
-    empty = PageElements(start_page(ledger_kit.made(tmp_path / "empty"), None, address).decode())
+    empty = PageElements(start_page(ledger_kit.ledger_folder(tmp_path / "empty"), None, address).decode())
     assert f"assay register --url {address}" in empty.words
     assert str(ledger_kit.KEY) in empty.words
     assert [link for link in empty.links if not link.startswith("#")] == [

@@ -104,7 +104,7 @@ def test_every_sentence_is_the_engine_s_under_every_strategy_cap_and_tie(strateg
 
 def seasons(place: Path, epochs: int) -> Season:
     """A season of so many settled epochs."""
-    folder = ledger_kit.made(place)
+    folder = ledger_kit.ledger_folder(place)
     for epoch in range(3, 3 + epochs):
         ledger_kit.add(folder, ledger_kit.records(epoch=epoch)[:: 1 if epoch == 3 else 12])
         with ledger_kit.opened(folder) as ledger:

@@ -27,7 +27,7 @@ EPOCHS = "/v1/small/epochs"
 
 def seasoned(place: Path) -> None:
     """Two settled epochs, and evidence of a third that is open."""
-    ledger_kit.made(place)
+    ledger_kit.ledger_folder(place)
     for epoch in (3, 4, 5):
         found = ledger_kit.records(epoch=epoch)
         if epoch > 3:
@@ -248,7 +248,7 @@ def test_head_is_get_without_the_body(service: Running) -> None:
 def test_a_key_may_have_any_character(tmp_path: Path) -> None:
     key = "a/b?c #%é"
     records = [record | {"participant": key} if record["participant"] == "m1" else record for record in ledger_kit.records()]
-    place = ledger_kit.made(tmp_path / "small", participants_csv=f"key,uid,submission\n{key},1,s1\nm2,2,s2\n")
+    place = ledger_kit.ledger_folder(tmp_path / "small", participants_csv=f"key,uid,submission\n{key},1,s1\nm2,2,s2\n")
     ledger_kit.add(place, records)
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER)

@@ -61,7 +61,7 @@ def test_a_key_is_registered_by_an_invitation_once(service: Running, tmp_path: P
 
 
 def test_an_invitation_may_name_a_participant(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     with running(folder) as service:
         code = invited(service, "m1")
         assert register(service, ONE, code=code).json == {"participant": "m1", "new": True, "renamed": False}
@@ -108,7 +108,7 @@ def test_a_registration_that_cannot_be_written_uses_no_invitation(service: Runni
 
 def test_a_hotkey_of_the_registry_is_a_participant_already(tmp_path: Path) -> None:
     name = STRANGER.public.raw.hex()
-    folder = ledger_kit.made(tmp_path / "small", participants_csv=f"key,uid\n{name},7\n")
+    folder = ledger_kit.ledger_folder(tmp_path / "small", participants_csv=f"key,uid\n{name},7\n")
     with running(folder) as service:
         before = state(service)
         answer = register(service, STRANGER)

@@ -176,7 +176,7 @@ def test_what_people_call_themselves_is_text(tmp_path: Path) -> None:
 
 
 def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     for epoch in (3, 4):
         ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
         settle(folder, epoch)
@@ -199,7 +199,7 @@ def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> No
 
 
 def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     found = ledger_kit.records()
     found[0]["outcome"] = "fail"
     ledger_kit.add(folder, found)
@@ -215,7 +215,7 @@ def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, mo
 
 @pytest.mark.full
 def test_a_board_reads_few_epochs_and_no_record_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     for epoch in range(3, 8):
         ledger_kit.add(folder, ledger_kit.records(epoch=epoch))
         settle(folder, epoch)

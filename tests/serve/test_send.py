@@ -19,7 +19,7 @@ from service_kit import Running, running
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    with running(ledger_kit.once(tmp_path / "small", ("send",), ledger_kit.made)) as started:
+    with running(ledger_kit.once(tmp_path / "small", ("send",), ledger_kit.ledger_folder)) as started:
         yield started
 
 

@@ -77,7 +77,7 @@ def serving(pid: int) -> list[int]:
 
 
 def test_a_stop_answers_what_is_under_way(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     batch = next(ledger_kit.batches(folder, ledger_kit.records()))
     key = ledger_kit.VALIDATORS[batch.statement.validator]
     with served(folder) as (process, port):
@@ -112,7 +112,7 @@ def test_a_killed_worker_loses_nothing_that_was_acknowledged_or_counted(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    folder = ledger_kit.made(tmp_path / "small", database=database)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     batches = [batch for epoch in (3, 4, 5) for batch in ledger_kit.batches(folder, ledger_kit.records(epoch=epoch))]
     acknowledged = 0
     with served(folder, "--workers", "2") as (process, port):
@@ -153,7 +153,7 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
 ) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("log", ledger_kit.SIGNER)
-    one = ledger_kit.made(tmp_path / "one" / "small", database=postgresql.database())
+    one = ledger_kit.ledger_folder(tmp_path / "one" / "small", database=postgresql.database())
     two = Path(shutil.copytree(one, tmp_path / "two" / "small"))
     batches = [batch for epoch in (3, 4) for batch in ledger_kit.batches(one, ledger_kit.records(epoch=epoch))]
 
@@ -197,7 +197,7 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: str) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     told = " ".join(ended.stderr.split())
@@ -205,5 +205,5 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: 
 
 
 def test_a_scheme_file_is_told_from_a_subnet_file(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     assert f"assay serve {folder}" in refused("serve", folder / "scheme.toml")

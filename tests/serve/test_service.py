@@ -37,7 +37,7 @@ EVIDENCE = "/v1/small/evidence"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    folder = ledger_kit.once(tmp_path / "small", ("service",), ledger_kit.made)
+    folder = ledger_kit.once(tmp_path / "small", ("service",), ledger_kit.ledger_folder)
     with running(folder) as started:
         yield started
 
@@ -285,7 +285,7 @@ def test_the_client_says_what_the_service_says(service: Running) -> None:
 
 
 def test_a_slow_or_broken_body_is_dropped(tmp_path: Path) -> None:
-    folder = ledger_kit.made(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     with running(folder, replace(CONNECTION_LIMITS, header=0.05)) as service:
         with socket.create_connection(("127.0.0.1", service.port), 60) as slow:
             slow.sendall(b"GET /v1/comp")
@@ -378,10 +378,10 @@ def test_the_live_page_shows_what_validators_say_of_themselves(service: Running)
 
 
 def test_a_key_of_another_competition_of_the_subnet_writes_nothing(tmp_path: Path) -> None:
-    ledger_kit.made(tmp_path / "small")
+    ledger_kit.ledger_folder(tmp_path / "small")
     validators = f"key,stake,name\n{STRANGER.public.raw.hex()},100,other\n"
     scheme = '[scheme]\nname = "other"\n[score]\nkind = "tests"\n'
-    ledger_kit.made(tmp_path / "other", scheme_toml=scheme, validators_csv=validators)
+    ledger_kit.ledger_folder(tmp_path / "other", scheme_toml=scheme, validators_csv=validators)
     rows = "".join(f'[[competitions]]\npath = "{name}"\nshare = "50%"\n' for name in ("small", "other"))
     (tmp_path / "subnet.toml").write_text(rows)
     batch = next(ledger_kit.batches(tmp_path / "small", ledger_kit.records()))
@@ -402,7 +402,7 @@ def test_a_key_of_another_competition_of_the_subnet_writes_nothing(tmp_path: Pat
 def test_a_participant_that_has_an_answer_already_gets_no_body(tmp_path: Path) -> None:
     key = keys.read(b"31" * 32)
     people = f"key,uid,submission\n{key.public.id},1,s1\nm2,2,s2\n"
-    with running(ledger_kit.made(tmp_path / "small", participants_csv=people)) as service:
+    with running(ledger_kit.ledger_folder(tmp_path / "small", participants_csv=people)) as service:
         path = "/v1/small/submissions"
 
         def look(etag: str = "") -> Answer:

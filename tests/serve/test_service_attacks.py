@@ -42,7 +42,7 @@ EVIDENCE, PARTICIPANTS = "/v1/small/evidence", "/v1/small/participants"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    folder = ledger_kit.once(tmp_path / "small", ("service",), ledger_kit.made)
+    folder = ledger_kit.once(tmp_path / "small", ("service",), ledger_kit.ledger_folder)
     with running(folder) as started:
         yield started
 

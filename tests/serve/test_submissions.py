@@ -40,7 +40,7 @@ PUT = "/v1/small/submissions"
 
 @contextmanager
 def served(place: Path, rules: str = "") -> Iterator[Running]:
-    folder = ledger_kit.once(place, ("submissions", rules), lambda new: ledger_kit.made(new, scheme_toml=SCHEME + rules))
+    folder = ledger_kit.once(place, ("submissions", rules), lambda new: ledger_kit.ledger_folder(new, scheme_toml=SCHEME + rules))
     with running(folder) as service:
         for participant, key in (("m1", ONE), ("m2", TWO)):
             notebook(service).register(participant, key.public.id, datetime.now(UTC))

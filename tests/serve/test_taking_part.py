@@ -24,7 +24,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     for name in ("me", "you"):
         keys.save(name, keys.new())
-    with running(ledger_kit.made(tmp_path / "small")) as started:
+    with running(ledger_kit.ledger_folder(tmp_path / "small")) as started:
         yield started
 
 

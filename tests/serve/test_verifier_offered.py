@@ -22,7 +22,7 @@ VERIFIER = Path(__file__).parents[2] / "verifier"
 
 def seasoned(place: Path) -> None:
     """Two settled epochs."""
-    ledger_kit.made(place)
+    ledger_kit.ledger_folder(place)
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch))
         with ledger_kit.opened(place) as ledger:

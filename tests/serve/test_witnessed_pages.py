@@ -9,7 +9,7 @@ import pytest
 from assay.ledger import config, settling
 from assay.ledger.check import Receipt, check_checkpoint
 from assay.publish.witnesses import LogWitnesses, policy_of
-from ledger_kit import KEY, SIGNER, add, made, opened, records
+from ledger_kit import KEY, SIGNER, add, ledger_folder, opened, records
 from service_kit import Running, running
 from witness_kit import RunningWitness, serving, write_policy
 
@@ -18,7 +18,7 @@ NOBODY = "No witness has cosigned this checkpoint"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    folder = made(tmp_path / "small")
+    folder = ledger_folder(tmp_path / "small")
     add(folder, records())
     with opened(folder) as ledger:
         settling.settle(ledger, SIGNER, 3)

@@ -45,7 +45,7 @@ OBJECT = f"/v1/small/objects/{sha256(BODY).hexdigest()}"
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Running]:
-    folder = ledger_kit.once(tmp_path / "small", ("work",), ledger_kit.made)
+    folder = ledger_kit.once(tmp_path / "small", ("work",), ledger_kit.ledger_folder)
     with running(folder) as started:
         yield started
 

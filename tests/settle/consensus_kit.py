@@ -40,7 +40,7 @@ def _mask(mask: list[list[int]] | None, columns: int, stakes: int) -> Bools | No
     return None if mask is None else np.array(mask, np.bool_).reshape(columns, stakes).T
 
 
-def one(scores: Column, stakes: Sequence[int], *, total: int | None = None, bps: bool = False, **fields: Any) -> Agreement:
+def agreed(scores: Column, stakes: Sequence[int], *, total: int | None = None, bps: bool = False, **fields: Any) -> Agreement:
     return agree(panel([scores], stakes, total=total), rules(**fields), bps=bps)
 
 

@@ -14,7 +14,7 @@ from assay.exact import NANO, nanos
 from assay.scheme.model import Consensus
 from assay.settle.consensus import Agreement, Votes, agree
 from assay.settle.inputs import Bools
-from consensus_kit import MOST, codes, ints, one, rows, rules
+from consensus_kit import MOST, agreed, codes, ints, rows, rules
 
 # --- SPEC 3 with fractions, one participant at a time -------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def test_published_cases(shared: Path) -> None:
     for case in cases:
         keys, stakes, scores = zip(*case["scores"], strict=True)
         asked = {"min_validators": case["min_validators"]} if "min_validators" in case else {}
-        got = one(scores, [int(stake) for stake in stakes], **asked)
+        got = agreed(scores, [int(stake) for stake in stakes], **asked)
         if case["agreed"] is None:
             assert got.score[0] == -1
             assert codes(got)[0] == case["status"]

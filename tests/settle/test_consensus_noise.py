@@ -15,7 +15,7 @@ from assay.folder import parse_case
 from assay.scheme import load
 from assay.settle import settle
 from assay.settle.consensus import agree
-from consensus_kit import MOST, one, panel, rows, rules
+from consensus_kit import MOST, agreed, panel, rows, rules
 from oracle.consensus import Opinion, combine, flag
 from oracle.numbers import show_or_null
 
@@ -31,7 +31,7 @@ def held(scores: list[str], trials: int, **fields: Any) -> Any:
 
 def test_noise_spares_whom_the_mad_throws_out() -> None:
     scores = ["0.7", "0.7", "0.7", "0.8"]  # of ten trials: one trial more than the others
-    assert rows(one(scores, [1] * 4).flagged) == [3]
+    assert rows(agreed(scores, [1] * 4).flagged) == [3]
     assert rows(held(scores, 10).flagged) == []
     assert rows(held(scores, 10_000).flagged) == [3]
 
@@ -64,20 +64,20 @@ def test_what_is_unknown_about_noise_is_not_shown() -> None:
 
 
 def test_clip_lowers_what_too_little_stake_reaches() -> None:
-    got = one(["0.9", "0.6", "0.5"], [49, 2, 49], combine="clip", **PLAIN)
+    got = agreed(["0.9", "0.6", "0.5"], [49, 2, 49], combine="clip", **PLAIN)
     assert got.score[0] == nanos("0.551")  # 51 % reach 0.6
-    assert one(["0.9", "0.6", "0.5"], [50, 1, 49], combine="clip", **PLAIN).score[0] == nanos("0.701")
-    assert one(["0.9", "0.6", "0.5"], [49, 2, 49], combine="clip", kappa="100%", **PLAIN).score[0] == nanos("0.5")
+    assert agreed(["0.9", "0.6", "0.5"], [50, 1, 49], combine="clip", **PLAIN).score[0] == nanos("0.701")
+    assert agreed(["0.9", "0.6", "0.5"], [49, 2, 49], combine="clip", kappa="100%", **PLAIN).score[0] == nanos("0.5")
 
 
 def test_trimmed_cuts_a_validator_in_part() -> None:
-    got = one(["0.1", "0.5", "0.9"], [10, 80, 10], combine="trimmed", **PLAIN)
+    got = agreed(["0.1", "0.5", "0.9"], [10, 80, 10], combine="trimmed", **PLAIN)
     assert got.score[0] == nanos("0.5")
-    got = one(["0.1", "0.5", "0.9"], [30, 40, 30], combine="trimmed", **PLAIN)  # 10 of each end are left
+    got = agreed(["0.1", "0.5", "0.9"], [30, 40, 30], combine="trimmed", **PLAIN)  # 10 of each end are left
     assert got.score[0] == nanos("0.5")
-    got = one(["0.2", "0.8"], [50, 50], combine="trimmed", trim="0", min_validators=2, **PLAIN)
+    got = agreed(["0.2", "0.8"], [50, 50], combine="trimmed", trim="0", min_validators=2, **PLAIN)
     assert got.score[0] == nanos("0.5")
-    got = one(["0.2", "0.8", "0.8"], [25, 25, 50], combine="trimmed", **PLAIN)  # 5 of 60 are at 0.2
+    got = agreed(["0.2", "0.8", "0.8"], [25, 25, 50], combine="trimmed", **PLAIN)  # 5 of 60 are at 0.2
     assert got.score[0] == nanos("0.75")
 
 

@@ -9,7 +9,7 @@ from assay.errors import BadInput
 from assay.exact import NANO, half_even, nanos
 from assay.settle import consensus
 from assay.settle.consensus import Reason, Status, Votes, agree, agree_many, may_count
-from consensus_kit import MOST, codes, ints, one, panel, rows, rules
+from consensus_kit import MOST, agreed, codes, ints, panel, rows, rules
 
 # --- quorum, status -----------------------------------------------------------------------------------------------------
 
@@ -29,10 +29,10 @@ def test_reasons_without_a_quorum() -> None:
 
 
 def test_exactly_the_needed_stake_is_enough() -> None:
-    assert codes(one(("1", "1", "1"), (1, 1, 1), total=10)) == ("agreed", None)
-    assert codes(one(("1", "1", "1"), (1, 1, 1), total=11)) == ("no-quorum", "too-little-stake")
-    assert codes(one(("1", "1", "1"), (MOST, MOST, MOST), total=10 * MOST)) == ("agreed", None)
-    assert codes(one(("1", "1", "1"), (MOST, MOST, MOST - 1), total=10 * MOST)) == ("no-quorum", "too-little-stake")
+    assert codes(agreed(("1", "1", "1"), (1, 1, 1), total=10)) == ("agreed", None)
+    assert codes(agreed(("1", "1", "1"), (1, 1, 1), total=11)) == ("no-quorum", "too-little-stake")
+    assert codes(agreed(("1", "1", "1"), (MOST, MOST, MOST), total=10 * MOST)) == ("agreed", None)
+    assert codes(agreed(("1", "1", "1"), (MOST, MOST, MOST - 1), total=10 * MOST)) == ("no-quorum", "too-little-stake")
 
 
 def test_totals_per_participant() -> None:
@@ -63,11 +63,11 @@ def test_validators_below_the_minimum_stake_do_not_count() -> None:
 
 def test_recheck_asks_again_after_outliers() -> None:
     scores, stakes = ("0.8", "0.8", "0.8", "0.2"), (1, 1, 1, 2)
-    assert codes(one(scores, stakes, total=10, recheck=True)) == ("agreed", None)
-    got = one(scores, stakes, total=11, recheck=True, bps=True)
+    assert codes(agreed(scores, stakes, total=10, recheck=True)) == ("agreed", None)
+    got = agreed(scores, stakes, total=11, recheck=True, bps=True)
     assert codes(got) == ("no-quorum", "stake-after-outliers")
     assert (got.score[0], ints(got.bps)[0], rows(got.excluded), got.median(0)) == (-1, -1, [3], nanos("0.8"))
-    assert codes(one(scores, stakes, total=11)) == ("agreed", None)
+    assert codes(agreed(scores, stakes, total=11)) == ("agreed", None)
 
 
 # --- combination --------------------------------------------------------------------------------------------------------
@@ -75,15 +75,15 @@ def test_recheck_asks_again_after_outliers() -> None:
 
 def test_the_stake_median_is_the_lower_on_a_tie() -> None:
     none: dict[str, Any] = {"outliers": {"method": "none"}, "combine": "stake-median"}
-    assert one(("0.9", "0.1", "0.5"), (2, 1, 1), **none).score[0] == nanos("0.5")
-    assert one(("0.9", "0.1", "0.5"), (3, 1, 1), **none).score[0] == nanos("0.9")
-    assert one(("0.9", "0.1", "0.5"), (MOST, MOST, 1), **none).score[0] == nanos("0.5")
+    assert agreed(("0.9", "0.1", "0.5"), (2, 1, 1), **none).score[0] == nanos("0.5")
+    assert agreed(("0.9", "0.1", "0.5"), (3, 1, 1), **none).score[0] == nanos("0.9")
+    assert agreed(("0.9", "0.1", "0.5"), (MOST, MOST, 1), **none).score[0] == nanos("0.5")
 
 
 def test_the_plain_mean_looks_at_no_stake() -> None:
-    got = one(("0.9", "0.1", "0.5"), (1, 1, MOST), combine="mean", outliers={"method": "none"})
+    got = agreed(("0.9", "0.1", "0.5"), (1, 1, MOST), combine="mean", outliers={"method": "none"})
     assert (got.score[0], got.numerator, got.denominator) == (nanos("0.5"), [3 * NANO // 2], [3])
-    assert one(("0.9", "0.1", "0.501"), (1, 1, MOST), combine="mean", outliers={"method": "none"}).score[0] == nanos(
+    assert agreed(("0.9", "0.1", "0.501"), (1, 1, MOST), combine="mean", outliers={"method": "none"}).score[0] == nanos(
         "0.500333333"
     )
 
@@ -97,11 +97,11 @@ def test_nobody_at_all(combine: str) -> None:
 
 def test_bps_are_floored_from_the_exact_combination() -> None:
     # (0.9999 + 1 + 1) / 3 = 0.99996…: 9999 BPS.
-    assert ints(one(("0.9999", "1", "1"), (1,) * 3, bps=True).bps) == [9999]
+    assert ints(agreed(("0.9999", "1", "1"), (1,) * 3, bps=True).bps) == [9999]
     # 2^63 − 2 parts of 1 and one of 0.9999: below 1 by less than a nano, and yet not 10 000.
-    got = one(("1", "0.9999", "1"), (MOST - 1, 1, MOST), bps=True, outliers={"method": "none"})
+    got = agreed(("1", "0.9999", "1"), (MOST - 1, 1, MOST), bps=True, outliers={"method": "none"})
     assert (got.score[0], ints(got.bps)[0]) == (NANO, 9999)
-    assert one(("1",) * 3, (1,) * 3).bps is None
+    assert agreed(("1",) * 3, (1,) * 3).bps is None
 
 
 def test_blocks_and_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import assay
 from assay.conformance import answer
 from assay.errors import BadInput
 from assay.scheme.load import parse, presets
-from cli_kit import made, narrow, output, refused, rewrite, run
+from cli_kit import from_preset, narrow, output, refused, rewrite, run
 from oracle import settle as oracle_settle
 from oracle.cases import case_of
 from oracle.random_scheme import KINDS
@@ -61,7 +61,7 @@ def test_the_preset_says_nothing_of_a_chain(tmp_path: Path) -> None:
 
 
 def test_equal_scores_share_a_place(tmp_path: Path) -> None:
-    place = made(tmp_path / "board", "benchmark")
+    place = from_preset(tmp_path / "board", "benchmark")
     records = (place / "evidence/sample.jsonl").read_text(encoding="utf-8").splitlines()
     found = [json.loads(line) for line in records]
     passes = {"agent-a": 6, "agent-b": 6, "agent-c": 6}
@@ -80,7 +80,7 @@ def test_equal_scores_share_a_place(tmp_path: Path) -> None:
 
 
 def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Path) -> None:
-    place = made(tmp_path / "board", "benchmark")
+    place = from_preset(tmp_path / "board", "benchmark")
     rewrite(place / "scheme.toml", "min_validators = 1", "min_validators = 3")
     text = (place / "evidence/sample.jsonl").read_text(encoding="utf-8").splitlines()
     kept = [line for line in text if not ('"run-3"' in line and '"agent-b"' in line)]
@@ -96,7 +96,7 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
 
 
 def test_a_board_without_intervals_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = made(tmp_path / "board", "benchmark")
+    place = from_preset(tmp_path / "board", "benchmark")
     monkeypatch.setattr("assay.uncertainty.MOST", 5)
     board = output("settle", place)
     assert "No intervals: there are too many records" in board
@@ -126,14 +126,14 @@ def test_its_document_is_read_again() -> None:
 
 
 def test_a_ranking_is_not_joined_to_a_subnet(tmp_path: Path) -> None:
-    place = made(tmp_path / "subnet", "platform")
-    made(place / "board", "benchmark")
+    place = from_preset(tmp_path / "subnet", "platform")
+    from_preset(place / "board", "benchmark")
     rewrite(place / "my-subnet.toml", 'path = "bounty-challenge"', 'path = "board"')
     assert "settles into a ranking, so it has no weights to join" in refused("emission", place / "my-subnet.toml")
 
 
 def test_the_library_has_its_ranking_and_tables(tmp_path: Path) -> None:
-    settlement = assay.open(made(tmp_path / "board", "benchmark")).settle()
+    settlement = assay.open(from_preset(tmp_path / "board", "benchmark")).settle()
     assert settlement.ranking == ["agent-a", "agent-b", "agent-c"]
     assert (dict(settlement.weights), settlement.payouts) == ({}, None)
     tables = settlement.to_arrow()

@@ -15,7 +15,7 @@ from assay.settle import Settlement, settle
 from assay.settle.inputs import Scored
 from assay.settle.story import Explanation
 from oracle import cases
-from test_settle_story import WHEN, passing, said, settled, told
+from test_settle_story import WHEN, passing, prose, settled, story_of
 
 Json = dict[str, Any]
 NEW = "brand-new"
@@ -69,32 +69,32 @@ def test_the_least_score_is_what_settling_it_gives(case: Json) -> None:
 
 def test_the_next_place_of_trials() -> None:
     case = passing({"a": [8] * 3, "b": [5] * 3, "c": [2] * 3}, [1, 1, 1], reward={"cap": "1"})
-    assert said(told(case, "a"), "next-place") == "It has the first place."
-    assert said(told(case, "c"), "next-place") == (
+    assert prose(story_of(case, "a"), "next-place") == "It has the first place."
+    assert prose(story_of(case, "c"), "next-place") == (
         "The place above, 2nd, is held by b with 0.5. A new submission with an agreed score of 0.500000001 or more takes it: "
         "if all else stays the same, its share would be 27.78 %: weight 18204 of 65535. "
         "If every validator sees the same, 6 of 10 trials passed are enough."
     )
-    assert told(case, "c")["next-place"].facts["trials_passed"] == 6
+    assert story_of(case, "c")["next-place"].facts["trials_passed"] == 6
 
 
 def test_the_next_place_where_a_task_passes_by_all_validators() -> None:
     case = passing({"a": [8, 9, 8], "b": [5, 3, 4]}, [1, 1, 1])
     case["scheme"]["score"]["passed_by"] = "all"
-    assert "It is enough if every validator sees all trials of 9 of 10 tasks pass." in said(told(case, "b"), "next-place")
-    facts = told(case, "b")["next-place"].facts
+    assert "It is enough if every validator sees all trials of 9 of 10 tasks pass." in prose(story_of(case, "b"), "next-place")
+    facts = story_of(case, "b")["next-place"].facts
     assert (facts["tasks_passed"], facts["tasks"]) == (9, 10)
     assert (
         "In 3 of 10 tasks every one of them saw all trials pass; only these count as passed. So all have the score 0.3."
-    ) in said(told(case, "b"), "evidence")
+    ) in prose(story_of(case, "b"), "evidence")
     case["evidence"] = [record for record in case["evidence"] if record["participant"] != "b" or record["task"] != "t0"]
-    assert "only these count" not in said(told(case, "b"), "evidence")
+    assert "only these count" not in prose(story_of(case, "b"), "evidence")
 
 
 def test_the_first_of_equals_is_passed_together_with_the_others() -> None:
     case = passing({"a": [5] * 3, "b": [5] * 3, "c": [5] * 3, "d": [1] * 3}, [1, 1, 1])
-    assert "takes place 1 at once" in said(told(case, "d"), "next-place")
-    assert said(told(case, "b"), "rank").endswith(
+    assert "takes place 1 at once" in prose(story_of(case, "d"), "next-place")
+    assert prose(story_of(case, "b"), "rank").endswith(
         "a and c have the same score: the earlier submission is first, then the key decides."
     )
 
@@ -103,28 +103,28 @@ def test_no_score_is_above_one() -> None:
     case = passing({"a": [10] * 3, "b": [5] * 3}, [1, 1, 1])
     for row, day in zip(case["participants"], "23", strict=True):
         row["submitted_at"] = f"2026-11-0{day}T09:00:00Z"
-    assert said(told(case, "b"), "next-place").endswith(
+    assert prose(story_of(case, "b"), "next-place").endswith(
         "No score can take this place: there is no higher score, and of equal scores the earlier submission ranks first."
     )
-    assert told(case, "b")["next-place"].facts["least"] is None
+    assert story_of(case, "b")["next-place"].facts["least"] is None
     case["participants"][1]["submitted_at"] = "9999-12-31T23:59:59.999999Z"
-    assert told(case, "b")["next-place"].facts["least"] is None
+    assert story_of(case, "b")["next-place"].facts["least"] is None
     for row in case["participants"]:
         del row["submitted_at"]
     case["participants"][1]["key"] = "A"  # without times the key decides, and this one is before "a"
     for one in case["evidence"]:
         one["participant"] = one["participant"].replace("b", "A")
-    assert told(case, "A")["next-place"].facts["least"] == "1"
+    assert story_of(case, "A")["next-place"].facts["least"] == "1"
 
 
 def test_equals_share_a_place_of_a_ranking() -> None:
     case = passing({"a": [8] * 3, "b": [5] * 3, "c": [5] * 3, "d": [2] * 3}, [1, 1, 1], reward={"kind": "ranking"})
     case["scheme"].pop("decay", None)
-    assert said(told(case, "a"), "next-place") == "It has the first place."
-    assert said(told(case, "c"), "next-place").startswith(
+    assert prose(story_of(case, "a"), "next-place") == "It has the first place."
+    assert prose(story_of(case, "c"), "next-place").startswith(
         "The place above, 1st, is held by a with 0.8. An equal score shares it. If every "
     )
-    facts = told(case, "d")["next-place"].facts
+    facts = story_of(case, "d")["next-place"].facts
     assert (facts["rank"], facts["place"], facts["above"], facts["least"], facts["trials_passed"]) == (4, 2, "c", "0.5", 5)
 
 
@@ -154,7 +154,7 @@ PAYOUT: Json = {"reward": {"kind": "payout"}, "payout": {"deposit": "1000000", "
 
 def test_the_checks_that_were_missed() -> None:
     case = judged({"a": ["", "C2", "C2C3"], "b": ["B3"] * 3, "c": [""] * 3}, **PAYOUT)
-    chapter = told(case, "a")["failed"]
+    chapter = story_of(case, "a")["failed"]
     assert chapter.text == ("2 checks were missed.",)
     assert chapter.table is not None
     assert chapter.table.rows == (
@@ -162,32 +162,32 @@ def test_the_checks_that_were_missed() -> None:
         ("C3", "2500", "yes", "v2", "what 3 asks"),
     )
     assert chapter.facts["checks"][1] == {"check": "C3", "weight": 2500, "skippable": True, "validators": ["v2"]}
-    gate = told(case, "b")["failed"]
+    gate = story_of(case, "b")["failed"]
     assert gate.text == ("1 check was missed.",)
     assert gate.table is not None
     assert gate.table.rows == (("B3", "all", "no", "v0, v1 and v2", "it is not spam"),)
-    assert said(told(case, "c"), "failed") == "No check was missed."
-    assert told(case, "c")["failed"].table is None
+    assert prose(story_of(case, "c"), "failed") == "No check was missed."
+    assert story_of(case, "c")["failed"].table is None
 
 
 def test_the_next_place_of_a_payout() -> None:
     case = judged({"a": ["C2"] * 3, "b": ["C2C3"] * 3, "c": [""] * 3}, **PAYOUT)
-    facts = told(case, "b")["next-place"].facts
+    facts = story_of(case, "b")["next-place"].facts
     assert (facts["above"], facts["above_score"], facts["least"]) == ("a", "7500 BPS", "7501 BPS")
-    assert said(told(case, "b"), "next-place").endswith("it would be paid 300000 wei (0.0000000000003 ether) after fees.")
-    assert "No score can take this place" not in said(told(case, "b"), "next-place")
+    assert prose(story_of(case, "b"), "next-place").endswith("it would be paid 300000 wei (0.0000000000003 ether) after fees.")
+    assert "No score can take this place" not in prose(story_of(case, "b"), "next-place")
     case["scheme"]["payout"]["split"] = [10000]
-    assert told(case, "b")["next-place"].facts["net"] == "0"
+    assert story_of(case, "b")["next-place"].facts["net"] == "0"
 
 
 def test_the_tasks_that_were_not_passed() -> None:
     case = passing({"a": [9, 8, 8], "b": [10] * 3}, [1, 1, 1])
-    chapter = told(case, "a")["failed"]
+    chapter = story_of(case, "a")["failed"]
     assert chapter.text == ("2 tasks of 10 were not passed in every trial by every validator.",)
     assert chapter.table is not None
     assert chapter.table.rows == (("t8", "1 of 3", "v1, v2"), ("t9", "0 of 3", "v0, v1, v2"))
-    assert said(told(case, "b"), "failed") == "Every validator saw every task passed."
-    assert told(passing({"a": [9, 9, 9]}, [1, 1, 1]), "a")["failed"].text[0].startswith("1 task of 10 was not passed")
+    assert prose(story_of(case, "b"), "failed") == "Every validator saw every task passed."
+    assert story_of(passing({"a": [9, 9, 9]}, [1, 1, 1]), "a")["failed"].text[0].startswith("1 task of 10 was not passed")
 
 
 def test_trials_and_lack_of_time_are_told() -> None:
@@ -199,7 +199,7 @@ def test_trials_and_lack_of_time_are_told() -> None:
     case["evidence"][21]["outcome"] = "fail"  # t1 of v2
     case["evidence"].append(case["evidence"][5] | {"trial": 9, "outcome": "fail"})  # of no trial that counts
     case["evidence"].append(case["evidence"][5] | {"task": "of another set"})
-    story = told(case, "a")["failed"]
+    story = story_of(case, "a")["failed"]
     assert story.table is not None
     assert story.table.rows == (
         ("t0", "3 of 6", "v0 (1 of 2, out of time), v1 (2 of 2, 1 out of time)"),
@@ -213,7 +213,7 @@ def test_more_than_people_read_are_facts_alone() -> None:
     case = passing({"a": [0] * 3}, [1, 1, 1])
     case["tasks"] = [f"t{number}" for number in range(30)]
     case["evidence"] += [one | {"task": f"t{at}"} for at in range(10, 30) for one in case["evidence"] if one["task"] == "t0"]
-    chapter = told(case, "a")["failed"]
+    chapter = story_of(case, "a")["failed"]
     assert chapter.text[1] == "The first 20 are shown; --json shows all."
     assert chapter.table is not None
     assert (len(chapter.table.rows), len(chapter.facts["tasks"])) == (20, 30)
@@ -233,11 +233,11 @@ def test_the_tasks_of_a_workflow_that_failed() -> None:
         "validators": [{"key": f"v{at}", "stake": "1"} for at in range(3)],
         "evidence": [ran(task, f"v{at}") for at in range(3) for task in ("x", "y", "z")],
     }
-    assert said(told(case, "a"), "failed") == "In every task success was above 0.7."
+    assert prose(story_of(case, "a"), "failed") == "In every task success was above 0.7."
     changes: list[Json] = [{"quality": "0.7"}, {"outcome": "invalid"}]
     for at, change in zip((4, 7), changes, strict=True):
         case["evidence"][at] |= change  # type: ignore[index]
-    chapter = told(case, "a")["failed"]
+    chapter = story_of(case, "a")["failed"]
     assert chapter.text == (
         "In 1 of 3 tasks success was not above 0.7 for every validator, so cost and time add nothing to the score there.",
     )
@@ -269,8 +269,8 @@ def test_other_kinds_have_nothing_that_fails(kind: str) -> None:
 
 def test_decay_says_when_it_begins() -> None:
     case = passing({"a": [8] * 3}, [1, 1, 1], reward={"cap": "1"})
-    assert said(told(case, "a"), "decay").startswith(
+    assert prose(story_of(case, "a"), "decay").startswith(
         "Its clock was last reset in epoch 12, this epoch; the first 10 epochs are free. Everything is kept. "
         "Decay begins in epoch 23, unless the clock is reset before."
     )
-    assert told(case, "a")["decay"].facts["begins"] == 23
+    assert story_of(case, "a")["decay"].facts["begins"] == 23

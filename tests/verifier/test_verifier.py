@@ -143,7 +143,7 @@ def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: P
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["tests", "workflow", "rubric", "points", "given"])
 def test_evidence_as_parquet_of_every_kind(tmp_path: Path, kind: str) -> None:
-    folder = ledger_kit.made(tmp_path / "folder", kind)
+    folder = ledger_kit.ledger_folder(tmp_path / "folder", kind)
     ledger_kit.add(folder, ledger_kit.records(kind))
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
@@ -330,7 +330,7 @@ def test_records_of_another_kind_are_set_aside_in_bulk_too(tmp_path: Path, first
 
 
 def test_a_batch_without_a_task_set_is_of_no_other(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     terms = intake.intake_rules(place)
     make = partial(batch.make, origin=ledger_kit.ORIGIN, competition=terms.competition, task_set=None)
     with ledger_kit.opened(place) as ledger:
@@ -349,7 +349,7 @@ def test_validators_are_drawn_in_bulk_too(tmp_path: Path) -> None:
     )
     random = f"epoch,hex\n3,{'ab' * 32}\n4,{'cd' * 32}\n"
     people = "key,uid,name,submission\nm1,1,,s1\nm2,2,,\n"
-    place = ledger_kit.made(tmp_path / "small", scheme_toml=scheme, randomness_csv=random, participants_csv=people)
+    place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=scheme, randomness_csv=random, participants_csv=people)
     for epoch in (3, 4):
         rows = ledger_kit.records(epoch=epoch)
         if epoch == 3:
@@ -468,7 +468,9 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_that_few_schemes_have_hold_however_evidence_is_read(tmp_path: Path, rule: str) -> None:
     randomness = "epoch,hex\n3," + "ab" * 32 + "\n" if rule == "drawn" else None
-    folder = ledger_kit.made(tmp_path / "small", scheme_toml=small_folder.SCHEME + RULES[rule], randomness_csv=randomness)
+    folder = ledger_kit.ledger_folder(
+        tmp_path / "small", scheme_toml=small_folder.SCHEME + RULES[rule], randomness_csv=randomness
+    )
     rows = [
         small_folder.record(validator=validator, participant=who, submission=submission, task=task)
         for validator in ledger_kit.VALIDATORS

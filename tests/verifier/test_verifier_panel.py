@@ -38,7 +38,7 @@ def said(*sides: bool) -> dict[str, Any]:
 def epoch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An epoch in which each validator's panel answers alike."""
     place = tmp_path_factory.mktemp("panel")
-    folder = ledger_kit.made(place / "folder", "rubric", scheme_toml=SCHEME)
+    folder = ledger_kit.ledger_folder(place / "folder", "rubric", scheme_toml=SCHEME)
     ledger_kit.add(folder, ledger_kit.records("rubric", **said(True, False, True)))
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)

@@ -223,7 +223,7 @@ def _show_beside(folder: Path, settlement: Settlement, key: str, about: dict[str
     from assay.cli.show import command, sentence, show
 
     kind = settlement.inputs.scheme.kind
-    for text in kind.told(about):
+    for text in kind.sentences(about):
         show(sentence(text))
     if further := kind.look(folder, key):
         show(command(further[0], *further[1]))

@@ -42,8 +42,8 @@ __all__ = [
     "SourceSurvey",
     "add_rows",
     "compare_new",
+    "compared",
     "failure",
-    "found",
     "history",
     "note_failure",
     "of_ledger",
@@ -308,7 +308,7 @@ def compare_new(
         raise BadInput(f"cannot be made ({error.strerror})", file=place, hint="check permissions and space") from None
     count = 0
     with alone(place.parent):
-        state, rows = baseline_state(folder), {**found(folder)}
+        state, rows = baseline_state(folder), {**compared(folder)}
         comparison: _Comparison | None = None
         for at, entry in enumerate(entries):
             before = rows.get(entry.key)
@@ -361,7 +361,7 @@ def _later(
             yield row.with_near(pair.document())
 
 
-def found(folder: Path) -> Mapping[tuple[str, str], CopyRow]:
+def compared(folder: Path) -> Mapping[tuple[str, str], CopyRow]:
     """(participant, submission) → what was compared of it; empty if nothing was. Raises BadInput for a file that was changed."""
     file = folder / FOUND
     return _found(file, stamp(file)) if file.exists() else {}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from assay.errors import BadInput, suggest
 from assay.folder import csvs, strict
 from assay.folder.files import alone, stamp
-from assay.judge.copies import CopyRow, Entered, add_rows, compare_new, failure, found, history, of_ledger, survey, whole_lines
+from assay.judge.copies import CopyRow, Entered, add_rows, compare_new, compared, failure, history, of_ledger, survey, whole_lines
 from assay.records import Participant
 from assay.scheme.fields import instant, instant_text
 from assay.scheme.model import Scheme
@@ -110,7 +110,7 @@ def standings(
     """
     if scheme.submission is None or scheme.submission.copies is None:
         return {}
-    rows, decided, failed = found(folder), decisions(folder), failure(folder)
+    rows, decided, failed = compared(folder), decisions(folder), failure(folder)
     return {
         key: standing(scheme, rows.get(key), decided.get(key), failed)
         for key in keys

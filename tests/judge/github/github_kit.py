@@ -225,7 +225,9 @@ merlin = {{ id = 91, until = {until} }}
 """
 
 
-def made(place: Path, api: str, *, repositories: Mapping[str, int] | None = None, people: Sequence[str] = tuple(PEOPLE)) -> Path:
+def github_competition(
+    place: Path, api: str, *, repositories: Mapping[str, int] | None = None, people: Sequence[str] = tuple(PEOPLE)
+) -> Path:
     """A competition that is judged from a server; validators val-1 and val-2."""
     table = repositories or {REPOSITORY: REPOSITORY_ID}
     place.mkdir()

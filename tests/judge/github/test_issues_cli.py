@@ -11,7 +11,7 @@ import cli_kit
 import github_kit as kit
 from assay.ledger import keys
 from cli_kit import output, refused, run
-from github_kit import FaultyGithub, GithubFault, issue, label, made, records, status
+from github_kit import FaultyGithub, GithubFault, github_competition, issue, label, records, status
 
 ISSUES = [
     issue(1, 50, label("valid", 1), label("valid", 3, off=True)),
@@ -33,7 +33,7 @@ def place(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("GITHUB_TOKEN", raising=False)
     for name in kit.PEOPLE:
         keys.save(name, kit.key_of(name))
-    return made(tmp_path / "c", server.url)
+    return github_competition(tmp_path / "c", server.url)
 
 
 def test_a_statement_is_made_published_and_found(place: Path, server: FaultyGithub) -> None:

@@ -23,7 +23,7 @@ API = "http://127.0.0.1:9"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return kit.made(tmp_path / "c", API)
+    return kit.github_competition(tmp_path / "c", API)
 
 
 def read(place: Path) -> rules.IssueRules:

@@ -14,7 +14,7 @@ import github_kit as kit
 from assay.errors import AssayError, BadInput
 from assay.judge.github.client import Unread
 from assay.judge.running import RunEvent
-from github_kit import FaultyGithub, GithubFault, counted, issue, judged, label, made, records, sent, status
+from github_kit import FaultyGithub, GithubFault, counted, github_competition, issue, judged, label, records, sent, status
 
 EXAMPLE = kit.ROOT / "examples" / "bounty-challenge"
 ISSUES = [
@@ -43,7 +43,7 @@ def server() -> Iterator[FaultyGithub]:
 
 @pytest.fixture
 def place(server: FaultyGithub, tmp_path: Path) -> Path:
-    return made(tmp_path / "c", server.url)
+    return github_competition(tmp_path / "c", server.url)
 
 
 def test_what_is_counted(place: Path) -> None:
@@ -117,7 +117,9 @@ def test_a_repository_is_read_whole_or_nothing_is_written_about_it(
     server: FaultyGithub, tmp_path: Path, fault: GithubFault
 ) -> None:
     server.world.facts["repositories"][1]["issues"].append(issue(1, 50, label("valid", 1)))
-    place = made(tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID})
+    place = github_competition(
+        tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID}
+    )
     fault.match = f"{kit.REPOSITORY}.*{fault.match}" if fault.match.startswith(("/issues", "/star")) else fault.match
     server.faults.append(fault)
     summary = judged(place)
@@ -181,7 +183,9 @@ def test_a_list_that_leaves_out_what_is_there_is_an_error(place: Path, server: F
 
 
 def test_an_issue_that_moves_counts_where_it_was_opened(server: FaultyGithub, tmp_path: Path) -> None:
-    place = made(tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID})
+    place = github_competition(
+        tmp_path / "c", server.url, repositories={kit.REPOSITORY: kit.REPOSITORY_ID, kit.OTHER: kit.OTHER_ID}
+    )
     judged(place)
     server.repository["issues"][0]["gone"] = f"/repos/{kit.OTHER}/issues/9"
     moved = {"at": kit.at(4, 20), "by": kit.KESTREL, "event": "transferred", "label": None}
@@ -211,7 +215,7 @@ def test_another_repository_under_the_same_name_is_not_taken_for_it(place: Path,
 
 
 def test_who_is_not_linked_has_no_record_and_is_told_why(server: FaultyGithub, tmp_path: Path) -> None:
-    place = made(tmp_path / "c", server.url, people=("ann", "ben"))
+    place = github_competition(tmp_path / "c", server.url, people=("ann", "ben"))
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben", signer="ann")}
     summary = judged(place)
     assert {record["participant"] for record in records(place)} == {kit.public_of("ann")}

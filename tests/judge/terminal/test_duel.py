@@ -130,7 +130,7 @@ def evidence(folder: Path) -> int:
 
 def receipt(place: Path) -> Path:
     """The file of a receipt of epoch 3, of some ledger."""
-    made = ledger_kit.made(place)
+    made = ledger_kit.ledger_folder(place)
     ledger_kit.add(made, ledger_kit.records())
     with ledger_kit.opened(made) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)

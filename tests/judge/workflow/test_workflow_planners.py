@@ -18,7 +18,7 @@ from assay.judge.sandbox import InfrastructureError
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.competition import Desk, submit_plans
 from judge_kit import bubblewrap
-from workflow_chaos import ChaosHandler, Reply, hangs, said, serving, well
+from workflow_chaos import ChaosHandler, Reply, hangs, reply_of, serving, well
 from workflow_run_kit import competition, documents, outcomes, plan, planner, run
 
 DONE = well("done")
@@ -27,13 +27,13 @@ DONE = well("done")
 @pytest.mark.parametrize(
     ("reply", "outcome", "why"),
     [
-        (said(plan()), "ran", ""),
-        (said(plan(), 500), "invalid", "the planner answered 500"),
-        (said(b"", 302, location="http://127.0.0.1:1/"), "invalid", "the planner answered 302"),
-        (said(b"<html>"), "invalid", "is not JSON"),
-        (said(plan("rm")), "invalid", "which the task does not allow"),
-        (said(b" " * 300_000), "invalid", "has more than 256000 bytes"),
-        (said(json.dumps(plan()).encode(), content_encoding="gzip"), "invalid", "compressed"),
+        (reply_of(plan()), "ran", ""),
+        (reply_of(plan(), 500), "invalid", "the planner answered 500"),
+        (reply_of(b"", 302, location="http://127.0.0.1:1/"), "invalid", "the planner answered 302"),
+        (reply_of(b"<html>"), "invalid", "is not JSON"),
+        (reply_of(plan("rm")), "invalid", "which the task does not allow"),
+        (reply_of(b" " * 300_000), "invalid", "has more than 256000 bytes"),
+        (reply_of(json.dumps(plan()).encode(), content_encoding="gzip"), "invalid", "compressed"),
         (hangs, "invalid", "the planner took longer than 1 s"),
     ],
 )
@@ -87,7 +87,7 @@ def _no_such_host(real: Any, code: int = socket.EAI_NONAME) -> Any:
     "url", ["http://127.0.0.1:{port}/", "http://localhost:{port}/", "http://[::1]:{port}/", "http://169.254.169.254/"]
 )
 def test_nobody_has_a_validator_ask_his_own_network(tmp_path: Path, url: str) -> None:
-    with serving(do=DONE) as server, serving(**{"": said(plan())}) as far:
+    with serving(do=DONE) as server, serving(**{"": reply_of(plan())}) as far:
         text = f'name = "near"\nurl = "{url.format(port=far.server_address[1])}"\n'
         folder = competition(tmp_path, server, {"ann": text}, tasks=1)
         services = folder / "services.toml"

@@ -21,14 +21,14 @@ from assay.judge.run_files import RunBusy, evidence_file
 from assay.judge.running import RunEvent
 from assay.judge.workflow import planner as planners
 from assay.judge.workflow.record import RunStore
-from workflow_chaos import ChaosHandler, said, serving, well
+from workflow_chaos import ChaosHandler, reply_of, serving, well
 from workflow_run_kit import competition, documents, lines, outcomes, plan, run
 
 DONE = well("done")
 
 
 def test_every_participant_is_asked_every_task_and_what_came_of_it_is_kept(tmp_path: Path) -> None:
-    with serving(do=DONE, fail=said({"error": "no"}), ping=DONE) as server:
+    with serving(do=DONE, fail=reply_of({"error": "no"}), ping=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan("fail"), "none": None})
         events: list[RunEvent] = []
         with pytest.raises(BadInput, match="there is no validator 'val-2'"):
@@ -108,7 +108,7 @@ def test_a_broken_service_takes_the_task_from_everybody(tmp_path: Path) -> None:
         asked += 1
         handler.reply({"output": "done", "cost": "0"}, 200 if asked <= 2 or asked > 3 else 500)
 
-    with serving(do=breaks, ping=said({}, 500)) as server:
+    with serving(do=breaks, ping=reply_of({}, 500)) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan(), "cid": plan()})
         found = run(folder)
     assert dict(found.outcomes) == {"ran": 4, "service-error": 2}
@@ -124,7 +124,7 @@ def test_a_broken_service_takes_the_task_from_everybody(tmp_path: Path) -> None:
 
 
 def test_a_service_that_was_broken_in_a_round_stays_so(tmp_path: Path) -> None:
-    with serving(do=said({}, 500), ping=said({}, 500)) as server:
+    with serving(do=reply_of({}, 500), ping=reply_of({}, 500)) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan()}, tasks=1)
         run(folder, participants=["ann"])
     with serving(do=DONE) as server:

@@ -29,8 +29,8 @@ from workflow_chaos import (
     hangs,
     hangs_amid_the_body,
     redirects,
+    reply_of,
     resets,
-    said,
     serving,
     well,
 )
@@ -68,7 +68,7 @@ def outcomes(found: PlanRun) -> list[str]:
 
 
 def test_a_service_is_asked_by_post_and_told_which_attempt_it_is() -> None:
-    replies: list[Reply] = [said({}, 503), well({"n": 1})]
+    replies: list[Reply] = [reply_of({}, 503), well({"n": 1})]
 
     def next_one(handler: Any) -> None:
         replies.pop(0)(handler)
@@ -84,7 +84,7 @@ def test_a_service_is_asked_by_post_and_told_which_attempt_it_is() -> None:
 
 def test_a_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "a-key-that-nobody-sees"
-    with serving(do=said({}, 503), ping=said({}, 503)) as server:
+    with serving(do=reply_of({}, 503), ping=reply_of({}, 503)) as server:
         services = http(server, key="SEARCH_KEY")
         with pytest.raises(BadInput, match="SEARCH_KEY is not set"):
             carried_out(services)
@@ -103,14 +103,14 @@ MISBEHAVIOUR: dict[str, Reply] = {
     "10 MB": floods,
     "redirects": redirects,
     "answers late": well(seconds=1.2),
-    "503": said({}, 503),
-    "429": said({}, 429),
-    "204": said(b"", 204),
-    "no JSON": said(b"<html>"),
-    "compressed": said(b"\x1f\x8b", content_encoding="gzip"),
-    "another shape": said({"result": 1}),
-    "an error that is no text": said({"error": 1}),
-    "more than it may": said({"output": 1, "cost": "0", "tokens": 5}),
+    "503": reply_of({}, 503),
+    "429": reply_of({}, 429),
+    "204": reply_of(b"", 204),
+    "no JSON": reply_of(b"<html>"),
+    "compressed": reply_of(b"\x1f\x8b", content_encoding="gzip"),
+    "another shape": reply_of({"result": 1}),
+    "an error that is no text": reply_of({"error": 1}),
+    "more than it may": reply_of({"output": 1, "cost": "0", "tokens": 5}),
 }
 OWN = {"no JSON", "another shape", "an error that is no text", "more than it may"}
 """What no plan could have caused, so that the service is to blame however well it is."""
@@ -142,7 +142,7 @@ def within(run: Any, bound: float) -> PlanRun:
 )
 def test_a_run_ends_in_time_with_the_right_one_to_blame(name: str, health: str) -> None:
     """The latency bound is 2 s; with a time-out of 0.3 s declared, and one retry."""
-    pings = {"well": well(), "broken": said({}, 500), "hanging": hangs}
+    pings = {"well": well(), "broken": reply_of({}, 500), "hanging": hangs}
     with serving(do=MISBEHAVIOUR[name], ping=pings[health]) as server:
         found = within(lambda: carried_out(http(server), retry_count=1, timeout_seconds="0.3"), LATENCY + MORE)
     assert (found.completed, found.retries, found.hard_failures, found.cost) == (0, 1, 1, 0)
@@ -165,7 +165,7 @@ def test_without_a_time_out_of_its_own_a_step_has_the_tasks(name: str, health: s
 @pytest.mark.parametrize("status", [200, 400])
 def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(name: str, status: int) -> None:
     reply = LIES[name] if status == 200 else {"error": "no"} | {key: value for key, value in LIES[name].items() if key == "cost"}
-    with serving(do=said(reply, status), ping=well(cost="0")) as server:
+    with serving(do=reply_of(reply, status), ping=well(cost="0")) as server:
         found, _ = carried_out(http(server), retry_count=3)
     if status == 400 and name == "no cost":  # a refusal needs none
         assert (found.broken, outcomes(found)) == ("", ["denied"] * 4)
@@ -174,13 +174,13 @@ def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(na
     else:
         assert (outcomes(found), found.cost) == (["lied"], 0)
         assert "does not answer in the required form: the " in found.broken
-    with serving(do=said(LIES[name]), ping=said(LIES[name])) as server:
+    with serving(do=reply_of(LIES[name]), ping=reply_of(LIES[name])) as server:
         assert carried_out(http(server), retry_count=3)[0].broken
 
 
 @pytest.mark.parametrize("output", ["NaN", "[" * 200 + "]" * 200, '{"a": 1, "a": 2}', "9" * 5000])
 def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(output: str) -> None:
-    with serving(do=said(f'{{"output": {output}, "cost": "0"}}'.encode()), ping=well(cost="0")) as server:
+    with serving(do=reply_of(f'{{"output": {output}, "cost": "0"}}'.encode()), ping=well(cost="0")) as server:
         found, _ = carried_out(http(server))
     assert (outcomes(found), found.hard_failures, found.broken) == (["broken"], 1, "")
 
@@ -188,9 +188,9 @@ def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(outp
 @pytest.mark.parametrize(
     ("reply", "cost"),
     [
-        (said({"error": "no such document"}), 0),
-        (said({"error": "no such document", "cost": "0.002"}, 404), 2 * NANO // 1000),
-        (said(b"go away", 403), 0),
+        (reply_of({"error": "no such document"}), 0),
+        (reply_of({"error": "no such document", "cost": "0.002"}, 404), 2 * NANO // 1000),
+        (reply_of(b"go away", 403), 0),
     ],
 )
 def test_a_refusal_is_the_plans(reply: Reply, cost: int) -> None:
@@ -207,7 +207,7 @@ def test_nobody_there_is_a_broken_service() -> None:
 
 
 def test_numbers_stay_as_they_were_written() -> None:
-    with serving(do=said(b'{"output": {"n": 0.10000000000000000001}, "cost": "0"}')) as server:
+    with serving(do=reply_of(b'{"output": {"n": 0.10000000000000000001}, "cost": "0"}')) as server:
         found, _ = carried_out(http(server))
     assert str(found.outputs["a"]["n"]) == "0.10000000000000000001"
 

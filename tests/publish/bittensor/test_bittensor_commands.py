@@ -56,7 +56,7 @@ def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> 
     plan = kit.opened(tmp_path).plan(settled_epoch.read_joint(file))
     assert [row["share"] for row in plan.content["weights"]] == ["9/20", "3/10", "3/20"]
     assert plan.content["burn"]["share"] == "1/10"
-    found = kit.opened(tmp_path, time).send(plan, time.told.append)
+    found = kit.opened(tmp_path, time).send(plan, time.messages.append)
     assert isinstance(found, Confirmed)
     # 0.3, 0.45, 0.15 and 0.1, the largest 65535.
     assert chain.weights(NETUID, ME) == {0: 14563, 2: 43690, 3: 65535, 4: 21845}

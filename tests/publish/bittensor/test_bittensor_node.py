@@ -359,14 +359,14 @@ def test_what_cannot_be_is_no_answer(chain: Simulator, name: str) -> None:
 class Retold(BittensorNode):
     """A node whose state was changed: item → value, whatever the keys."""
 
-    def __init__(self, url: str, said: dict[str, Any], state: dict[str, Any] | None = None) -> None:
+    def __init__(self, url: str, values: dict[str, Any], state: dict[str, Any] | None = None) -> None:
         super().__init__(url)
-        self.said, self.state = said, state
+        self.values, self.state = values, state
 
     def query_many(self, items: Any, at: str | None = None) -> list[Any]:
         asked = list(items)
         found = zip(asked, super().query_many(asked, at), strict=True)
-        return [self.said.get(name, value) for (_, name, _), value in found]
+        return [self.values.get(name, value) for (_, name, _), value in found]
 
     def call(self, api: str, method: str, args: Any = (), at: str | None = None) -> Any:
         return super().call(api, method, args, at) | (self.state or {})

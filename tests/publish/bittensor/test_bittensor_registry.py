@@ -363,7 +363,7 @@ def test_the_digest_is_over_uids_and_stakes_alone() -> None:
 def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_path: Path, chain: Simulator) -> None:
     """From the chain to a receipt that verifies: who judges is Alice and Bob by their hotkeys, and their stake is the chain's."""
     changes = {"scheme_toml": SCHEME, "participants_csv": f"key,submission\n{CHARLIE},s3\n"}
-    place = ledger_kit.made(tmp_path / "ours", **changes)
+    place = ledger_kit.ledger_folder(tmp_path / "ours", **changes)
     pull(place, chain)
     terms = intake.intake_rules(place)
     with ledger_kit.opened(place) as ledger:

@@ -106,7 +106,7 @@ curve = "none"
 
 def test_the_ledger_gives_exact_shares(tmp_path: Path) -> None:
     people = "key,uid,submission\nm1,5,s1\nm2,6,s2\nm3,,s3\n"
-    place = ledger_kit.made(tmp_path / "c", "given", scheme_toml=SCHEME, participants_csv=people, tasks_txt=None)
+    place = ledger_kit.ledger_folder(tmp_path / "c", "given", scheme_toml=SCHEME, participants_csv=people, tasks_txt=None)
     given_ = {"m1": "0.1", "m2": "0.2", "m3": "0.3"}
     ledger_kit.add(
         place,
@@ -131,7 +131,7 @@ def test_the_ledger_gives_exact_shares(tmp_path: Path) -> None:
 def test_an_epoch_that_pays_out_has_no_weights(tmp_path: Path) -> None:
     scheme = publish_kit.SCHEME.format(deposit=1000)
     people = "key,uid,submission\nm1,,s-m1\n"
-    place = ledger_kit.made(tmp_path / "c", "rubric", scheme_toml=scheme, participants_csv=people, tasks_txt=None)
+    place = ledger_kit.ledger_folder(tmp_path / "c", "rubric", scheme_toml=scheme, participants_csv=people, tasks_txt=None)
     ledger_kit.add(place, [publish_kit.rubric(9000, epoch=3, participant="m1", submission="s-m1")])
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)

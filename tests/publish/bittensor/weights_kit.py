@@ -90,7 +90,7 @@ def competition(
     scheme, origin = SCHEME.replace("small", name), ledger_kit.ORIGIN.replace("small", name)
 
     def make(template: Path) -> None:
-        ledger_kit.made(template, "given", scheme_toml=scheme, participants_csv=people, tasks_txt=None, origin=origin)
+        ledger_kit.ledger_folder(template, "given", scheme_toml=scheme, participants_csv=people, tasks_txt=None, origin=origin)
         settle(template, scores, EPOCH)
 
     return ledger_kit.once(place, ("given", scheme, people, origin, *scores.items()), make)
@@ -143,7 +143,7 @@ class PassingBlocks:
 
     def __init__(self, chain: Simulator | None = None, *then: Callable[[], object]) -> None:
         self.chain, self.then = chain, list(then)
-        self.seconds, self.told = 0.0, list[str]()
+        self.seconds, self.messages = 0.0, list[str]()
 
     def sleep(self, seconds: float) -> None:
         self.seconds += seconds
@@ -170,7 +170,7 @@ def planned(place: Path, epoch: int = EPOCH) -> PublishPlan:
 
 
 def sent(place: Path, time: PassingBlocks, epoch: int = EPOCH) -> Outcome:
-    return opened(place, time).send(planned(place, epoch), time.told.append)
+    return opened(place, time).send(planned(place, epoch), time.messages.append)
 
 
 def journal(place: Path) -> list[dict[str, Any]]:

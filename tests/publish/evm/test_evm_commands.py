@@ -12,7 +12,7 @@ from assay.publish.evm.contracts import oracle_address
 from assay.publish.evm.libraries import checksum
 from assay.scheme.bounty import read_bounty
 from cli_kit import output, refused, run
-from evm_commands_kit import P1, P2, P3, PEOPLE, account, bounty, judged, opened, place, said, target
+from evm_commands_kit import P1, P2, P3, PEOPLE, account, bounty, judged, opened, place, printed, target
 from evm_kit import ETHER, HOUR, AnvilChain
 from publish_kit import with_keys
 
@@ -35,7 +35,7 @@ def test_from_the_oracle_to_the_deposit(place: Path, chain: AnvilChain) -> None:
     made = bounty("create", place, key="sponsor")
     assert made["round"].startswith("0x")
     assert bounty("create", place, key="sponsor")["round"] == made["round"], "made again, it is the one that is there"
-    shown = said("bounty", "show", place, "--to", "local")
+    shown = printed("bounty", "show", place, "--to", "local")
     assert (shown["state"], shown["differences"], shown["terms"]["sponsor"]) == ("unfunded", [], account(1))
     bounty("fund", place, key="sponsor")
     before = chain.balance(made["round"])
@@ -56,12 +56,12 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) 
     bounty("commit", place, place / "two.json", key="two")
     assert bounty("commit", place, place / "one.salt", key="one")["outcome"]["state"] == "confirmed"
     bounty("commit", place, "sha256:" + "33" * 32, key="three")
-    found = said("bounty", "show", place, "--to", "local")
+    found = printed("bounty", "show", place, "--to", "local")
     assert (found["state"], found["commitments"], found["held"]) == ("open", 3, str(ETHER))
 
     # It is too early for scores; then the epoch is published, and the deposit divided.
     judged(place, chain, {P1: 9000, P2: 6000, P3: None})
-    early = said("publish", place, "--to", "local", "--yes")
+    early = printed("publish", place, "--to", "local", "--yes")
     assert early["outcome"]["state"] == "too-early"
     assert "It can be sent from 20" in " ".join(output("publish", place, "--to", "local").split())
     assert bounty("settle", place)["outcome"]["state"] == "too-early"
@@ -70,7 +70,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) 
     assert "Nothing was sent: --yes sends it." in dry
     assert "9000 BPS  new" in dry
     assert f"{P3} is left out: unjudged." in dry
-    sent = said("publish", place, "3", "--to", "local", "--yes")
+    sent = printed("publish", place, "3", "--to", "local", "--yes")
     assert sent["outcome"]["state"] == "confirmed"
     assert sent["held"] == {account(7): "9000 BPS", account(8): "6000 BPS"}
     assert "The chain has it, in block" in output("publish", place, "--to", "local", "--yes")
@@ -81,8 +81,8 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) 
         kept = view.settlement(3)
     assert kept is not None
     settlement = json.loads(kept.document)
-    assert [row["attestation"] for row in said("bounty", "show", place, "--to", "local")["scores"]] == [None] * 2
-    owed = {row["account"]: int(row["amount"]) for row in said("bounty", "show", place, "--to", "local")["owed"]}
+    assert [row["attestation"] for row in printed("bounty", "show", place, "--to", "local")["scores"]] == [None] * 2
+    owed = {row["account"]: int(row["amount"]) for row in printed("bounty", "show", place, "--to", "local")["owed"]}
     nets = {checksum(row["address"]): int(row["net"]) for row in settlement["payouts"]}
     assert owed == nets | {account(6): int(settlement["fees"])}
     assert sum(owed.values()) + int(settlement["refund"]) == ETHER
@@ -96,7 +96,7 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) 
 
     # All of it, whoever sent it, is in the one journal: the ledger's.
     assert not (place / "published").exists()
-    rows = [(row["subject"], row["states"]) for row in said("attempts", place)["targets"]["local"]]
+    rows = [(row["subject"], row["states"]) for row in printed("attempts", place)["targets"]["local"]]
     whole = ["planned", "sent", "confirmed"]
     assert ("epoch 3", ["too-early", *whole]) in rows
     assert [states for subject, states in rows if subject == "bounty claim"] == [whole, ["refused"]]
@@ -115,7 +115,7 @@ def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: Anvil
     assert chain.balance(account(1)) > before + ETHER * 99 // 100
     assert bounty("refund", place, key="sponsor")["outcome"]["state"] == "confirmed"
     judged(place, chain, {P1: 9000})
-    assert said("publish", place, "--to", "local", "--yes", code=1)["outcome"]["code"] == "not-open"
+    assert printed("publish", place, "--to", "local", "--yes", code=1)["outcome"]["code"] == "not-open"
 
 
 def test_a_bounty_in_a_token(place: Path, chain: AnvilChain) -> None:
@@ -141,7 +141,7 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: AnvilC
     opened(place, chain)
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(str(ETHER), str(ETHER * 2)).replace("fee_bps = 250", "fee_bps = 100"))
-    found = said("bounty", "show", place, "--to", "local", code=1)
+    found = printed("bounty", "show", place, "--to", "local", code=1)
     assert {row["field"]: (row["there"], row["here"]) for row in found["differences"]} == {
         "bounty": (found["terms"]["bounty"], read_bounty(place).digest),
         "deposit": (str(ETHER), str(2 * ETHER)),
@@ -240,7 +240,7 @@ def test_a_node_that_is_not_there(place: Path, chain: AnvilChain) -> None:
     assert found["outcome"]["state"] == "unknown"
     assert "127.0.0.1:1 does not answer" in refused("bounty", "show", place, "--to", "local", code=1)
     judged(place, chain, {P1: 9000})
-    found = said("publish", place, "--to", "local", code=1)
+    found = printed("publish", place, "--to", "local", code=1)
     assert (found["outcome"]["state"], found["held"], len(found["lines"])) == ("unknown", None, 1)
     shown = " ".join(run("publish", place, "--to", "local", code=1).stdout.split())
     assert "there now" not in shown
@@ -253,4 +253,4 @@ def test_another_chain_than_publish_toml_says(place: Path, chain: AnvilChain) ->
     target(place, chain, chain_id=1, round="0x" + "22" * 20)
     for name in ("oracle", "create", "fund", "settle", "claim", "refund"):
         assert bounty(name, place, key="sponsor", code=1)["outcome"]["code"] == "wrong-chain"
-    assert said("bounty", "show", place, "--to", "local", code=1)["outcome"]["code"] == "wrong-chain"
+    assert printed("bounty", "show", place, "--to", "local", code=1)["outcome"]["code"] == "wrong-chain"

@@ -21,7 +21,7 @@ URI = "https://example.org/v1/small/epochs/3/bundle"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    folder = ledger_kit.made(tmp_path / "small", "given")
+    folder = ledger_kit.ledger_folder(tmp_path / "small", "given")
     rows = ledger_kit.records("given")
     ledger_kit.add(folder, [row | {"score": "0.875" if row["participant"] == "m1" else "0"} for row in rows])
     with opened(folder) as ledger:

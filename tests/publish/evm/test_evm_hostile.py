@@ -10,7 +10,7 @@ from web3 import Web3
 
 from assay.publish.evm.contracts import DEPLOYER, ROUND, artifact, oracle_address
 from cli_kit import run
-from evm_commands_kit import P1, P2, account, bounty, judged, opened, place, said, target, time
+from evm_commands_kit import P1, P2, account, bounty, judged, opened, place, printed, target, time
 from evm_kit import ETHER, FREE, HOUR, AnvilChain, refused
 from publish_kit import with_keys
 
@@ -33,7 +33,7 @@ STRICT = {"fund", "commit", "publish"}
 def honest(place: Path, chain: AnvilChain) -> Any:
     """The round that the sponsor should have named; its epoch is settled."""
     opened(place, chain)
-    made = chain.contract(ROUND, said("bounty", "show", place, "--to", "local")["round"])
+    made = chain.contract(ROUND, printed("bounty", "show", place, "--to", "local")["round"])
     judged(place, chain, {P1: 9000, P2: 6000})
     return made
 
@@ -44,7 +44,7 @@ def codes(place: Path) -> dict[str, str | None]:
     for command, *words in COMMANDS:
         name = words[0] if command == "bounty" else command
         key = [] if command == "publish" else ["--as", "one"]
-        found[name] = said(command, *words[:1], place, *words[1:], "--to", "local", *key, code=None)["outcome"].get("code")
+        found[name] = printed(command, *words[:1], place, *words[1:], "--to", "local", *key, code=None)["outcome"].get("code")
     shown = run("bounty", "show", place, "--to", "local", "--json", code=None)
     document = json.loads(shown.stdout)
     found["show"] = document["outcome"]["code"] if "outcome" in document else "differs" if shown.exit_code else None
@@ -61,7 +61,7 @@ def differing(place: Path, *fields: str) -> None:
     found = codes(place)
     assert {name for name, code in found.items() if code == "wrong-terms"} == STRICT
     assert found["show"] == "differs"
-    document = said("bounty", "show", place, "--to", "local", code=1)
+    document = printed("bounty", "show", place, "--to", "local", code=1)
     assert [row["field"] for row in document["differences"]] == list(fields)
     done = run("bounty", "settle", place, "--to", "local", "--as", "one", code=None)
     assert all(f"the round has {field} " in " ".join(done.stderr.split()) for field in fields)
@@ -171,7 +171,7 @@ def test_another_scorer_than_publish_toml_says(place: Path, chain: AnvilChain, h
 @pytest.mark.full
 def test_another_sponsor_and_another_fee(place: Path, chain: AnvilChain, honest: Any) -> None:
     genuine(place, chain, sponsor=account(9), fee_recipient=account(9))
-    target(place, chain, round=said("bounty", "show", place, "--to", "local", code=1)["round"], sponsor=account(1))
+    target(place, chain, round=printed("bounty", "show", place, "--to", "local", code=1)["round"], sponsor=account(1))
     differing(place, "sponsor", "fee_recipient")
 
 
@@ -203,9 +203,9 @@ def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Anv
     """Where the files themselves name what the sponsor chose, nothing differs; whose it is stands there."""
     token = chain.deploy("BadToken").address
     genuine(place, chain, only_scorer=account(1), token=token)
-    made = said("bounty", "show", place, "--to", "local", code=1)["round"]
+    made = printed("bounty", "show", place, "--to", "local", code=1)["round"]
     target(place, chain, round=made, only_scorer=account(1), token=token)
-    found = said("bounty", "show", place, "--to", "local")
+    found = printed("bounty", "show", place, "--to", "local")
     assert found["differences"] == []
     assert found["check_elsewhere"] == (
         f"Check elsewhere that {account(1)} is the scorer that the sponsor promised (its scores are final, and nothing"
@@ -215,7 +215,7 @@ def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Anv
     assert found["check_elsewhere"] in shown
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace("[[checks]]", f'[enclave]\ncompose_hash = "{"ab" * 32}"\n[[checks]]', 1))
-    sealed = said("bounty", "show", place, "--to", "local", code=1)["check_elsewhere"]
+    sealed = printed("bounty", "show", place, "--to", "local", code=1)["check_elsewhere"]
     assert "its enclave is the one that bounty.toml pins (`assay enclave verify`)" in sealed
 
 

@@ -217,7 +217,7 @@ def test_two_participants_with_one_address(world: EvmWorld, tmp_path: Path) -> N
 
 
 def test_weights_are_not_payouts(world: EvmWorld, tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
@@ -375,4 +375,4 @@ def test_time_passes_only_where_it_must(place: Path) -> None:
     time = PassingTime()
     assert isinstance(kit.sent(place, time), Confirmed)
     assert time.seconds <= 2
-    assert len(time.told) == 1
+    assert len(time.messages) == 1

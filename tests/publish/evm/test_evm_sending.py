@@ -92,7 +92,7 @@ def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(pla
         assert all(8 * b >= 9 * a for a, b in zip(old, new, strict=True)), offers
     assert offers[-1][0] <= 20 * GWEI
     assert offers[-1][1] <= 2 * GWEI
-    assert any("the most that max_fee_gwei and max_tip_gwei allow" in told for told in time.told)
+    assert any("the most that max_fee_gwei and max_tip_gwei allow" in told for told in time.messages)
     assert one.ending["hash"] == one.transactions[-1].hash
     assert len({each.hash for each in one.transactions}) == len(one.transactions)
 
